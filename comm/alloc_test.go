@@ -17,23 +17,14 @@ import (
 func TestAllocGivesZeroedMemory(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for _, n := range []int{0, 1, 1000, 1 << 20} {
-			b, err := comm.Alloc[uint32](w, n)
-			require.NoError(t, err)
-			assert.Len(t, b, n)
+			b, want := must(comm.Alloc[uint32](w, n)), make([]uint32, n)
+			require.Equal(t, want, b)
 			assert.Equal(t, n, cap(b))
 			for i := range b {
-				if b[i] != 0 {
-					t.Fatalf("element %d of %d is not zero", i, n)
-				}
-				b[i] = uint32(i + w.Rank())
+				b[i], want[i] = uint32(i+w.Rank()), uint32(i+1-w.Rank())
 			}
-			_, err = comm.SendrecvReplace(w, b, 1-w.Rank(), 0, 1-w.Rank(), 0)
-			require.NoError(t, err)
-			for i := range b {
-				if b[i] != uint32(i+1-w.Rank()) {
-					t.Fatalf("element %d of %d is %d", i, n, b[i])
-				}
-			}
+			must(comm.SendrecvReplace(w, b, 1-w.Rank(), 0, 1-w.Rank(), 0))
+			require.Equal(t, want, b)
 			require.NoError(t, comm.FreeAlloc(w, b))
 		}
 	})
@@ -43,10 +34,7 @@ func TestAllocGivesZeroedMemory(t *testing.T) {
 // once.
 func TestFreeAllocTakesOnlyWhatAllocGave(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
-		b, err := comm.Alloc[int64](w, 100)
-		require.NoError(t, err)
-		none, err := comm.Alloc[int64](w, 0)
-		require.NoError(t, err)
+		b, none := must(comm.Alloc[int64](w, 100)), must(comm.Alloc[int64](w, 0))
 		refuses := func(err error) {
 			t.Helper()
 			assert.ErrorIs(t, err, comm.ErrBuffer)
@@ -57,16 +45,13 @@ func TestFreeAllocTakesOnlyWhatAllocGave(t *testing.T) {
 		refuses(comm.FreeAlloc(w, unsafe.Slice((*int32)(unsafe.Pointer(&b[0])), 200)))
 		refuses(comm.FreeAlloc(w, make([]int64, 100)))
 		refuses(comm.FreeAlloc[int64](w, nil))
-		dup, err := w.Dup()
-		require.NoError(t, err)
+		dup := must(w.Dup())
 		require.NoError(t, comm.FreeAlloc(dup, b), "by any communicator of the rank")
 		refuses(comm.FreeAlloc(w, b))
 		require.NoError(t, comm.FreeAlloc(w, none))
 		refuses(comm.FreeAlloc(w, none))
 		require.NoError(t, dup.Free())
-
-		empty, err := comm.Alloc[struct{}](w, 3)
-		require.NoError(t, err)
+		empty := must(comm.Alloc[struct{}](w, 3))
 		assert.Len(t, empty, 3)
 		require.NoError(t, comm.FreeAlloc(w, empty))
 	})
@@ -77,8 +62,7 @@ func TestFreeAllocTakesOnlyWhatAllocGave(t *testing.T) {
 func TestFreeAllocOfMemoryInUseFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		other := 1 - w.Rank()
-		mem, err := comm.Alloc[byte](w, 1<<20)
-		require.NoError(t, err)
+		mem := must(comm.Alloc[byte](w, 1<<20))
 		inUse := func(by string) {
 			t.Helper()
 			err := comm.FreeAlloc(w, mem)
@@ -86,27 +70,19 @@ func TestFreeAllocOfMemoryInUseFails(t *testing.T) {
 			require.ErrorIs(t, err, comm.ErrBuffer)
 			require.ErrorContains(t, err, by)
 		}
-		recv, err := comm.Irecv(w, mem[100:200], other, 1)
-		require.NoError(t, err)
+		recv := must(comm.Irecv(w, mem[100:200], other, 1))
 		inUse("irecv peer")
-		send, err := comm.Issend(w, mem[300_000:700_000], other, 2)
-		require.NoError(t, err)
+		send := must(comm.Issend(w, mem[300_000:700_000], other, 2))
 		require.NoError(t, recv.Cancel())
-		_, err = recv.Wait()
-		require.NoError(t, err)
+		must(recv.Wait())
 		inUse("issend peer")
-		_, err = comm.Recv(w, make([]byte, 400_000), other, 2)
-		require.NoError(t, err)
-		_, err = send.Wait()
-		require.NoError(t, err)
-
-		// Inside of a collective, in the operation.
+		must(comm.Recv(w, make([]byte, 400_000), other, 2))
+		must(send.Wait())
 		refused := false
-		err = comm.Allreduce(w, mem[:100], mem[100:200], func(in, inout []byte) {
+		check(comm.Allreduce(w, mem[:100], mem[100:200], func(in, inout []byte) {
 			inUse("collective")
 			refused = true
-		})
-		require.NoError(t, err)
+		}))
 		require.True(t, refused)
 		require.NoError(t, comm.FreeAlloc(w, mem))
 	})
@@ -116,11 +92,9 @@ func TestFreeAllocOfMemoryInUseFails(t *testing.T) {
 // afterwards.
 func TestFreeAllocAfterFinalizeWorks(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
-		b, err := comm.Alloc[int64](w, 100)
-		require.NoError(t, err)
+		b := must(comm.Alloc[int64](w, 100))
 		require.NoError(t, w.Finalize())
-		_, err = comm.Alloc[int64](w, 100)
-		require.ErrorIs(t, err, comm.ErrFinalized)
+		require.ErrorIs(t, errOf(comm.Alloc[int64](w, 100)), comm.ErrFinalized)
 		b[99] = 7
 		require.NoError(t, comm.FreeAlloc(w, b))
 		require.ErrorIs(t, comm.FreeAlloc(w, b), comm.ErrBuffer)
@@ -133,22 +107,13 @@ func allocProgram(w *comm.Comm) error {
 	n, me := w.Size(), w.Rank()
 	to, from := (me+1)%n, (me+n-1)%n
 	const room = 5 << 20
-	out, err := comm.Alloc[byte](w, room)
-	if err != nil {
-		return err
-	}
-	in, err := comm.Alloc[byte](w, room)
-	if err != nil {
-		return err
-	}
+	out, in := must(comm.Alloc[byte](w, room)), must(comm.Alloc[byte](w, room))
 	for _, into := range [][]byte{in, make([]byte, room)} {
 		for i, length := range []int{1, 1 << 14, 1 << 16, 1<<18 + 1, 1 << 20, 1<<22 + 12345} {
 			at := i * 1001
 			copy(out[at:], pattern(length, me))
 			clear(into)
-			if _, err := comm.Sendrecv(w, out[at:at+length], to, 0, into[at/2:at/2+length], from, 0); err != nil {
-				return err
-			}
+			must(comm.Sendrecv(w, out[at:at+length], to, 0, into[at/2:at/2+length], from, 0))
 			if !bytes.Equal(into[at/2:at/2+length], pattern(length, from)) {
 				return fmt.Errorf("%d bytes from rank %d arrived changed", length, from)
 			}
@@ -156,26 +121,15 @@ func allocProgram(w *comm.Comm) error {
 			clear(out)
 		}
 	}
-	again, err := comm.Alloc[byte](w, room)
-	if err != nil {
-		return err
-	}
-	if err := comm.FreeAlloc(w, out); err != nil {
-		return err
-	}
-	if _, err := comm.Sendrecv(w, again, to, 0, in, from, 0); err != nil {
-		return err
-	}
-	if err := w.Finalize(); err != nil {
-		return err
-	}
+	again := must(comm.Alloc[byte](w, room))
+	check(comm.FreeAlloc(w, out))
+	must(comm.Sendrecv(w, again, to, 0, in, from, 0))
+	check(w.Finalize())
 	copy(in, pattern(room, me))
 	if !bytes.Equal(in, pattern(room, me)) {
 		return errors.New("memory is not what it was after Finalize")
 	}
-	if err := errors.Join(comm.FreeAlloc(w, in), comm.FreeAlloc(w, again)); err != nil {
-		return err
-	}
+	check(errors.Join(comm.FreeAlloc(w, in), comm.FreeAlloc(w, again)))
 	if me == 0 {
 		fmt.Println("moved")
 	}
@@ -197,19 +151,14 @@ func TestAllocBetweenProcesses(t *testing.T) {
 
 func TestAllocWithBadArgumentsFails(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
-		_, err := comm.Alloc[int](w, -1)
+		err := errOf(comm.Alloc[int](w, -1))
 		assert.ErrorIs(t, err, comm.ErrCount)
 		assert.EqualError(t, err, "world: alloc: invalid count: -1 elements")
-		_, err = comm.Alloc[int](w, math.MaxInt/4)
-		assert.ErrorIs(t, err, comm.ErrCount)
-		_, err = comm.Alloc[byte](w, math.MaxInt)
-		assert.ErrorIs(t, err, comm.ErrCount)
-		_, err = comm.Alloc[byte](w, 1<<62)
-		assert.ErrorIs(t, err, comm.ErrBuffer, "no such memory")
-		_, err = comm.Alloc[string](w, -1)
-		assert.ErrorIs(t, err, comm.ErrType)
-		_, err = comm.Alloc[int](nil, -1)
-		assert.ErrorIs(t, err, comm.ErrComm)
+		assert.ErrorIs(t, errOf(comm.Alloc[int](w, math.MaxInt/4)), comm.ErrCount)
+		assert.ErrorIs(t, errOf(comm.Alloc[byte](w, math.MaxInt)), comm.ErrCount)
+		assert.ErrorIs(t, errOf(comm.Alloc[byte](w, 1<<62)), comm.ErrBuffer, "no such memory")
+		assert.ErrorIs(t, errOf(comm.Alloc[string](w, -1)), comm.ErrType)
+		assert.ErrorIs(t, errOf(comm.Alloc[int](nil, -1)), comm.ErrComm)
 		assert.ErrorIs(t, comm.FreeAlloc(w, []string{"x"}), comm.ErrType)
 	})
 }

@@ -10,77 +10,52 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestSmallMessagesAllocateNothing: whatever the call.
 func TestSmallMessagesAllocateNothing(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		small, big, points := make([]byte, 8), make([]byte, 4000), make([]point, 1)
-		must := func(err error) {
-			if err != nil {
-				t.Error(err)
-			}
-		}
 		done := func(r request.Request, err error) {
-			must(err)
-			_, err = r.Wait()
-			must(err)
+			check(err)
+			must(r.Wait())
 		}
-		recv := func(b []byte) {
-			_, err := comm.Recv(w, b, 0, 1)
-			must(err)
-		}
-		psend, err := comm.SendInit(w, small, 0, 1)
-		require.NoError(t, err)
-		precv, err := comm.RecvInit(w, small, comm.AnySource, comm.AnyTag)
-		require.NoError(t, err)
+		recv := func(b []byte) { must(comm.Recv(w, b, 0, 1)) }
+		psend := must(comm.SendInit(w, small, 0, 1))
+		precv := must(comm.RecvInit(w, small, comm.AnySource, comm.AnyTag))
 		for name, exchange := range map[string]func(){
-			"send":           func() { must(comm.Send(w, small, 0, 1)); recv(small) },
-			"send of 4000":   func() { must(comm.Send(w, big, 0, 1)); recv(big) },
-			"rsend":          func() { must(comm.Rsend(w, small, 0, 1)); recv(small) },
-			"send to nobody": func() { must(comm.Send(w, points, comm.ProcNull, 1)) },
-			"send of structs": func() {
-				must(comm.Send(w, points, 0, 1))
-				_, err := comm.Recv(w, points, 0, 1)
-				must(err)
-			},
+			"send":             func() { sendToSelf(w, small) },
+			"send of 4000":     func() { sendToSelf(w, big) },
+			"rsend":            func() { check(comm.Rsend(w, small, 0, 1)); recv(small) },
+			"send to ProcNull": func() { check(comm.Send(w, points, comm.ProcNull, 1)) },
+			"send of structs":  func() { sendToSelf(w, points) },
+			"sendrecv":         func() { must(comm.Sendrecv(w, small, 0, 1, big, 0, 1)) },
 			"isend": func() {
-				r, err := comm.Irecv(w, small, 0, 1)
-				must(err)
+				r := must(comm.Irecv(w, small, 0, 1))
 				done(comm.Isend(w, small, 0, 1))
 				done(r, nil)
 			},
 			"issend": func() {
-				s, err := comm.Issend(w, small, 0, 1)
-				must(err)
+				s := must(comm.Issend(w, small, 0, 1))
 				recv(small)
 				done(s, nil)
 			},
-			"sendrecv": func() {
-				_, err := comm.Sendrecv(w, small, 0, 1, big, 0, 1)
-				must(err)
-			},
 			"persistent": func() {
-				must(precv.Start())
-				must(psend.Start())
+				check(precv.Start())
+				check(psend.Start())
 				done(psend, nil)
 				done(precv, nil)
 			},
 			"test": func() {
-				r, err := comm.Irecv(w, small, 0, 1)
-				must(err)
-				must(comm.Send(w, small, 0, 1))
+				r := must(comm.Irecv(w, small, 0, 1))
+				check(comm.Send(w, small, 0, 1))
 				for flag := false; !flag; {
-					_, flag, err = r.Test()
-					must(err)
+					_, flag = must2(r.Test())
 				}
 			},
 			"iprobe": func() {
-				must(comm.Send(w, small, 0, 1))
+				check(comm.Send(w, small, 0, 1))
 				for found := false; !found; {
-					_, found, err = w.Iprobe(0, 1)
-					must(err)
+					_, found = must2(w.Iprobe(0, 1))
 				}
-				_, err = w.Probe(0, 1)
-				must(err)
+				must(w.Probe(0, 1))
 				recv(small)
 			},
 		} {

@@ -20,36 +20,24 @@ func BenchmarkCollectives(b *testing.B) {
 				}
 				b.Run(fmt.Sprintf("%s/ranks=%d/bytes=%d", name, n, 8*count), func(b *testing.B) {
 					b.ReportAllocs()
-					err := RunLocal(n, func(w *Comm) error {
+					run(b, n, func(w *Comm) {
 						in, out := make([]int64, count), make([]int64, count)
 						for range b.N {
-							if err := call(w, in, out); err != nil {
-								return err
-							}
+							check(call(w, in, out))
 						}
-						return nil
 					})
-					if err != nil {
-						b.Fatal(err)
-					}
 				})
 			}
 		}
 		b.Run(fmt.Sprintf("sendrecv/ranks=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
-			err := RunLocal(n, func(w *Comm) error {
+			run(b, n, func(w *Comm) {
 				in, out := make([]int64, 1), make([]int64, 1)
 				to, from := (w.Rank()+1)%n, (w.Rank()+n-1)%n
 				for range b.N {
-					if _, err := Sendrecv(w, in, to, 0, out, from, 0); err != nil {
-						return err
-					}
+					must(Sendrecv(w, in, to, 0, out, from, 0))
 				}
-				return nil
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
 		})
 	}
 }

@@ -2,26 +2,20 @@ package comm_test
 
 import (
 	"fmt"
-	"log"
 
 	"github.com/mpigo/mpigo/comm"
 )
 
 // Every rank gets the mean of the numbers of all ranks.
 func ExampleAllreduce() {
-	err := comm.RunLocal(4, func(w *comm.Comm) error {
+	_ = comm.RunLocal(4, func(w *comm.Comm) error {
 		mine, sum := []float64{float64(w.Rank())}, []float64{0}
-		if err := comm.Allreduce(w, mine, sum, comm.Sum); err != nil {
-			return err
-		}
+		err := comm.Allreduce(w, mine, sum, comm.Sum)
 		if w.Rank() == 0 {
 			fmt.Println("mean", sum[0]/float64(w.Size()))
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: mean 1.5
 }
 
@@ -37,7 +31,7 @@ func ExampleReduce() {
 			}
 		}
 	}
-	err := comm.RunLocal(3, func(w *comm.Comm) error {
+	_ = comm.RunLocal(3, func(w *comm.Comm) error {
 		mine := []matrix{{{1, w.Rank()}, {1, 0}}}
 		product := make([]matrix, 1)
 		err := comm.Reduce(w, mine, product, multiply, 0, comm.InRankOrder())
@@ -46,15 +40,12 @@ func ExampleReduce() {
 		}
 		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: [[2 2] [2 2]]
 }
 
 // The root gives each rank a share of the work.
 func ExampleScatter() {
-	err := comm.RunLocal(3, func(w *comm.Comm) error {
+	_ = comm.RunLocal(3, func(w *comm.Comm) error {
 		var all []int // only the root needs it
 		if w.Rank() == 0 {
 			all = []int{10, 11, 20, 21, 30, 31}
@@ -66,128 +57,98 @@ func ExampleScatter() {
 		for i := range share {
 			share[i] *= 2
 		}
-		if err := comm.Gather(w, share, all, 0); err != nil {
-			return err
-		}
+		err := comm.Gather(w, share, all, 0)
 		if w.Rank() == 0 {
 			fmt.Println(all)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: [20 22 40 42 60 62]
 }
 
 // in is nil: the contribution of every rank is in its place in out already.
 func ExampleAllgather() {
-	err := comm.RunLocal(4, func(w *comm.Comm) error {
+	_ = comm.RunLocal(4, func(w *comm.Comm) error {
 		ranks := make([]int, w.Size())
 		ranks[w.Rank()] = w.Rank() * w.Rank()
-		if err := comm.Allgather(w, nil, ranks); err != nil {
-			return err
-		}
+		err := comm.Allgather(w, nil, ranks)
 		if w.Rank() == 3 {
 			fmt.Println(ranks)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: [0 1 4 9]
 }
 
 // The root's buffer goes to every rank.
 func ExampleBcast() {
-	err := comm.RunLocal(3, func(w *comm.Comm) error {
+	_ = comm.RunLocal(3, func(w *comm.Comm) error {
 		buf := make([]int, 2)
 		if w.Rank() == 1 {
 			buf[0], buf[1] = 7, 8
 		}
-		if err := comm.Bcast(w, buf, 1); err != nil {
-			return err
-		}
+		err := comm.Bcast(w, buf, 1)
 		if w.Rank() == 2 {
 			fmt.Println(buf)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: [7 8]
 }
 
 // Each rank knows the sum of the ranks up to it, and the sum of those before it.
 func ExampleScan() {
-	err := comm.RunLocal(4, func(w *comm.Comm) error {
+	_ = comm.RunLocal(4, func(w *comm.Comm) error {
 		mine, upTo, before := []int{w.Rank() + 1}, []int{0}, []int{0}
 		if err := comm.Scan(w, mine, upTo, comm.Sum); err != nil {
 			return err
 		}
-		if err := comm.Exscan(w, mine, before, comm.Sum); err != nil {
-			return err
-		}
+		err := comm.Exscan(w, mine, before, comm.Sum)
 		if w.Rank() == 3 {
 			fmt.Println(upTo[0], before[0])
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: 10 6
 }
 
 // Each rank gets its part of the combined vector.
 func ExampleReduceScatter() {
-	err := comm.RunLocal(2, func(w *comm.Comm) error {
+	_ = comm.RunLocal(2, func(w *comm.Comm) error {
 		in := []int{1, 2, 3}
 		out := make([]int, 1+w.Rank())
 		if err := comm.ReduceScatter(w, in, out, []int{1, 2}, comm.Prod); err != nil {
 			return err
 		}
 		block := []int{0}
-		if err := comm.ReduceScatterBlock(w, []int{5, 6}, block, comm.Sum); err != nil {
-			return err
-		}
+		err := comm.ReduceScatterBlock(w, []int{5, 6}, block, comm.Sum)
 		if w.Rank() == 1 {
 			fmt.Println(out, block)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: [4 9] [12]
 }
 
 // Every rank has a part for every rank.
 func ExampleAlltoall() {
-	err := comm.RunLocal(3, func(w *comm.Comm) error {
+	_ = comm.RunLocal(3, func(w *comm.Comm) error {
 		in, out := make([]int, 3), make([]int, 3)
 		for r := range in {
 			in[r] = 10*w.Rank() + r
 		}
-		if err := comm.Alltoall(w, in, out); err != nil {
-			return err
-		}
+		err := comm.Alltoall(w, in, out)
 		if w.Rank() == 1 {
 			fmt.Println(out)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: [1 11 21]
 }
 
 // Parts of different lengths: rank r has r+1 elements.
 func ExampleGatherv() {
-	err := comm.RunLocal(3, func(w *comm.Comm) error {
+	_ = comm.RunLocal(3, func(w *comm.Comm) error {
 		counts := []int{1, 2, 3}
 		mine := make([]int, counts[w.Rank()])
 		for i := range mine {
@@ -203,17 +164,12 @@ func ExampleGatherv() {
 		if err := comm.Scatterv(w, all, mine, counts, nil, 0); err != nil {
 			return err
 		}
-		if err := comm.Allgatherv(w, mine, all, counts, nil); err != nil {
-			return err
-		}
+		err := comm.Allgatherv(w, mine, all, counts, nil)
 		if w.Rank() == 2 {
 			fmt.Println(all)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output:
 	// [0 1 1 2 2 2]
 	// [0 1 1 2 2 2]
@@ -221,21 +177,16 @@ func ExampleGatherv() {
 
 // Every rank sends rank r a part of r elements.
 func ExampleAlltoallv() {
-	err := comm.RunLocal(3, func(w *comm.Comm) error {
+	_ = comm.RunLocal(3, func(w *comm.Comm) error {
 		in := []int{w.Rank(), w.Rank(), w.Rank()} // none for rank 0, one for rank 1, two for rank 2
 		counts := []int{w.Rank(), w.Rank(), w.Rank()}
 		out := make([]int, 3*w.Rank())
-		if err := comm.Alltoallv(w, in, []int{0, 1, 2}, nil, out, counts, nil); err != nil {
-			return err
-		}
+		err := comm.Alltoallv(w, in, []int{0, 1, 2}, nil, out, counts, nil)
 		if w.Rank() == 2 {
 			fmt.Println(out)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	// Output: [0 0 1 1 2 2]
 }
 

@@ -11,215 +11,161 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/mpigo/mpigo/btl"
-
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/pml"
 )
 
 // These tests check for every collective that a wrong call of one rank has no bad effects: no rank
 // hangs, nothing writes to buffers after their call has returned, the next collective works, and
 // nothing is left behind.
 
-// collBuffers are the buffers of a rank, of size·count+1 elements each.
-type collBuffers struct {
-	in, out []int64
-	count   int
+// args are the arguments of a rank for any collective call.
+type args struct {
+	w                 *Comm
+	root              int
+	wholeIn, wholeOut []int64 // with an element more than all parts
+	allIn, allOut     []int64 // a part for each rank
+	in, out           []int64 // one part
+	longOut           []int64 // out with an element more
+	counts            []int   // lengths of the parts
 }
 
-func newCollBuffers(w *Comm, count int) *collBuffers {
-	n := w.Size()*count + 1
-	return &collBuffers{make([]int64, n), make([]int64, n), count}
+func newArgs(w *Comm, count, root int) *args {
+	n := w.Size() * count
+	in, out := make([]int64, n+1), make([]int64, n+1)
+	return &args{w, root, in, out, in[:n], out[:n], in[:count], out[:count], out[:count+1],
+		slices.Repeat([]int{count}, w.Size())}
 }
-
-func (b *collBuffers) one(s []int64) []int64 { return s[:b.count] }
-
-func (b *collBuffers) all(s []int64) []int64 { return s[:len(s)-1] }
-
-func (b *collBuffers) counts() []int { return slices.Repeat([]int{b.count}, (len(b.in)-1)/b.count) }
 
 // revocable is a collective.
 type revocable struct {
 	name   string
 	rooted bool
-	// needs says that no rank can finish it before every rank has called it.
-	needs bool
-	call  func(w *Comm, b *collBuffers, root int) error
+	needs  bool // no rank can finish it before every rank has called it
+	call   func(a *args) error
 	// refused are calls with bad arguments.
 	refused []refusal
 }
 
 type refusal struct {
-	name   string
 	want   error
 	atRoot bool // only the root can see it
-	call   func(w *Comm, b *collBuffers, root int) error
+	call   func(a *args) error
 }
 
 func revocables() []revocable {
-	newComm := func(c *Comm, err error) error {
+	free := func(c *Comm, err error) error {
 		if err == nil && c != nil {
 			err = c.Free()
 		}
 		return err
 	}
 	return []revocable{
-		{name: "barrier", needs: true, call: func(w *Comm, b *collBuffers, root int) error { return w.Barrier() }},
-		{name: "bcast", rooted: true, call: func(w *Comm, b *collBuffers, root int) error { return Bcast(w, b.one(b.out), root) },
+		{name: "barrier", needs: true, call: func(a *args) error { return a.w.Barrier() }},
+		{name: "bcast", rooted: true, call: func(a *args) error { return Bcast(a.w, a.out, a.root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error { return Bcast(w, b.one(b.out), -1) }},
+				{ErrRoot, false, func(a *args) error { return Bcast(a.w, a.out, -1) }},
 			}},
-		{name: "reduce", rooted: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return Reduce(w, b.one(b.in), b.one(b.out), Sum, root) },
+		{name: "reduce", rooted: true, call: func(a *args) error { return Reduce(a.w, a.in, a.out, Sum, a.root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
-					return Reduce(w, b.one(b.in), b.one(b.out), Sum, w.Size())
-				}},
-				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
-					return Reduce(w, b.one(b.in), b.one(b.out), nil, root)
-				}},
-				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
-					return Reduce(w, b.one(b.in), b.out[:b.count+1], Sum, root)
-				}},
-				{"overlap", ErrBuffer, true, func(w *Comm, b *collBuffers, root int) error {
-					return Reduce(w, b.one(b.in), b.one(b.in), Sum, root)
-				}},
+				{ErrRoot, false, func(a *args) error { return Reduce(a.w, a.in, a.out, Sum, a.w.Size()) }},
+				{ErrOp, false, func(a *args) error { return Reduce(a.w, a.in, a.out, nil, a.root) }},
+				{ErrCount, true, func(a *args) error { return Reduce(a.w, a.in, a.longOut, Sum, a.root) }},
+				{ErrBuffer, true, func(a *args) error { return Reduce(a.w, a.in, a.in, Sum, a.root) }},
 			}},
-		{name: "allreduce", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return Allreduce(w, b.one(b.in), b.one(b.out), Sum) },
+		{name: "allreduce", needs: true, call: func(a *args) error { return Allreduce(a.w, a.in, a.out, Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
-					return Allreduce(w, b.one(b.in), b.one(b.out), nil)
-				}},
-				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
-					return Allreduce(w, b.one(b.in), b.out[:b.count+1], Sum)
-				}},
-				{"overlap", ErrBuffer, false, func(w *Comm, b *collBuffers, root int) error {
-					return Allreduce(w, b.one(b.in), b.one(b.in), Sum)
-				}},
+				{ErrOp, false, func(a *args) error { return Allreduce(a.w, a.in, a.out, nil) }},
+				{ErrCount, false, func(a *args) error { return Allreduce(a.w, a.in, a.longOut, Sum) }},
+				{ErrBuffer, false, func(a *args) error { return Allreduce(a.w, a.in, a.in, Sum) }},
 			}},
-		{name: "allreduce in order", needs: true, call: func(w *Comm, b *collBuffers, root int) error {
-			return Allreduce(w, b.one(b.in), b.one(b.out), Sum, InRankOrder())
+		{name: "allreduce in order", needs: true, call: func(a *args) error {
+			return Allreduce(a.w, a.in, a.out, Sum, InRankOrder())
 		}},
-		{name: "scan",
-			call: func(w *Comm, b *collBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), Sum) },
+		{name: "scan", call: func(a *args) error { return Scan(a.w, a.in, a.out, Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error { return Scan(w, b.one(b.in), b.one(b.out), nil) }},
-				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
-					return Scan(w, b.one(b.in), b.out[:b.count+1], Sum)
-				}},
+				{ErrOp, false, func(a *args) error { return Scan(a.w, a.in, a.out, nil) }},
+				{ErrCount, false, func(a *args) error { return Scan(a.w, a.in, a.longOut, Sum) }},
 			}},
-		{name: "exscan",
-			call: func(w *Comm, b *collBuffers, root int) error { return Exscan(w, b.one(b.in), b.one(b.out), Sum) },
+		{name: "exscan", call: func(a *args) error { return Exscan(a.w, a.in, a.out, Sum) },
 			refused: []refusal{
-				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
-					return Exscan(w, b.one(b.in), b.one(b.out), nil)
-				}},
+				{ErrOp, false, func(a *args) error { return Exscan(a.w, a.in, a.out, nil) }},
 			}},
-		{name: "gather", rooted: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return Gather(w, b.one(b.in), b.all(b.out), root) },
+		{name: "gather", rooted: true, call: func(a *args) error { return Gather(a.w, a.in, a.allOut, a.root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
-					return Gather(w, b.one(b.in), b.all(b.out), ProcNull)
-				}},
-				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
-					return Gather(w, b.one(b.in), b.out, root)
-				}},
+				{ErrRoot, false, func(a *args) error { return Gather(a.w, a.in, a.allOut, ProcNull) }},
+				{ErrCount, true, func(a *args) error { return Gather(a.w, a.in, a.wholeOut, a.root) }},
 			}},
-		{name: "scatter", rooted: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return Scatter(w, b.all(b.in), b.one(b.out), root) },
+		{name: "scatter", rooted: true, call: func(a *args) error { return Scatter(a.w, a.allIn, a.out, a.root) },
 			refused: []refusal{
-				{"root", ErrRoot, false, func(w *Comm, b *collBuffers, root int) error {
-					return Scatter(w, b.all(b.in), b.one(b.out), 99)
-				}},
-				{"length", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
-					return Scatter(w, b.in, b.one(b.out), root)
-				}},
+				{ErrRoot, false, func(a *args) error { return Scatter(a.w, a.allIn, a.out, 99) }},
+				{ErrCount, true, func(a *args) error { return Scatter(a.w, a.wholeIn, a.out, a.root) }},
 			}},
-		{name: "allgather", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return Allgather(w, b.one(b.in), b.all(b.out)) },
+		{name: "allgather", needs: true, call: func(a *args) error { return Allgather(a.w, a.in, a.allOut) },
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Allgather(w, b.one(b.in), b.out) }},
-				{"overlap", ErrBuffer, false, func(w *Comm, b *collBuffers, root int) error {
-					return Allgather(w, b.one(b.out), b.all(b.out))
+				{ErrCount, false, func(a *args) error { return Allgather(a.w, a.in, a.wholeOut) }},
+				{ErrBuffer, false, func(a *args) error { return Allgather(a.w, a.out, a.allOut) }},
+			}},
+		{name: "alltoall", needs: true, call: func(a *args) error { return Alltoall(a.w, a.allIn, a.allOut) },
+			refused: []refusal{
+				{ErrCount, false, func(a *args) error { return Alltoall(a.w, a.allIn, a.wholeOut) }},
+				{ErrCount, false, func(a *args) error { return Alltoall(a.w, nil, a.wholeOut) }},
+			}},
+		{name: "alltoall in place", needs: true, call: func(a *args) error { return Alltoall(a.w, nil, a.allOut) }},
+		{name: "reduce scatter", needs: true, call: func(a *args) error {
+			return ReduceScatter(a.w, a.allIn, a.out, a.counts, Sum)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) error {
+					return ReduceScatter(a.w, a.allIn, a.out, a.counts[1:], Sum)
+				}},
+				{ErrOp, false, func(a *args) error { return ReduceScatter(a.w, a.allIn, a.out, a.counts, nil) }},
+			}},
+		{name: "reduce scatter block", needs: true, call: func(a *args) error {
+			return ReduceScatterBlock(a.w, a.allIn, a.out, Sum)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) error { return ReduceScatterBlock(a.w, a.wholeIn, a.out, Sum) }},
+			}},
+		{name: "gatherv", rooted: true, call: func(a *args) error {
+			return Gatherv(a.w, a.in, a.allOut, a.counts, nil, a.root)
+		},
+			refused: []refusal{
+				{ErrCount, true, func(a *args) error {
+					return Gatherv(a.w, a.in, a.allOut, a.counts[1:], nil, a.root)
 				}},
 			}},
-		{name: "alltoall", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, b.all(b.in), b.all(b.out)) },
+		{name: "scatterv", rooted: true, call: func(a *args) error {
+			return Scatterv(a.w, a.allIn, a.out, a.counts, nil, a.root)
+		},
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, b.all(b.in), b.out) }},
-				{"uneven", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, nil, b.out) }},
-			}},
-		{name: "alltoall in place", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return Alltoall(w, nil, b.all(b.out)) }},
-		{name: "reduce scatter", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error {
-				return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts(), Sum)
-			},
-			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
-					return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts()[1:], Sum)
-				}},
-				{"op", ErrOp, false, func(w *Comm, b *collBuffers, root int) error {
-					return ReduceScatter(w, b.all(b.in), b.one(b.out), b.counts(), nil)
+				{ErrCount, true, func(a *args) error {
+					return Scatterv(a.w, a.allIn, a.out, a.counts, []int{1}, a.root)
 				}},
 			}},
-		{name: "reduce scatter block", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error {
-				return ReduceScatterBlock(w, b.all(b.in), b.one(b.out), Sum)
-			},
+		{name: "allgatherv", needs: true, call: func(a *args) error {
+			return Allgatherv(a.w, a.in, a.allOut, a.counts, nil)
+		},
 			refused: []refusal{
-				{"length", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
-					return ReduceScatterBlock(w, b.in, b.one(b.out), Sum)
+				{ErrCount, false, func(a *args) error { return Allgatherv(a.w, a.in, a.allOut, nil, nil) }},
+			}},
+		{name: "alltoallv", needs: true, call: func(a *args) error {
+			return Alltoallv(a.w, a.allIn, a.counts, nil, a.allOut, a.counts, nil)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) error {
+					return Alltoallv(a.w, a.allIn, a.counts, nil, a.allOut, nil, nil)
 				}},
 			}},
-		{name: "gatherv", rooted: true,
-			call: func(w *Comm, b *collBuffers, root int) error {
-				return Gatherv(w, b.one(b.in), b.all(b.out), b.counts(), nil, root)
-			},
+		{name: "alltoallv in place", needs: true, call: func(a *args) error {
+			return Alltoallv(a.w, nil, nil, nil, a.allOut, a.counts, nil)
+		}},
+		{name: "split", needs: true, call: func(a *args) error { return free(a.w.Split(0, 0)) },
 			refused: []refusal{
-				{"counts", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
-					return Gatherv(w, b.one(b.in), b.all(b.out), b.counts()[1:], nil, root)
-				}},
+				{ErrCount, false, func(a *args) error { return free(a.w.Split(-9, 0)) }},
 			}},
-		{name: "scatterv", rooted: true,
-			call: func(w *Comm, b *collBuffers, root int) error {
-				return Scatterv(w, b.all(b.in), b.one(b.out), b.counts(), nil, root)
-			},
-			refused: []refusal{
-				{"counts", ErrCount, true, func(w *Comm, b *collBuffers, root int) error {
-					return Scatterv(w, b.all(b.in), b.one(b.out), b.counts(), []int{1}, root)
-				}},
-			}},
-		{name: "allgatherv", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error {
-				return Allgatherv(w, b.one(b.in), b.all(b.out), b.counts(), nil)
-			},
-			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
-					return Allgatherv(w, b.one(b.in), b.all(b.out), nil, nil)
-				}},
-			}},
-		{name: "alltoallv", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error {
-				return Alltoallv(w, b.all(b.in), b.counts(), nil, b.all(b.out), b.counts(), nil)
-			},
-			refused: []refusal{
-				{"counts", ErrCount, false, func(w *Comm, b *collBuffers, root int) error {
-					return Alltoallv(w, b.all(b.in), b.counts(), nil, b.all(b.out), nil, nil)
-				}},
-			}},
-		{name: "alltoallv in place", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error {
-				return Alltoallv(w, nil, nil, nil, b.all(b.out), b.counts(), nil)
-			}},
-		{name: "split", needs: true,
-			call: func(w *Comm, b *collBuffers, root int) error { return newComm(w.Split(0, 0)) },
-			refused: []refusal{
-				{"colour", ErrCount, false, func(w *Comm, b *collBuffers, root int) error { return newComm(w.Split(-9, 0)) }},
-			}},
-		{name: "dup", needs: true, call: func(w *Comm, b *collBuffers, root int) error { return newComm(w.Dup()) }},
+		{name: "dup", needs: true, call: func(a *args) error { return free(a.w.Dup()) }},
 	}
 }
 
@@ -236,43 +182,33 @@ var revokeSizes = []int{1, 6, 12, 50, 160}
 
 // scene makes a collective call in which something goes wrong at one rank. It writes to the buffers
 // afterwards, which are the user's then. Their contents must not change.
-func scene(w *Comm, count int, act func(b *collBuffers) error) (*collBuffers, error) {
-	b := newCollBuffers(w, count)
-	err := act(b)
-	for i := range b.in {
-		b.in[i], b.out[i] = -77, -78
+func scene(a *args, call func(a *args) error) error {
+	err := call(a)
+	for i := range a.wholeIn {
+		a.wholeIn[i], a.wholeOut[i] = -77, -78
 	}
-	return b, err
+	return err
 }
 
-// after checks that the next collective works, and that nothing has written to the buffers of a
-// scene. what names the scene in errors.
-func (b *collBuffers) after(w *Comm, what string) error {
+// after checks that the next collective of w works, and that nothing has written to the buffers of
+// a scene. what names the scene in errors.
+func (a *args) after(w *Comm, what string) {
 	n := w.Size()
-	sum := make([]int64, 100)
-	in := make([]int64, 100)
+	in, sum, want := make([]int64, 100), make([]int64, 100), make([]int64, 100)
 	for i := range in {
-		in[i] = int64(w.Rank() + i)
+		in[i], want[i] = int64(w.Rank()+i), int64(n*(n-1)/2+n*i)
 	}
-	if err := Allreduce(w, in, sum, Sum); err != nil {
-		return fmt.Errorf("%s: the next collective: %w", what, err)
-	}
-	for i := range sum {
-		if want := int64(n*(n-1)/2 + n*i); sum[i] != want {
-			return fmt.Errorf("%s: the next collective: %d, not %d", what, sum[i], want)
+	check(errors.Join(Allreduce(w, in, sum, Sum), same(what+": the next collective", want, sum)))
+	for i := range a.wholeIn {
+		if a.wholeIn[i] != -77 || a.wholeOut[i] != -78 {
+			failf("%s: element %d was written to after the call", what, i)
 		}
 	}
-	for i := range b.in {
-		if b.in[i] != -77 || b.out[i] != -78 {
-			return fmt.Errorf("%s: element %d was written to after the call", what, i)
-		}
-	}
-	return nil
 }
 
 // CheckRefused has one rank make each collective with each kind of bad arguments. Each number of
 // ranks takes a third of the lengths.
-func CheckRefused(w *Comm) error {
+func CheckRefused(w *Comm) {
 	n := w.Size()
 	for _, c := range revocables() {
 		for k, f := range c.refused {
@@ -280,67 +216,65 @@ func CheckRefused(w *Comm) error {
 				if (i+k+n)%3 != 0 {
 					continue
 				}
-				root := (k + i) % n
-				odd := (2*k + 3*i) % n
+				root, odd := (k+i)%n, (2*k+3*i)%n
 				if f.atRoot {
 					odd = root
 				}
-				what := fmt.Sprintf("rank %d: %s: %s: %d elements, root %d, odd one %d", w.Rank(), c.name, f.name, count, root, odd)
-				b, err := scene(w, count, func(b *collBuffers) error {
-					if w.Rank() == odd {
-						return f.call(w, b, root)
-					}
-					return c.call(w, b, root)
-				})
+				what := fmt.Sprintf("rank %d: %s refused with %v: %d elements, root %d, odd one %d",
+					w.Rank(), c.name, f.want, count, root, odd)
+				a, call := newArgs(w, count, root), c.call
+				if w.Rank() == odd {
+					call = f.call
+				}
+				err := scene(a, call)
 				switch {
 				case w.Rank() == odd:
 					if !errors.Is(err, f.want) {
-						return fmt.Errorf("%s: %w", what, err)
+						failf("%s: %w", what, err)
 					}
 				case err == nil && c.needs:
-					return fmt.Errorf("%s: no error", what)
+					failf("%s: no error", what)
 				case err != nil:
-					want := fmt.Sprintf("rank %d gave up on this", odd)
-					if err := isGivenUp(err, want, "its arguments were refused there"); err != nil {
-						return fmt.Errorf("%s: %w", what, err)
-					}
+					isGivenUp(what, err, fmt.Sprintf("rank %d gave up on this", odd), "its arguments were refused there")
 				}
-				if err := b.after(w, what); err != nil {
-					return err
-				}
+				a.after(w, what)
 			}
 		}
 	}
-	return nil
 }
 
 // isGivenUp checks the error of a rank whose collective another rank has revoked.
-func isGivenUp(err error, texts ...string) error {
+func isGivenUp(what string, err error, texts ...string) {
 	e := (*Error)(nil)
 	if !errors.Is(err, ErrComm) || !errors.As(err, &e) || e.Tag != Undefined {
-		return fmt.Errorf("another error: %w", err)
+		failf("%s: another error: %w", what, err)
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			return fmt.Errorf("not %q: %w", text, err)
+			failf("%s: not %q: %w", what, text, err)
 		}
 	}
-	return nil
 }
 
-// isDifferent checks the error of a rank after a mismatch of arguments.
-func isDifferent(err error) error {
+// isDifferent checks the error, if any, of a rank after a mismatch of arguments.
+func isDifferent(what string, err error) {
 	e := (*Error)(nil)
-	if err == nil || errors.As(err, &e) && e.Tag == Undefined &&
-		(errors.Is(err, ErrComm) || errors.Is(err, ErrCount) || errors.Is(err, ErrTruncate)) {
-		return nil
+	if err != nil && (!errors.As(err, &e) || e.Tag != Undefined ||
+		!errors.Is(err, ErrComm) && !errors.Is(err, ErrCount) && !errors.Is(err, ErrTruncate)) {
+		failf("%s: another error: %w", what, err)
 	}
-	return fmt.Errorf("another error: %w", err)
+}
+
+// differ makes a collective call that is different at one rank. format and its operands say how.
+func differ(a *args, call func(a *args) error, format string, operands ...any) {
+	what := fmt.Sprintf("rank %d: ", a.w.Rank()) + fmt.Sprintf(format, operands...)
+	isDifferent(what, scene(a, call))
+	a.after(a.w, what)
 }
 
 // CheckDifferentLengths has one rank call each collective with another length than all others. Each
 // number of ranks takes a fifth of the pairs of lengths.
-func CheckDifferentLengths(w *Comm) error {
+func CheckDifferentLengths(w *Comm) {
 	n := w.Size()
 	for k, c := range revocables() {
 		for i, usual := range revokeSizes {
@@ -348,91 +282,59 @@ func CheckDifferentLengths(w *Comm) error {
 				if i == j || (i+j+k+n)%5 != 0 {
 					continue
 				}
-				root := (i + j) % n
+				root, count := (i+j)%n, usual
 				odd := (root + j%2) % n
-				what := fmt.Sprintf("rank %d: %s: %d elements, %d at rank %d, root %d", w.Rank(), c.name, usual, other, odd, root)
-				count := usual
 				if w.Rank() == odd {
 					count = other
 				}
-				b, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
-				if err := isDifferent(err); err != nil {
-					return fmt.Errorf("%s: %w", what, err)
-				}
-				if err := b.after(w, what); err != nil {
-					return err
-				}
+				differ(newArgs(w, count, root), c.call, "%s: %d elements, %d at rank %d, root %d", c.name, usual, other, odd, root)
 			}
 		}
 	}
-	return nil
 }
 
 // CheckDifferentRoots has one rank call with another root.
-func CheckDifferentRoots(w *Comm) error {
+func CheckDifferentRoots(w *Comm) {
 	n := w.Size()
 	for _, c := range revocables() {
-		if !c.rooted {
-			continue
-		}
 		for i, count := range revokeSizes {
 			root := i % n
 			odd := (root + i/2) % n
-			what := fmt.Sprintf("rank %d: %s: %d elements, root %d but at rank %d", w.Rank(), c.name, count, root, odd)
-			if w.Rank() == odd {
-				root = (root + 1) % n
-			}
-			b, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
-			if err := isDifferent(err); err != nil {
-				return fmt.Errorf("%s: %w", what, err)
-			}
-			if err := b.after(w, what); err != nil {
-				return err
+			a := newArgs(w, count, (root+b2i(w.Rank() == odd))%n)
+			if c.rooted {
+				differ(a, c.call, "%s: %d elements, root %d but at rank %d", c.name, count, root, odd)
 			}
 		}
 	}
-	return nil
 }
 
 // CheckDifferentCalls has one rank make another collective.
-func CheckDifferentCalls(w *Comm) error {
+func CheckDifferentCalls(w *Comm) {
 	all := revocables()
 	for i, c := range all {
 		other := all[(i*5+w.Size())%len(all)]
-		count := revokeSizes[i%len(revokeSizes)]
-		odd := i % w.Size()
-		what := fmt.Sprintf("rank %d: %s of %d elements but %s at rank %d", w.Rank(), c.name, count, other.name, odd)
-		call := c.call
+		count, odd, call := revokeSizes[i%len(revokeSizes)], i%w.Size(), c.call
 		if w.Rank() == odd {
 			call = other.call
 		}
-		b, err := scene(w, count, func(b *collBuffers) error { return call(w, b, 0) })
-		if err := isDifferent(err); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		if err := b.after(w, what); err != nil {
-			return err
-		}
+		differ(newArgs(w, count, 0), call, "%s of %d elements but %s at rank %d", c.name, count, other.name, odd)
 	}
-	return nil
 }
 
 // forEachRevoking runs body with each number of ranks and with two eager limits, and checks that
 // nothing is left behind.
-func forEachRevoking(t *testing.T, body func(w *Comm) error) {
+func forEachRevoking(t *testing.T, body func(w *Comm)) {
 	for n := 2; n <= 8; n++ {
 		for _, eager := range []string{"1", "4K"} {
 			t.Run(fmt.Sprintf("%d ranks, eager %s", n, eager), func(t *testing.T) {
 				t.Parallel()
 				var clean, left atomic.Int32
-				require.NoError(t, RunLocal(n, func(w *Comm) error {
+				run(t, n, func(w *Comm) {
 					defer hurry(w)()
 					w.team.SetTuning(revokeTuning)
-					if err := body(w); err != nil {
-						return err
-					}
-					return leavesNothing(w, &clean, &left)
-				}, WithSetting("pml.eager.bytes", eager)))
+					body(w)
+					leavesNothing(w, &clean, &left)
+				}, WithSetting("pml.eager.bytes", eager))
 			})
 		}
 	}
@@ -459,20 +361,18 @@ func hurry(w *Comm) (stop func()) {
 }
 
 // leavesNothing waits until no rank has an operation under way or keeps a message.
-func leavesNothing(w *Comm, clean, left *atomic.Int32) error {
-	if err := w.Barrier(); err != nil {
-		return err
-	}
+func leavesNothing(w *Comm, clean, left *atomic.Int32) {
+	check(w.Barrier())
 	n := int32(w.Size())
 	rest := func() string {
-		w.job.eng.Lock()
-		defer w.job.eng.Unlock()
-		w.job.eng.Poll()
-		p := w.job.pml
-		if p.Busy() == 0 && len(p.Pending()) == 0 && len(p.Unreceived()) == 0 && p.Stats().UnexpectedBytes == 0 {
-			return ""
-		}
-		return fmt.Sprintf("busy %d, pending %v, not received %v, %d bytes", p.Busy(), p.Pending(), p.Unreceived(), p.Stats().UnexpectedBytes)
+		return locked(w, func() string {
+			w.job.eng.Poll()
+			p := w.job.pml
+			if p.Busy() == 0 && len(p.Pending()) == 0 && len(p.Unreceived()) == 0 && p.Stats().UnexpectedBytes == 0 {
+				return ""
+			}
+			return fmt.Sprintf("busy %d, pending %v, not received %v, %d bytes", p.Busy(), p.Pending(), p.Unreceived(), p.Stats().UnexpectedBytes)
+		})
 	}
 	deadline := time.Now().Add(20 * time.Second)
 	for counted := false; clean.Load() < n; runtime.Gosched() {
@@ -482,17 +382,16 @@ func leavesNothing(w *Comm, clean, left *atomic.Int32) error {
 			counted = true
 		}
 		if what != "" && time.Now().After(deadline) {
-			return fmt.Errorf("rank %d: left behind: %s", w.Rank(), what)
+			failf("left behind: %s", what)
 		}
 	}
 	if what := rest(); what != "" {
-		return fmt.Errorf("rank %d: left behind: %s", w.Rank(), what)
+		failf("left behind: %s", what)
 	}
 	// No rank goes on before all have checked.
 	for left.Add(1); left.Load() < n; runtime.Gosched() {
 		rest()
 	}
-	return nil
 }
 
 func TestCollectiveRefusedByOneRankFailsEverywhere(t *testing.T) { forEachRevoking(t, CheckRefused) }
@@ -506,32 +405,33 @@ func TestCollectivesWithOtherRootAtOneRankFail(t *testing.T) { forEachRevoking(t
 func TestOtherCollectiveAtOneRankFails(t *testing.T) { forEachRevoking(t, CheckDifferentCalls) }
 
 // CheckRevokedCollectives makes every check of wrong calls, for a job of processes.
-func CheckRevokedCollectives(w *Comm) error {
+func CheckRevokedCollectives(w *Comm) {
 	defer hurry(w)()
 	w.team.SetTuning(revokeTuning)
-	return errors.Join(CheckRefused(w), CheckDifferentLengths(w), CheckDifferentRoots(w), CheckDifferentCalls(w))
+	CheckRefused(w)
+	CheckDifferentLengths(w)
+	CheckDifferentRoots(w)
+	CheckDifferentCalls(w)
 }
 
-// CallAll makes a communicator for each collective, calls desert, and then makes each collective in
-// its communicator. It requires ErrProcFailed of each collective that needs all ranks. The others
+// CallAll makes a communicator for each collective, calls desert, and then, unless desert returns
+// true, makes each collective in its communicator. It requires ErrProcFailed of each collective that needs all ranks. The others
 // may only fail with that error.
-func CallAll(w *Comm, desert func()) error {
+func CallAll(w *Comm, desert func() bool) {
 	list := revocables()
-	comms := make([]*Comm, len(list))
-	for i := range list {
-		var err error
-		if comms[i], err = w.Dup(); err != nil {
-			return err
-		}
+	var comms []*Comm
+	for range list {
+		comms = append(comms, must(w.Dup()))
 	}
-	desert()
+	if desert() {
+		return
+	}
 	for i, c := range list {
-		err := c.call(comms[i], newCollBuffers(w, 1000), 0)
+		err := c.call(newArgs(comms[i], 1000, 0))
 		if err == nil && c.needs || err != nil && !errors.Is(err, ErrProcFailed) {
-			return fmt.Errorf("%s: %w", c.name, err)
+			failf("%s: %w", c.name, err)
 		}
 	}
-	return nil
 }
 
 // TestLengthsOnBothSidesOfDefaultThresholdsFail: with the default thresholds, one rank moves a
@@ -541,35 +441,22 @@ func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
 			var clean, left atomic.Int32
-			require.NoError(t, RunLocal(n, func(w *Comm) error {
+			run(t, n, func(w *Comm) {
 				defer hurry(w)()
 				for _, counts := range [][2]int{{50_000, 100_000}, {100_000, 50_000}, {3 << 14, 7 << 14}, {2000, 9000}} {
-					for k, name := range []string{"bcast", "reduce", "allreduce", "scan"} {
-						odd := (k % 2) * (n - 1)
+					differs := func(name string, odd int, call func(in, out []int64) error) {
 						what := fmt.Sprintf("rank %d: %s of %d elements, %d at rank %d", w.Rank(), name, counts[0], counts[1], odd)
 						count := counts[b2i(w.Rank() == odd)]
-						in, out := make([]int64, count), make([]int64, count)
-						var err error
-						switch name {
-						case "bcast":
-							err = Bcast(w, out, 0)
-						case "reduce":
-							err = Reduce(w, in, out, Sum, 0)
-						case "allreduce":
-							err = Allreduce(w, in, out, Sum)
-						case "scan":
-							err = Scan(w, in, out, Sum)
-						}
-						if err := isDifferent(err); err != nil {
-							return fmt.Errorf("%s: %w", what, err)
-						}
-						if err := w.Barrier(); err != nil {
-							return fmt.Errorf("%s: %w", what, err)
-						}
+						isDifferent(what, call(make([]int64, count), make([]int64, count)))
+						check(w.Barrier())
 					}
+					differs("bcast", 0, func(_, out []int64) error { return Bcast(w, out, 0) })
+					differs("reduce", n-1, func(in, out []int64) error { return Reduce(w, in, out, Sum, 0) })
+					differs("allreduce", 0, func(in, out []int64) error { return Allreduce(w, in, out, Sum) })
+					differs("scan", n-1, func(in, out []int64) error { return Scan(w, in, out, Sum) })
 				}
-				return leavesNothing(w, &clean, &left)
-			}))
+				leavesNothing(w, &clean, &left)
+			})
 		})
 	}
 }
@@ -577,20 +464,18 @@ func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 // TestCollectiveGivenUpByContextFailsEverywhere: the context of one rank ends while it waits for
 // another one, which is late.
 func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
-	forEachRevoking(t, func(w *Comm) error {
+	forEachRevoking(t, func(w *Comm) {
 		n := w.Size()
 		for i, c := range revocables() {
 			count := revokeSizes[(i+n)%len(revokeSizes)]
 			root, giver := i%n, (i/2)%n
 			late := (giver + 1 + i%(n-1)) % n
 			what := fmt.Sprintf("rank %d: %s of %d elements, root %d, given up by %d, %d is late", w.Rank(), c.name, count, root, giver, late)
-			d, err := w.Dup()
-			if err != nil {
-				return err
-			}
+			d := must(w.Dup())
 			d.team.SetTuning(revokeTuning)
-			var b *collBuffers
-			var calledOff bool
+			a := newArgs(d, count, root)
+			var err error
+			calledOff := 0
 			switch w.Rank() {
 			case giver:
 				ctx, cancel := context.WithCancel(context.Background())
@@ -600,62 +485,43 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 					awaitPending(ctx, w)
 					cancel()
 				}()
-				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d.WithContext(ctx), b, root) })
+				a.w = d.WithContext(ctx)
+				err = scene(a, c.call)
 				cancel()
 				<-stopped
-				calledOff = err != nil
-				if calledOff && c.name == "dup" { // which ignores the context
-					return fmt.Errorf("%s: %w", what, err)
+				if err != nil && (c.name == "dup" || !errors.Is(err, context.Canceled)) { // Dup ignores the context
+					failf("%s: %w", what, err)
 				}
-				if calledOff && !errors.Is(err, context.Canceled) {
-					return fmt.Errorf("%s: %w", what, err)
-				}
+				calledOff = b2i(err != nil)
+				check(Send(w, []int{calledOff}, late, 0))
 				err = nil
-				if serr := Send(w, []int{b2i(calledOff)}, late, 0); serr != nil {
-					return serr
-				}
 			case late:
-				if c.name != "dup" {
-					if _, err := Recv(w, []int{0}, giver, 0); err != nil {
-						return err
-					}
-				}
-				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d, b, root) })
 				if c.name == "dup" {
-					if _, err := Recv(w, []int{0}, giver, 0); err != nil {
-						return err
-					}
+					err = scene(a, c.call)
+					must(Recv(w, []int{0}, giver, 0))
+				} else {
+					must(Recv(w, []int{0}, giver, 0))
+					err = scene(a, c.call)
 				}
 			default:
-				b, err = scene(d, count, func(b *collBuffers) error { return c.call(d, b, root) })
+				err = scene(a, c.call)
 			}
 			if err != nil {
-				if err := isGivenUp(err, fmt.Sprintf("rank %d gave up on this", giver), "it failed there"); err != nil {
-					return fmt.Errorf("%s: %w", what, err)
-				}
+				isGivenUp(what, err, fmt.Sprintf("rank %d gave up on this", giver), "it failed there")
 			}
-			if err := b.after(w, what); err != nil {
-				return err
-			}
+			a.after(w, what)
 			// The communicator is unfit if the collective was given up.
-			told := []int{b2i(calledOff)}
-			if err := Bcast(w, told, giver); err != nil {
-				return err
-			}
+			told := []int{calledOff}
+			check(Bcast(w, told, giver))
 			err = d.Barrier()
 			switch {
 			case (told[0] != 0) != (err != nil):
-				return fmt.Errorf("%s: given up: %v, and then %w", what, told[0] != 0, err)
+				failf("%s: given up: %v, and then %w", what, told[0] != 0, err)
 			case err != nil && w.Rank() != giver:
-				if err := isGivenUp(err, fmt.Sprintf("rank %d gave up on this barrier", giver), "unfit there"); err != nil {
-					return fmt.Errorf("%s: %w", what, err)
-				}
+				isGivenUp(what, err, fmt.Sprintf("rank %d gave up on this barrier", giver), "unfit there")
 			}
-			if err := d.Free(); err != nil {
-				return err
-			}
+			check(d.Free())
 		}
-		return nil
 	})
 }
 
@@ -670,26 +536,21 @@ func TestCollectiveWithoutDeadRankFails(t *testing.T) {
 				root, dead := i%n, (i/2)%n
 				what := fmt.Sprintf("%s of %d elements, root %d, without %d", c.name, count, root, dead)
 				var done atomic.Int32
-				require.NoError(t, RunLocal(n, func(w *Comm) error {
+				run(t, n, func(w *Comm) {
 					w.team.SetTuning(revokeTuning)
 					if w.Rank() == dead {
 						for done.Load() < int32(n-1) {
 							runtime.Gosched() // it does nothing
 						}
-						return nil
+						return
 					}
 					defer done.Add(1)
-					stop := loseOnWait(w, dead)
-					defer stop()
-					_, err := scene(w, count, func(b *collBuffers) error { return c.call(w, b, root) })
-					switch {
-					case err == nil && c.needs:
-						return fmt.Errorf("%s: no error", what)
-					case err != nil && !errors.Is(err, ErrProcFailed):
-						return fmt.Errorf("%s: %w", what, err)
+					defer loseOnWait(w, dead)()
+					err := scene(newArgs(w, count, root), c.call)
+					if err == nil && c.needs || err != nil && !errors.Is(err, ErrProcFailed) {
+						failf("%s: %w", what, err)
 					}
-					return nil
-				}), what)
+				})
 			}
 		})
 	}
@@ -701,19 +562,15 @@ func loseOnWait(w *Comm, dead int) (stop func()) {
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		for waits := false; !waits; runtime.Gosched() {
-			if ctx.Err() != nil {
-				return
-			}
-			w.job.eng.Lock()
-			for _, p := range w.job.pml.Pending() {
-				waits = waits || p.Peer == dead
-			}
-			if waits {
+		for waits := false; !waits && ctx.Err() == nil; runtime.Gosched() {
+			waits = locked(w, func() bool {
+				if !slices.ContainsFunc(w.job.pml.Pending(), func(p pml.Pending) bool { return p.Peer == dead }) {
+					return false
+				}
 				w.job.pml.Failed(w.job.modules[0], dead,
 					&btl.Error{Rail: "test", Peer: dead, Class: btl.ClassPeerGone, Err: errors.New("killed")})
-			}
-			w.job.eng.Unlock()
+				return true
+			})
 		}
 	}()
 	return func() {

@@ -37,22 +37,16 @@ const cutsEach = 34
 func cutProgram(w *comm.Comm) error {
 	var rounds, cuts atomic.Int64
 	for range 10 { // so that all connections are made
-		if err := ringRound(w, int(rounds.Add(1))); err != nil {
-			return err
-		}
+		ringRound(w, int(rounds.Add(1)))
 	}
 	descriptors, goroutines := openFiles(), runtime.NumGoroutine()
 	go cutConnections(uint64(w.Rank()), &rounds, &cuts)
 	for done := []int{0}; done[0] == 0; {
-		if err := ringRound(w, int(rounds.Add(1))); err != nil {
-			return err
-		}
+		ringRound(w, int(rounds.Add(1)))
 		if cuts.Load() == cutsEach {
 			done[0] = 1
 		}
-		if err := comm.Allreduce(w, nil, done, comm.Min); err != nil {
-			return err
-		}
+		check(comm.Allreduce(w, nil, done, comm.Min))
 	}
 	// A rail may be up at one end only, or be probed. That takes one more connection and one more
 	// timer.
@@ -67,9 +61,7 @@ func cutProgram(w *comm.Comm) error {
 	}
 	st := w.Stats()
 	sum := []uint64{st.RailsFailed, st.RailsReturned, st.Malformed + st.Illegal}
-	if err := comm.Allreduce(w, nil, sum, comm.Sum); err != nil {
-		return err
-	}
+	check(comm.Allreduce(w, nil, sum, comm.Sum))
 	if sum[0] < cutsEach || sum[1] == 0 || sum[2] != 0 {
 		return fmt.Errorf("%d failures, %d returns, %d malformed or illegal", sum[0], sum[1], sum[2])
 	}
@@ -81,17 +73,14 @@ func cutProgram(w *comm.Comm) error {
 
 // ringRound sends a message of some size to the next rank, and compares every byte of the one that
 // it receives.
-func ringRound(w *comm.Comm, round int) error {
+func ringRound(w *comm.Comm, round int) {
 	me, n := w.Rank(), w.Size()
 	size := []int{1, 100, 5000, 70_000, 300_000, 3_000_000}[round%6]
 	out, in := pattern(size, round*n+me), make([]byte, size)
-	if _, err := comm.Sendrecv(w, out, (me+1)%n, 1, in, (me+n-1)%n, 1); err != nil {
-		return err
-	}
+	must(comm.Sendrecv(w, out, (me+1)%n, 1, in, (me+n-1)%n, 1))
 	if want := pattern(size, round*n+(me+n-1)%n); string(in) != string(want) {
-		return fmt.Errorf("round %d: %d bytes differ", round, size)
+		failf("round %d: %d bytes differ", round, size)
 	}
-	return nil
 }
 
 // cutConnections breaks random connections of this process, by a shutdown or a reset.
@@ -124,25 +113,12 @@ func cutConnections(seed uint64, rounds, cuts *atomic.Int64) {
 }
 
 // openFiles counts the descriptors of this process.
-func openFiles() int {
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return -1
-	}
-	return len(list)
-}
+func openFiles() int { return len(must(os.ReadDir("/proc/self/fd"))) }
 
 // connections lists the sockets of the TCP connections of this process.
 func connections() (list []int) {
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return nil
-	}
-	for _, f := range files {
-		fd, err := strconv.Atoi(f.Name())
-		if err != nil {
-			continue
-		}
+	for _, f := range must(os.ReadDir("/proc/self/fd")) {
+		fd := must(strconv.Atoi(f.Name()))
 		peer, err := unix.Getpeername(fd)
 		if _, isIP := peer.(*unix.SockaddrInet4); err == nil && isIP {
 			list = append(list, fd)

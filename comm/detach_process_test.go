@@ -29,16 +29,11 @@ const (
 // stoppedProgram has rank 1 stop before any message has arrived. Rank 0 gives up a broadcast to it,
 // overwrites its buffer, and lets rank 1 go on, which gets the original bytes.
 func stoppedProgram(w *comm.Comm) error {
-	n, err := strconv.Atoi(os.Getenv(stoppedBytesVariable))
-	if err != nil {
-		return err
-	}
+	n := must(strconv.Atoi(os.Getenv(stoppedBytesVariable)))
 	file := filepath.Join(os.Getenv(stoppedDirVariable), "pid")
 	want := pattern(n, 3)
 	if w.Rank() == 1 {
-		if err := stopSelf(file); err != nil {
-			return err
-		}
+		stopSelf(file)
 		got := make([]byte, n)
 		if err := comm.Bcast(w, got, 0); err != nil && !errors.Is(err, comm.ErrComm) {
 			return fmt.Errorf("broadcast that the root has given up: %w", err)
@@ -51,61 +46,41 @@ func stoppedProgram(w *comm.Comm) error {
 			return errors.New("nothing came")
 		}
 	} else {
-		pid, err := stoppedProcess(file)
-		if err != nil {
-			return err
-		}
+		pid := stoppedProcess(file)
 		if err := giveUpBcast(w, want); err != nil {
 			return err
 		}
-		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
-			return err
-		}
+		check(unix.Kill(pid, unix.SIGCONT))
 	}
 	// The rails still work.
 	other, in := 1-w.Rank(), []int{0}
-	if _, err := comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1); err != nil || in[0] != other {
-		return fmt.Errorf("%d from rank %d: %w", in[0], other, err)
-	}
-	if st := w.Stats(); st.RailsFailed != 0 {
-		return fmt.Errorf("%d rails failed", st.RailsFailed)
-	}
+	must(comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1))
+	expect(other, in[0])
+	expect(uint64(0), w.Stats().RailsFailed, "failed rails")
 	if w.Rank() == 1 {
 		fmt.Println("as it was")
 	}
 	return nil
 }
 
-// stopSelf leaves the number of this process in a file and stops it.
-func stopSelf(file string) error {
-	if err := os.WriteFile(file+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return err
-	}
-	return unix.Kill(os.Getpid(), unix.SIGSTOP)
+// stopSelf writes the number of this process to a file and stops the process.
+func stopSelf(file string) {
+	check(os.WriteFile(file+".new", []byte(strconv.Itoa(os.Getpid())), 0o600))
+	check(os.Rename(file+".new", file))
+	check(unix.Kill(os.Getpid(), unix.SIGSTOP))
 }
 
 // stoppedProcess waits until the file has a process number, and that process is stopped.
-func stoppedProcess(file string) (pid int, err error) {
+func stoppedProcess(file string) (pid int) {
 	for ; ; time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return 0, err
-		}
-		if pid, err = strconv.Atoi(string(text)); err != nil {
-			return 0, err
-		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return 0, err
-		}
+		check(err)
+		stat := must(os.ReadFile(fmt.Sprintf("/proc/%s/stat", text)))
 		if _, rest, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(rest, "T") {
-			return pid, nil
+			return must(strconv.Atoi(string(text)))
 		}
 	}
 }
@@ -124,10 +99,7 @@ func giveUpBcast(w *comm.Comm, want []byte) error {
 	buf := bytes.Clone(want)
 	fromAlloc := os.Getenv(stoppedMemoryVariable) == "alloc"
 	if fromAlloc {
-		var err error
-		if buf, err = comm.Alloc[byte](w, len(want)); err != nil {
-			return err
-		}
+		buf = must(comm.Alloc[byte](w, len(want)))
 		copy(buf, want)
 	}
 	if err := comm.Bcast(w.WithContext(ctx), buf, 0); !errors.Is(err, context.Canceled) {
@@ -136,9 +108,7 @@ func giveUpBcast(w *comm.Comm, want []byte) error {
 	if fromAlloc {
 		return comm.FreeAlloc(w, buf)
 	}
-	for i := range buf {
-		buf[i] = 0xee
-	}
+	copy(buf, bytes.Repeat([]byte{0xee}, len(buf)))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,15 +22,13 @@ import (
 func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
 	f := simhca.NewFabric(net)
 	t.Cleanup(f.Close)
-	worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
-		m, err := faults.Wrap(faults.Config{Events: j.pml}, func(ev btl.Events) (btl.Module, error) {
+	worlds := localWorld(t, 2, func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
+		return []btl.Module{must(faults.Wrap(faults.Config{Events: j.pml}, func(ev btl.Events) (btl.Module, error) {
 			return ibverbs.New(ibverbs.Config{
-				Rank: j.rank, Size: 2, Events: ev, Wakeup: bell, Secret: []byte("of the job"),
+				Rank: j.rank, Size: 2, Events: ev, Wakeup: wakeup, Secret: []byte("of the job"),
 				Provider: f.NewNode(simhca.DeviceConfig{Name: "sim0"}), Device: "sim0",
 			})
-		})
-		require.NoError(t, err)
-		return []btl.Module{m}
+		}))}
 	}, opts...)
 	return [2]*Comm(worlds)
 }
@@ -62,33 +61,79 @@ func TestGivenUpBcastWaitsForDevice(t *testing.T) {
 			clear(buf)
 			defer FreeAlloc(w[0], buf)
 		}
-		done := make(chan struct{})
-		go func() { // the rest is sent in the background
-			defer close(done)
-			for ctx := t.Context(); ctx.Err() == nil; runtime.Gosched() {
-				w[0].job.eng.Lock()
+		var rest sync.WaitGroup
+		rest.Go(func() { // the rest is sent in the background
+			busy := func() bool {
 				w[0].job.eng.Turn()
-				busy := w[0].job.pml.Busy()
-				w[0].job.eng.Unlock()
-				if busy == 0 {
-					return
-				}
+				return w[0].job.pml.Busy() > 0
 			}
-		}()
+			for t.Context().Err() == nil && locked(w[0], busy) {
+				runtime.Gosched()
+			}
+		})
 		assert.ErrorIs(t, <-received, ErrComm)
 		assert.True(t, bytes.Equal(want, got), "bytes as they were sent")
-		<-done
+		rest.Wait()
 	}
 }
 
 // phaseOf is the phase of the first send of a rank, or "" if it has none.
 func phaseOf(w *Comm) string {
-	w.job.eng.Lock()
-	defer w.job.eng.Unlock()
-	for _, p := range w.job.pml.Pending() {
+	for _, p := range locked(w, w.job.pml.Pending) {
 		if p.Sends {
 			return p.Phase
 		}
 	}
 	return ""
+}
+
+// TestMessageThatNoRailTakesFailsAlone: over simulated verbs, a message that the rail calls wrong
+// ends with an error at both ends, and no other operation fails. A collective ends at every rank,
+// and the communicator can still be used.
+func TestMessageThatNoRailTakesFailsAlone(t *testing.T) {
+	const often = 4 // attempts, after which the operation is given up
+	for _, n := range []int{10, 5000, 200_000} {
+		for _, protocol := range []string{"copy", "get", "put"} {
+			w := verbsPair(t, simhca.Config{}, WithSetting("pml.protocol", protocol))
+			in, out := bytes.Repeat([]byte{5}, n), make([]byte, n)
+			both := func(from, to func() error) (sent, got error) {
+				done := make(chan error, 1)
+				go func() { done <- from() }()
+				got = to()
+				return <-done, got
+			}
+			send := func() error { return Ssend(w[0], in, 1, 3) }
+			recv := func() error { _, err := Recv(w[1], out, 0, 3); return err }
+			sent, got := both(send, recv)
+			require.NoError(t, sent)
+			require.NoError(t, got)
+
+			wrong := func() {
+				w[0].job.eng.Lock()
+				w[0].job.modules[0].(btl.Injector).Inject(btl.Fault{Kind: btl.FaultWrong, Peer: 1, Count: often})
+				w[0].job.eng.Unlock()
+			}
+			wrong()
+			sent, got = both(send, recv)
+			assert.ErrorContains(t, sent, "no rail takes it: rail ibverbs to rank 1: usage: fragment too long", "%d bytes by %s", n, protocol)
+			assert.ErrorContains(t, got, "the other rank could not send it", "%d bytes by %s", n, protocol)
+			assert.NotErrorIs(t, sent, ErrUnreachable)
+
+			wrong()
+			sent, got = both(func() error { return Bcast(w[0], in, 0) }, func() error { return Bcast(w[1], out, 0) })
+			if n > 8<<10 { // a shorter one goes from a copy, and Finalize reports it
+				assert.ErrorContains(t, sent, "no rail takes it")
+			}
+			assert.ErrorContains(t, got, "the other rank could not send it")
+
+			clear(out)
+			sent, got = both(send, recv)
+			require.NoError(t, sent)
+			require.NoError(t, got)
+			require.Equal(t, in, out)
+			for _, c := range w {
+				require.Zero(t, c.Stats().RailsFailed)
+			}
+		}
+	}
 }

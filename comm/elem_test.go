@@ -113,8 +113,7 @@ func TestStructsKeepAllBytes(t *testing.T) {
 			return
 		}
 		got := make([]good, 3)
-		st, err := comm.Recv(w, got, 0, 0)
-		require.NoError(t, err)
+		st := must(comm.Recv(w, got, 0, 0))
 		assert.Equal(t, want, got[:2])
 		assert.Equal(t, 2, st.Count)
 		assert.Equal(t, int64(2*unsafe.Sizeof(good{})), st.Bytes)
@@ -126,8 +125,7 @@ func TestRecvAsAnotherTypeKeepsBytes(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		require.NoError(t, comm.Send(w, []uint16{0x0102, 0x0304, 0x0506}, 0, 0))
 		got := make([]uint32, 2)
-		st, err := comm.Recv(w, got, 0, 0)
-		require.NoError(t, err)
+		st := must(comm.Recv(w, got, 0, 0))
 		assert.Equal(t, uint32(0x03040102), got[0])
 		assert.Equal(t, 1, st.Count, "whole elements")
 		assert.Equal(t, int64(6), st.Bytes)

@@ -1,15 +1,15 @@
 package comm
 
 import (
-	"errors"
-	"fmt"
+	"bytes"
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/request"
 )
 
 // knownPeers lists the ranks that a rank has ever found a rail to.
@@ -29,18 +29,16 @@ func TestFinalizeConnectsOnlyToWaitingRanks(t *testing.T) {
 	t.Parallel() // Finalize sends nothing for a second
 	const ranks = 5
 	peers := make([][]int, ranks)
-	require.NoError(t, RunLocal(ranks, func(w *Comm) error {
+	run(t, ranks, func(w *Comm) {
 		defer func() { peers[w.Rank()] = knownPeers(w) }()
-		if w.Rank() != 0 {
-			return w.Finalize()
-		}
-		for rank := 1; rank < ranks; rank++ {
-			if _, err := Recv(w, []int{0}, rank, 0); !errors.Is(err, ErrProcFailed) {
-				return fmt.Errorf("recv from %d: %w", rank, err)
+		if w.Rank() == 0 {
+			for rank := 1; rank < ranks; rank++ {
+				_, err := Recv(w, []int{0}, rank, 0)
+				assert.ErrorIs(t, err, ErrProcFailed, "rank %d", rank)
 			}
 		}
-		return w.Finalize()
-	}))
+		check(w.Finalize())
+	})
 	for rank := 1; rank < ranks; rank++ {
 		assert.Equal(t, []int{0}, peers[rank], "rank %d", rank)
 	}
@@ -51,18 +49,16 @@ func TestFinalizeConnectsOnlyToWaitingRanks(t *testing.T) {
 func TestFinalizeOfUnreachableRanksSucceeds(t *testing.T) {
 	t.Parallel()
 	var fabric *loop.Fabric
-	require.NoError(t, RunLocal(3, func(w *Comm) error {
+	run(t, 3, func(w *Comm) {
 		if w.Rank() != 0 {
-			return nil
+			return
 		}
 		assert.NoError(t, fabric.FailLane(1, 2, 0, loop.Cut{}))
 		for rank := 1; rank < 3; rank++ {
-			if _, err := w.Probe(rank, 0); !errors.Is(err, ErrProcFailed) {
-				return fmt.Errorf("probe of %d: %w", rank, err)
-			}
+			_, err := w.Probe(rank, 0)
+			assert.ErrorIs(t, err, ErrProcFailed, "rank %d", rank)
 		}
-		return nil
-	}, WithSetting("pml.grace", "1s"), OnFabric(func(f *loop.Fabric) { fabric = f })))
+	}, WithSetting("pml.grace", "1s"), OnFabric(func(f *loop.Fabric) { fabric = f }))
 }
 
 // halt is a poller that blocks its rank, once its condition holds, until the test releases it.
@@ -83,42 +79,65 @@ func (h halt) Progress() int {
 func TestFinalizeWaitsForSlowReceiver(t *testing.T) {
 	t.Parallel()
 	const long = 2500 * time.Millisecond
-	for name, send := range map[string]func(w *Comm, buf []byte) error{
-		"announced": func(w *Comm, buf []byte) error {
-			r, err := Isend(w, buf, 1, 7)
-			return errors.Join(err, r.Free())
-		},
-		"synchronous": func(w *Comm, buf []byte) error {
-			r, err := Issend(w, buf[:1], 1, 7)
-			return errors.Join(err, r.Free())
-		},
+	want := bytes.Repeat([]byte{7}, 1<<20)
+	for name, send := range map[string]func(w *Comm) (request.Request, error){
+		"announced":   func(w *Comm) (request.Request, error) { return Isend(w, want, 1, 7) },
+		"synchronous": func(w *Comm) (request.Request, error) { return Issend(w, want[:1], 1, 7) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			goOn := make(chan struct{})
 			buf := make([]byte, 1<<20)
-			require.NoError(t, RunLocal(2, func(w *Comm) error {
+			run(t, 2, func(w *Comm) {
 				if w.Rank() == 0 {
-					return errors.Join(send(w, pattern(1<<20)), w.Finalize())
+					check(must(send(w)).Free())
+					check(w.Finalize())
+					return
 				}
-				r, err := Irecv(w, buf, 0, 7)
-				if err := errors.Join(err, r.Free()); err != nil {
-					return err
-				}
+				check(must(Irecv(w, buf, 0, 7)).Free())
 				j := w.job
 				j.eng.Lock()
 				j.eng.AddPoller(halt{func() bool { return j.ended != nil }, goOn})
 				j.eng.Unlock()
 				time.AfterFunc(long, func() { close(goOn) })
-				return nil
-			}))
-			assert.Equal(t, pattern(1)[0], buf[0])
+			})
+			assert.Equal(t, want[0], buf[0])
 		})
 	}
 }
 
-func pattern(n int) []byte {
-	b := make([]byte, n)
-	fill(b, 7)
-	return b
+// TestMessageOfGoneSenderIsReceived: a complete send has delivered its message. So the message is
+// received even if the sender ends at once, and whether or not the receiver has polled.
+func TestMessageOfGoneSenderIsReceived(t *testing.T) {
+	for _, length := range []int{8, 4000, 1 << 20} {
+		for _, when := range []string{"before", "after", "meanwhile"} {
+			if length == 1<<20 && when == "after" {
+				continue // such a message is not sent before it is received
+			}
+			for range 20 {
+				waits, gone := make(chan *Comm, 1), make(chan struct{})
+				run(t, 2, func(w *Comm) {
+					want, buf := bytes.Repeat([]byte{7}, length), make([]byte, length)
+					if w.Rank() == 1 {
+						waits <- w
+						if when == "after" {
+							<-gone
+						}
+						_, err := Recv(w, buf, 0, 0)
+						assert.NoError(t, err, "%d bytes, the receive is posted %s", length, when)
+						assert.True(t, bytes.Equal(want, buf))
+						_, err = Recv(w, buf, 0, 0)
+						assert.ErrorIs(t, err, ErrProcFailed)
+						return
+					}
+					if when == "before" {
+						awaitPending(context.Background(), <-waits)
+					}
+					check(Send(w, want, 1, 0))
+					check(locked(w, w.job.modules[0].Close))
+					close(gone)
+				}, WithSetting("pml.protocol", "copy"))
+			}
+		}
+	}
 }

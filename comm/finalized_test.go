@@ -21,57 +21,28 @@ const leaver = 2
 
 // callAllWithout makes every collective call at all ranks but one, which calls Finalize instead.
 func callAllWithout(w *comm.Comm) error {
-	var left error
-	err := comm.CallAll(w, func() {
+	comm.CallAll(w, func() bool {
 		if w.Rank() == leaver {
-			left = w.Finalize()
+			check(w.Finalize())
 		}
+		return w.Rank() == leaver
 	})
-	if w.Rank() == leaver {
-		return left
-	}
-	return err
+	return nil
 }
 
 // callFinalized makes every call that waits for a finalized rank, and requires ErrProcFailed.
 func callFinalized(w *comm.Comm) error {
-	buf, long := []int{0}, make([]int, 1<<17)
-	wait := func(r request.Request, err error) error {
-		if err == nil {
-			_, err = r.Wait()
-		}
-		return err
-	}
-	calls := []struct {
-		name string
-		call func() error
-	}{
-		{"recv", func() error { _, err := comm.Recv(w, buf, leaver, 0); return err }},
-		{"recv again", func() error { _, err := comm.Recv(w, buf, leaver, 0); return err }},
-		{"recv of any tag", func() error { _, err := comm.Recv(w, buf, leaver, comm.AnyTag); return err }},
-		{"irecv", func() error { return wait(comm.Irecv(w, buf, leaver, 0)) }},
-		{"probe", func() error { _, err := w.Probe(leaver, 0); return err }},
-		{"mprobe", func() error { _, _, err := w.Mprobe(leaver, 0); return err }},
-		{"iprobe", func() error { _, _, err := w.Iprobe(leaver, 0); return err }},
-		{"ssend", func() error { return comm.Ssend(w, buf, leaver, 0) }},
-		{"send", func() error { return comm.Send(w, long, leaver, 0) }},
-		{"issend", func() error { return wait(comm.Issend(w, long, leaver, 0)) }},
-		{"bsend", func() error { return comm.Bsend(w, long, leaver, 0) }},
-		{"persistent", func() error {
-			r, err := comm.RecvInit(w, buf, leaver, 0)
-			if err != nil {
-				return err
-			}
-			if err := r.Start(); err != nil {
-				return err
-			}
-			return errors.Join(wait(r, nil), r.Free())
+	for _, c := range append(comm.WaitingCalls(),
+		comm.WaitingCall{Name: "bsend", Call: func(w *comm.Comm, peer int) error {
+			return comm.Bsend(w, make([]byte, 1<<20), peer, 0)
 		}},
-		{"barrier", w.Barrier},
-	}
-	for _, c := range calls {
-		if err := c.call(); !errors.Is(err, comm.ErrProcFailed) {
-			return fmt.Errorf("%s: %w", c.name, err)
+		comm.WaitingCall{Name: "barrier", Call: func(w *comm.Comm, _ int) error { return w.Barrier() }},
+	) {
+		if w.Rank() == leaver {
+			break
+		}
+		if err := c.Call(w, leaver); !errors.Is(err, comm.ErrProcFailed) {
+			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
 	return nil
@@ -80,21 +51,15 @@ func callFinalized(w *comm.Comm) error {
 // finalizedPeerProgram has ranks wait for one that is in Finalize, in every call. They get errors,
 // and all ranks finish.
 func finalizedPeerProgram(w *comm.Comm) error {
-	if w.Rank() != leaver {
-		if err := callFinalized(w); err != nil {
-			return err
-		}
-		fmt.Println("told")
-	}
-	return nil
+	err := callFinalized(w)
+	fmt.Println("returned")
+	return err
 }
 
 // finalizedPeerCollectivesProgram does the same with each collective.
 func finalizedPeerCollectivesProgram(w *comm.Comm) error {
 	err := callAllWithout(w)
-	if err == nil {
-		fmt.Println("told")
-	}
+	fmt.Println("returned")
 	return err
 }
 
@@ -102,33 +67,21 @@ func finalizedPeerCollectivesProgram(w *comm.Comm) error {
 // or has returned.
 func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 	for name, body := range map[string]func(w *comm.Comm) error{
-		"point-to-point": func(w *comm.Comm) error {
-			if w.Rank() == leaver {
-				return nil
-			}
-			return callFinalized(w)
-		},
-		"collectives": callAllWithout,
+		"point-to-point": callFinalized,
+		"collectives":    callAllWithout,
 		"waiting already": func(w *comm.Comm) error {
 			if w.Rank() == leaver {
 				return nil
 			}
 			// A receive and a send that were posted long before.
-			r, err := comm.Irecv(w, []int{0}, leaver, 0)
-			if err != nil {
-				return err
-			}
-			s, err := comm.Issend(w, []int{0}, leaver, 0)
-			if err != nil {
-				return err
-			}
+			r, s := must(comm.Irecv(w, []int{0}, leaver, 0)), must(comm.Issend(w, []int{0}, leaver, 0))
 			for _, r := range []request.Request{r, s} {
 				_, err := r.Wait()
-				if e := (*comm.Error)(nil); !errors.As(err, &e) || e.Peer != leaver || !errors.Is(err, comm.ErrProcFailed) {
-					return fmt.Errorf("waiting: %w", err)
-				}
-				if want := "peer process failed: it has called Finalize, or returned"; errors.Unwrap(err).Error() != want {
-					return fmt.Errorf("%q, not %q", errors.Unwrap(err), want)
+				var e *comm.Error
+				if assert.ErrorAs(t, err, &e) {
+					assert.Equal(t, leaver, e.Peer)
+					assert.ErrorIs(t, err, comm.ErrProcFailed)
+					assert.EqualError(t, e.Err, "peer process failed: it has called Finalize, or returned")
 				}
 			}
 			return nil
@@ -140,9 +93,9 @@ func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 		})
 	}
 	t.Run("processes", func(t *testing.T) {
-		launch := launcher(t)
-		assert.Equal(t, outcome{0, "told\ntold\n", ""}, launch(3, "left"))
-		assert.Equal(t, outcome{0, "told\ntold\ntold\n", ""}, launch(3, "left collectives"))
+		launch, returned := launcher(t), outcome{0, "returned\nreturned\nreturned\n", ""}
+		assert.Equal(t, returned, launch(3, "finalized peer"))
+		assert.Equal(t, returned, launch(3, "finalized collectives"))
 	})
 }
 
@@ -152,18 +105,13 @@ func TestMessageOfFinalizedRankIsReceived(t *testing.T) {
 	const many, late = 5000, 1500 * time.Millisecond // more than the window has room for
 	var finalizing atomic.Bool
 	run(t, 4, func(t rank, w *comm.Comm) {
-		d, err := w.Dup()
-		require.NoError(t, err)
+		d := must(w.Dup())
 		if w.Rank() == leaver {
 			for i := range many {
-				r, err := comm.Isend(w, []int{0: i, 99: 0}, 0, 1)
-				require.NoError(t, err)
-				require.NoError(t, r.Free())
+				require.NoError(t, must(comm.Isend(w, []int{0: i, 99: 0}, 0, 1)).Free())
 			}
 			for _, n := range []int{0, 100, 1 << 20} {
-				r, err := comm.Isend(d, pattern(n, n), 0, 2)
-				require.NoError(t, err)
-				require.NoError(t, r.Free())
+				require.NoError(t, must(comm.Isend(d, pattern(n, n), 0, 2)).Free())
 			}
 			time.AfterFunc(late, func() { finalizing.Store(true) })
 			require.NoError(t, w.Finalize())
@@ -171,52 +119,34 @@ func TestMessageOfFinalizedRankIsReceived(t *testing.T) {
 		}
 		for !finalizing.Load() { // the other ranks go on meanwhile
 			require.NoError(t, comm.SendValue(w, "on", w.Rank(), 3))
-			_, _, err := comm.RecvValue[string](w, comm.AnySource, 3)
-			require.NoError(t, err)
+			must2(comm.RecvValue[string](w, comm.AnySource, 3))
 		}
 		if w.Rank() != 0 {
 			require.NoError(t, comm.Ssend(w, []int{w.Rank()}, 0, 4))
 			return
 		}
 		for range 2 {
-			_, err := comm.Recv(w, []int{0}, comm.AnySource, 4)
-			require.NoError(t, err)
+			recv[int](w, 1, comm.AnySource, 4)
 		}
 		for _, n := range []int{0, 100, 1 << 20} { // which are pending behind the others
-			buf := make([]byte, n)
-			_, err := comm.Recv(d, buf, leaver, 2)
-			require.NoError(t, err)
-			require.Equal(t, pattern(n, n), buf)
+			require.Equal(t, pattern(n, n), recv[byte](d, n, leaver, 2))
 		}
 		for i := range many {
-			buf := make([]int, 100)
-			_, err := comm.Recv(w, buf, leaver, 1)
-			require.NoError(t, err)
-			require.Equal(t, i, buf[0])
+			require.Equal(t, i, recv[int](w, 100, leaver, 1)[0])
 		}
-		_, err = comm.Recv(w, []int{0}, leaver, 1)
-		require.ErrorIs(t, err, comm.ErrProcFailed)
-		_, err = comm.Recv(d, []int{0}, leaver, comm.AnyTag)
-		require.ErrorIs(t, err, comm.ErrProcFailed)
+		require.ErrorIs(t, errOf(comm.Recv(w, []int{0}, leaver, 1)), comm.ErrProcFailed)
+		require.ErrorIs(t, errOf(comm.Recv(d, []int{0}, leaver, comm.AnyTag)), comm.ErrProcFailed)
 	}, comm.WithSetting("pml.unexpected.bytes", "64K"))
 }
 
 // TestSendToFinalizedRankIsReported: Finalize reports a send to a finalized rank that the program
 // does not wait for.
 func TestSendToFinalizedRankIsReported(t *testing.T) {
-	err := comm.RunLocal(2, func(w *comm.Comm) error {
-		if w.Rank() == 1 {
-			return nil
+	err := tryRun(t, 2, func(t rank, w *comm.Comm) {
+		if w.Rank() == 0 {
+			check(must(comm.Issend(w, []int{0}, 1, 7)).Free())
+			require.ErrorIs(t, errOf(comm.Recv(w, []int{0}, 1, 0)), comm.ErrProcFailed)
 		}
-		if r, err := comm.Issend(w, []int{0}, 1, 7); err != nil {
-			return err
-		} else if err := r.Free(); err != nil {
-			return err
-		}
-		if _, err := comm.Recv(w, []int{0}, 1, 0); !errors.Is(err, comm.ErrProcFailed) {
-			return fmt.Errorf("recv: %w", err)
-		}
-		return nil
 	})
 	require.ErrorIs(t, err, comm.ErrPending)
 	require.ErrorContains(t, err, "no rank receives issend peer 1 tag 7")
@@ -225,13 +155,10 @@ func TestSendToFinalizedRankIsReported(t *testing.T) {
 func TestFreedReceiveCompletesInFinalize(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 1 {
-			r, err := comm.Irecv(w, []int{0}, 0, 7)
-			require.NoError(t, err)
-			require.NoError(t, r.Free())
+			require.NoError(t, must(comm.Irecv(w, []int{0}, 0, 7)).Free())
 			return
 		}
-		_, err := comm.Recv(w, []int{0}, 1, 0)
-		require.ErrorIs(t, err, comm.ErrProcFailed)
+		require.ErrorIs(t, errOf(comm.Recv(w, []int{0}, 1, 0)), comm.ErrProcFailed)
 		require.NoError(t, comm.Ssend(w, []int{0}, 1, 7))
 	})
 }
@@ -241,9 +168,7 @@ func TestFreedReceiveCompletesInFinalize(t *testing.T) {
 // no other rank.
 func finalizedStarProgram(w *comm.Comm) error {
 	if w.Rank() != 0 {
-		if err := w.Finalize(); err != nil {
-			return err
-		}
+		check(w.Finalize())
 		peers := map[int]bool{}
 		for _, r := range w.Rails() {
 			peers[r.Peer] = true
@@ -283,7 +208,7 @@ func finalizedStarProgram(w *comm.Comm) error {
 			return fmt.Errorf("rank %d: %w", i+1, err)
 		}
 	}
-	fmt.Println("told")
+	fmt.Println("returned")
 	return nil
 }
 
@@ -299,7 +224,7 @@ func TestFinalizedRankAnswersNewPeer(t *testing.T) {
 		got := launch(ranks, "finalized star", flags...)
 		assert.Equal(t, 0, got.status, got.stderr)
 		lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-		want := append([]string{"told"}, slices.Repeat([]string{"1 peers"}, ranks-1)...)
+		want := append([]string{"returned"}, slices.Repeat([]string{"1 peers"}, ranks-1)...)
 		assert.ElementsMatch(t, want, lines, "%v", flags)
 	}
 }

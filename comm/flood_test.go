@@ -16,14 +16,12 @@ import (
 func TestFloodReceivedInReverseOrder(t *testing.T) {
 	const messages = 6000 // there is room for about 2000
 	run(t, 3, func(t rank, w *comm.Comm) {
-		other, err := w.Dup()
-		require.NoError(t, err)
+		other := must(w.Dup())
 		next, prev := (w.Rank()+1)%3, (w.Rank()+2)%3
 		sends, bufs := make([]request.Request, messages), make([]int, messages)
 		for tag := range sends {
 			bufs[tag] = 10*tag + w.Rank()
-			sends[tag], err = comm.Isend(w, bufs[tag:tag+1], next, tag)
-			require.NoError(t, err)
+			sends[tag] = must(comm.Isend(w, bufs[tag:tag+1], next, tag))
 		}
 		require.NoError(t, w.Barrier())
 		sum := []int{0}
@@ -36,8 +34,7 @@ func TestFloodReceivedInReverseOrder(t *testing.T) {
 			if tag%2 == 0 {
 				source = comm.AnySource
 			}
-			_, err := comm.Recv(w, got, source, tag)
-			require.NoError(t, err)
+			must(comm.Recv(w, got, source, tag))
 			assert.Equal(t, 10*tag+prev, got[0])
 		}
 		require.NoError(t, request.WaitAll(sends...))

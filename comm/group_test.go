@@ -20,34 +20,27 @@ func ringOf(t rank, c *comm.Comm) {
 	n := c.Size()
 	next, prev := (c.Rank()+1)%n, (c.Rank()+n-1)%n
 	b := []int{c.Rank()}
-	_, err := comm.SendrecvReplace(c, b, next, 0, prev, 0)
-	require.NoError(t, err)
+	must(comm.SendrecvReplace(c, b, next, 0, prev, 0))
 	require.Equal(t, prev, b[0])
 }
 
 func TestDupHasMatchingSpaceOfItsOwn(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
-		d, err := w.Dup()
-		require.NoError(t, err)
+		d := must(w.Dup())
 		assert.Equal(t, w.Rank(), d.Rank())
 		assert.Equal(t, w.Size(), d.Size())
 		next, prev := (w.Rank()+1)%3, (w.Rank()+2)%3
 		for _, n := range sizes() {
-			a, err := comm.Isend(w, pattern(n, 1), next, 0)
-			require.NoError(t, err)
-			b, err := comm.Isend(d, pattern(n, 2), next, 0)
-			require.NoError(t, err)
+			a := must(comm.Isend(w, pattern(n, 1), next, 0))
+			b := must(comm.Isend(d, pattern(n, 2), next, 0))
 			for seed, c := range map[int]*comm.Comm{2: d, 1: w} {
 				got := make([]byte, n)
-				st, err := comm.Recv(c, got, comm.AnySource, comm.AnyTag)
-				require.NoError(t, err)
+				st := must(comm.Recv(c, got, comm.AnySource, comm.AnyTag))
 				assert.Equal(t, prev, st.Source)
 				assert.Equal(t, pattern(n, seed), got)
 			}
-			_, err = a.Wait()
-			require.NoError(t, err)
-			_, err = b.Wait()
-			require.NoError(t, err)
+			must(a.Wait())
+			must(b.Wait())
 		}
 		require.NoError(t, d.Free())
 	})
@@ -57,16 +50,14 @@ func TestMessageForUnmadeCommunicatorIsKept(t *testing.T) {
 	const rounds = 50
 	run(t, 4, func(t rank, w *comm.Comm) {
 		for i := range rounds {
-			d, err := w.Dup()
-			require.NoError(t, err)
+			d := must(w.Dup())
 			// It is sent at once, to ranks that may still be in Dup.
 			for r := range 4 {
 				require.NoError(t, comm.Bsend(d, []int{i*100 + w.Rank()}, r, 0))
 			}
 			for r := range 4 {
 				got := []int{0}
-				_, err := comm.Recv(d, got, r, 0)
-				require.NoError(t, err)
+				must(comm.Recv(d, got, r, 0))
 				require.Equal(t, i*100+r, got[0])
 			}
 			require.NoError(t, d.Free())
@@ -78,14 +69,12 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 	const n = 7
 	run(t, n, func(t rank, w *comm.Comm) {
 		me := w.Rank()
-		c, err := w.Split(me%3, 0)
-		require.NoError(t, err)
+		c := must(w.Split(me%3, 0))
 		assert.Equal(t, me/3, c.Rank(), "ties in the order of the parent")
 		assert.Equal(t, []int{3, 2, 2}[me%3], c.Size())
 		ringOf(t, c)
 
-		back, err := w.Split(0, -me)
-		require.NoError(t, err)
+		back := must(w.Split(0, -me))
 		assert.Equal(t, n-1-me, back.Rank())
 		ringOf(t, back)
 
@@ -94,8 +83,7 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 		if me == 0 || me == 6 {
 			key = 5
 		}
-		tied, err := back.Split(1<<40, key)
-		require.NoError(t, err)
+		tied := must(back.Split(1<<40, key))
 		assert.Equal(t, map[int]int{6: 5, 0: 6, 5: 0, 4: 1, 3: 2, 2: 3, 1: 4}[me], tied.Rank())
 		ringOf(t, tied)
 
@@ -104,8 +92,7 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 		if me > 4 {
 			color = 9
 		}
-		few, err := w.Split(color, me)
-		require.NoError(t, err)
+		few := must(w.Split(color, me))
 		if me <= 4 {
 			assert.Nil(t, few)
 			assert.Equal(t, 0, few.Size())
@@ -116,15 +103,12 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 			require.NoError(t, few.Free())
 		}
 		// A part of a part.
-		inner, err := c.Split(c.Rank(), 0)
-		require.NoError(t, err)
+		inner := must(c.Split(c.Rank(), 0))
 		assert.Equal(t, 1, inner.Size())
 		ringOf(t, inner)
 
-		_, err = w.Split(-1, 0)
-		assert.ErrorIs(t, err, comm.ErrCount)
-		_, err = w.Split(comm.ProcNull, 0)
-		assert.ErrorIs(t, err, comm.ErrCount)
+		assert.ErrorIs(t, errOf(w.Split(-1, 0)), comm.ErrCount)
+		assert.ErrorIs(t, errOf(w.Split(comm.ProcNull, 0)), comm.ErrCount)
 		ringOf(t, w)
 		for _, c := range []*comm.Comm{c, back, tied, inner} {
 			require.NoError(t, c.Free())
@@ -134,8 +118,7 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 
 func TestSplitHostOfLocalRanksIsOneGroup(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
-		c, err := w.SplitHost(10 - w.Rank())
-		require.NoError(t, err)
+		c := must(w.SplitHost(10 - w.Rank()))
 		assert.Equal(t, 3, c.Size())
 		assert.Equal(t, 2-w.Rank(), c.Rank())
 		ringOf(t, c)
@@ -145,17 +128,14 @@ func TestSplitHostOfLocalRanksIsOneGroup(t *testing.T) {
 
 func TestWildcardsReportRanksOfCommunicator(t *testing.T) {
 	run(t, 4, func(t rank, w *comm.Comm) {
-		c, err := w.Split(0, -w.Rank())
-		require.NoError(t, err)
+		c := must(w.Split(0, -w.Rank()))
 		if c.Rank() > 0 {
 			require.NoError(t, comm.Send(c, []int{c.Rank()}, 0, c.Rank()))
 		} else {
 			for range 3 {
-				m, st, err := c.Mprobe(comm.AnySource, comm.AnyTag)
-				require.NoError(t, err)
+				m, st := must2(c.Mprobe(comm.AnySource, comm.AnyTag))
 				got := []int{0}
-				st2, err := comm.Mrecv(m, got)
-				require.NoError(t, err)
+				st2 := must(comm.Mrecv(m, got))
 				assert.Equal(t, got[0], st.Source)
 				assert.Equal(t, got[0], st2.Source)
 				assert.Equal(t, got[0], st2.Tag)
@@ -170,22 +150,18 @@ func TestFreeOfWorldOrTwiceFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		assert.ErrorIs(t, w.Free(), comm.ErrComm)
 		assert.ErrorIs(t, w.WithContext(t.Context()).Free(), comm.ErrComm)
-		c, err := w.Split(0, -w.Rank())
-		require.NoError(t, err)
+		c := must(w.Split(0, -w.Rank()))
 		c.SetName("gone")
 		require.NoError(t, c.Free())
-		err = c.Free()
+		err := c.Free()
 		assert.ErrorIs(t, err, comm.ErrComm)
 		assert.EqualError(t, err, "gone: free: invalid communicator: it was freed")
 		assert.Equal(t, 1-w.Rank(), c.Rank())
 		assert.Equal(t, 2, c.Size())
 		assert.Equal(t, "gone", c.Name())
-		_, err = c.Dup()
-		assert.ErrorIs(t, err, comm.ErrComm)
-		_, err = c.Split(0, 0)
-		assert.ErrorIs(t, err, comm.ErrComm)
-		_, err = comm.Alloc[int](c, 1)
-		assert.ErrorIs(t, err, comm.ErrComm)
+		assert.ErrorIs(t, errOf(c.Dup()), comm.ErrComm)
+		assert.ErrorIs(t, errOf(c.Split(0, 0)), comm.ErrComm)
+		assert.ErrorIs(t, errOf(comm.Alloc[int](c, 1)), comm.ErrComm)
 		assert.ErrorIs(t, c.Finalize(), comm.ErrComm)
 	})
 }
@@ -196,12 +172,10 @@ func TestSendToFreedCommunicatorFails(t *testing.T) {
 	for _, protocol := range []string{"copy", "get", "put"} {
 		run(t, 2, func(t rank, w *comm.Comm) {
 			for _, freedBefore := range []bool{false, true} {
-				c, err := w.Dup()
-				require.NoError(t, err)
+				c := must(w.Dup())
 				if w.Rank() == 1 {
 					if !freedBefore {
-						_, err := c.Probe(0, 5)
-						require.NoError(t, err)
+						must(c.Probe(0, 5))
 					}
 					require.NoError(t, c.Free())
 					require.NoError(t, w.Barrier())
@@ -234,22 +208,17 @@ func TestSendToFreedCommunicatorFails(t *testing.T) {
 func TestFreeCompletesPendingOperations(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
-			c, err := w.Dup()
-			require.NoError(t, err)
+			c := must(w.Dup())
 			if w.Rank() == 0 {
-				s, err := comm.Isend(c, pattern(n, i), 1, 0)
-				require.NoError(t, err)
+				s := must(comm.Isend(c, pattern(n, i), 1, 0))
 				require.NoError(t, c.Free())
-				_, err = s.Wait()
-				require.NoError(t, err)
+				must(s.Wait())
 				continue
 			}
 			got := make([]byte, n)
-			r, err := comm.Irecv(c, got, 0, 0)
-			require.NoError(t, err)
+			r := must(comm.Irecv(c, got, 0, 0))
 			require.NoError(t, c.Free())
-			st, err := r.Wait()
-			require.NoError(t, err)
+			st := must(r.Wait())
 			assert.Equal(t, n, st.Count)
 			assert.Equal(t, pattern(n, i), got)
 		}
@@ -259,10 +228,8 @@ func TestFreeCompletesPendingOperations(t *testing.T) {
 func TestSecondDupAtOnceFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 1 {
-			_, err := comm.Recv(w, []int{0}, 0, 0)
-			require.NoError(t, err)
-			d, err := w.Dup()
-			require.NoError(t, err)
+			must(comm.Recv(w, []int{0}, 0, 0))
+			d := must(w.Dup())
 			require.NoError(t, d.Free())
 			return
 		}
@@ -289,21 +256,17 @@ func TestSecondDupAtOnceFails(t *testing.T) {
 func TestNamesOfDerivedCommunicators(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		assert.Equal(t, "world", w.Name())
-		d, err := w.Dup()
-		require.NoError(t, err)
+		d := must(w.Dup())
 		assert.Equal(t, "world/dup", d.Name())
-		s, err := d.Split(3, 0)
-		require.NoError(t, err)
+		s := must(d.Split(3, 0))
 		assert.Equal(t, "world/dup/split3", s.Name())
-		h, err := s.SplitHost(0)
-		require.NoError(t, err)
+		h := must(s.SplitHost(0))
 		assert.Equal(t, "world/dup/split3/host", h.Name())
 		h.SetName("mine")
 		assert.ErrorContains(t, comm.Send(h, []int{1}, 9, 0), "mine: send")
 		// Names do not grow with each generation.
 		for range 50 {
-			next, err := s.Dup()
-			require.NoError(t, err)
+			next := must(s.Dup())
 			assert.LessOrEqual(t, len(next.Name()), 64)
 			require.NoError(t, s.Free())
 			s = next
@@ -326,8 +289,7 @@ func TestManyDupsLeaveNothing(t *testing.T) {
 				if i == c.total/10 && w.Rank() == 0 {
 					before = heap()
 				}
-				d, err := w.Dup()
-				require.NoError(t, err)
+				d := must(w.Dup())
 				if i%1000 == 0 {
 					ringOf(t, d)
 				}
@@ -345,8 +307,7 @@ func TestDupOfDupWorks(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		c := w
 		for range 2000 {
-			next, err := c.Dup()
-			require.NoError(t, err)
+			next := must(c.Dup())
 			if c != w {
 				require.NoError(t, c.Free())
 			}

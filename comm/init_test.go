@@ -53,32 +53,20 @@ func deferredPanicMain() {
 
 // deferredInAllMain finalizes by a deferred call only, once.
 func deferredInAllMain() {
-	w, err := comm.Init()
-	if err != nil {
-		panic(err)
-	}
+	w := must(comm.Init())
 	defer func() { fmt.Println(w.Barrier()) }()
 	defer w.Finalize()
 	if w.Rank() == 0 {
-		if err := w.Finalize(); err != nil {
-			panic(err)
-		}
+		check(w.Finalize())
 	}
 }
 
 // initAgainMain calls Init three times.
 func initAgainMain() {
-	w, err := comm.Init()
-	if err != nil {
-		panic(err)
-	}
+	w := must(comm.Init())
 	_, again := comm.Init()
-	if err := w.Barrier(); err != nil {
-		panic(err)
-	}
-	if err := w.Finalize(); err != nil {
-		panic(err)
-	}
+	check(w.Barrier())
+	check(w.Finalize())
 	_, after := comm.Init()
 	fmt.Println(again, errors.Is(again, comm.ErrNotSupported))
 	fmt.Println(after, errors.Is(after, comm.ErrNotSupported))

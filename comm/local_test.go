@@ -15,7 +15,6 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 var errBody = errors.New("the body has had enough")
@@ -70,45 +69,11 @@ func TestRunLocalReturnsErrorsOfAllRanks(t *testing.T) {
 
 // TestErrorOfOneRankEndsCallsOfOthers: whatever they wait in.
 func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
-	waits := map[string]func(w *comm.Comm) error{
-		"recv":     func(w *comm.Comm) error { _, err := comm.Recv(w, []int{0}, comm.AnySource, 0); return err },
-		"probe":    func(w *comm.Comm) error { _, err := w.Probe(0, 0); return err },
-		"mprobe":   func(w *comm.Comm) error { _, _, err := w.Mprobe(0, 0); return err },
-		"ssend":    func(w *comm.Comm) error { return comm.Ssend(w, []int{0}, 0, 0) },
-		"sendrecv": func(w *comm.Comm) error { _, err := comm.Sendrecv(w, []int{0}, 0, 0, []int{0}, 0, 0); return err },
-		"dup":      func(w *comm.Comm) error { _, err := w.Dup(); return err },
-		"barrier":  func(w *comm.Comm) error { return w.Barrier() },
-		"finalize": func(w *comm.Comm) error { return w.Finalize() },
-		"wait": func(w *comm.Comm) error {
-			r, err := comm.Irecv(w, []int{0}, 0, 0)
-			if err != nil {
-				return err
-			}
-			_, err = r.Wait()
-			return err
-		},
-		"wait all": func(w *comm.Comm) error {
-			r, err := comm.Irecv(w, []int{0}, 0, 0)
-			if err != nil {
-				return err
-			}
-			return request.WaitAll(r)
-		},
-		"test": func(w *comm.Comm) error {
-			r, err := comm.Irecv(w, []int{0}, 0, 0)
-			for err == nil {
-				_, _, err = r.Test()
-			}
-			return err
-		},
-		"iprobe": func(w *comm.Comm) error {
-			for {
-				if _, _, err := w.Iprobe(0, 0); err != nil {
-					return err
-				}
-			}
-		},
-		"send without end": func(w *comm.Comm) error {
+	for _, c := range append(comm.WaitingCalls(),
+		comm.WaitingCall{Name: "dup", Call: func(w *comm.Comm, _ int) error { _, err := w.Dup(); return err }},
+		comm.WaitingCall{Name: "barrier", Call: func(w *comm.Comm, _ int) error { return w.Barrier() }},
+		comm.WaitingCall{Name: "finalize", Call: func(w *comm.Comm, _ int) error { return w.Finalize() }},
+		comm.WaitingCall{Name: "send without end", Call: func(w *comm.Comm, _ int) error {
 			for {
 				if err := comm.Bsend(w, []int{1}, w.Rank(), 0); err != nil {
 					return err
@@ -117,10 +82,9 @@ func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
 					return err
 				}
 			}
-		},
-	}
-	for name, wait := range waits {
-		t.Run(name, func(t *testing.T) {
+		}},
+	) {
+		t.Run(c.Name, func(t *testing.T) {
 			var inside atomic.Int32
 			err := comm.RunLocal(3, func(w *comm.Comm) error {
 				if w.Rank() == 0 {
@@ -130,10 +94,10 @@ func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
 					return errBody
 				}
 				inside.Add(1)
-				err := wait(w)
+				err := c.Call(w, 0)
 				assert.ErrorIs(t, err, comm.ErrProcFailed)
 				assert.ErrorContains(t, err, "rank 0: the body has had enough")
-				if name != "finalize" {
+				if c.Name != "finalize" {
 					assert.ErrorIs(t, w.Barrier(), comm.ErrProcFailed, "later calls too")
 				}
 				return nil
@@ -203,25 +167,19 @@ func TestRankThatFailsDuringFinalizeEndsOthers(t *testing.T) {
 
 func TestFinalize(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
-		d, err := w.Dup()
-		require.NoError(t, err)
+		d := must(w.Dup())
 		assert.ErrorIs(t, d.Finalize(), comm.ErrComm, "not the world")
-		r, err := comm.RecvInit(w, []int{0}, 0, 0)
-		require.NoError(t, err)
-		pending, err := comm.Irecv(w, []int{0}, 0, 0)
-		require.NoError(t, err)
+		r, pending := must(comm.RecvInit(w, []int{0}, 0, 0)), must(comm.Irecv(w, []int{0}, 0, 0))
 		require.NoError(t, w.WithContext(t.Context()).Finalize())
 
-		err = w.Finalize()
+		err := w.Finalize()
 		assert.ErrorIs(t, err, comm.ErrFinalized)
 		assert.EqualError(t, err, "world: finalize: already finalized")
 		for _, c := range []*comm.Comm{w, d, w.WithContext(t.Context())} {
 			assert.ErrorIs(t, c.Barrier(), comm.ErrFinalized)
 			assert.ErrorIs(t, c.Free(), comm.ErrFinalized)
-			_, err = c.Dup()
-			assert.ErrorIs(t, err, comm.ErrFinalized)
-			_, err = comm.Alloc[int](c, 1)
-			assert.ErrorIs(t, err, comm.ErrFinalized)
+			assert.ErrorIs(t, errOf(c.Dup()), comm.ErrFinalized)
+			assert.ErrorIs(t, errOf(comm.Alloc[int](c, 1)), comm.ErrFinalized)
 			for _, call := range append(calls(1), untyped()...) {
 				assert.ErrorIs(t, call.do(c, 0, 0), comm.ErrFinalized, call.op)
 				assert.ErrorIs(t, call.do(c, -7, -7), comm.ErrFinalized, call.op)
@@ -231,10 +189,8 @@ func TestFinalize(t *testing.T) {
 			}
 		}
 		require.NoError(t, r.Start())
-		_, err = r.Wait()
-		assert.ErrorIs(t, err, comm.ErrFinalized)
-		_, err = pending.Wait()
-		assert.Error(t, err, "it did not happen")
+		assert.ErrorIs(t, errOf(r.Wait()), comm.ErrFinalized)
+		assert.Error(t, errOf(pending.Wait()), "it did not happen")
 		assert.Equal(t, 2, w.Size())
 		assert.Equal(t, "world", w.Name())
 	})
@@ -261,8 +217,7 @@ func TestFinalizeCompletesSends(t *testing.T) {
 		if w.Rank() == 0 {
 			for dest := 1; dest < 3; dest++ {
 				for i, n := range sizes() {
-					r, err := comm.Isend(w, pattern(n, i), dest, i)
-					require.NoError(t, err)
+					r := must(comm.Isend(w, pattern(n, i), dest, i))
 					require.NoError(t, r.Free())
 				}
 			}
@@ -273,10 +228,7 @@ func TestFinalizeCompletesSends(t *testing.T) {
 			runtime.Gosched()
 		}
 		for i, n := range sizes() {
-			got := make([]byte, n)
-			_, err := comm.Recv(w, got, 0, i)
-			require.NoError(t, err)
-			assert.Equal(t, pattern(n, i), got)
+			assert.Equal(t, pattern(n, i), recv[byte](w, n, 0, i))
 		}
 		require.NoError(t, w.Finalize())
 	})
@@ -341,8 +293,7 @@ func TestManyRanksOnFewCoresProgress(t *testing.T) {
 	run(t, 64, func(t rank, w *comm.Comm) {
 		ringOf(t, w)
 		require.NoError(t, w.Barrier())
-		c, err := w.Split(w.Rank()%5, 0)
-		require.NoError(t, err)
+		c := must(w.Split(w.Rank()%5, 0))
 		ringOf(t, c)
 		require.NoError(t, c.Free())
 	})
@@ -362,8 +313,7 @@ func TestOptionsSetSettingsAndFabric(t *testing.T) {
 			next, prev := (w.Rank()+1)%3, (w.Rank()+2)%3
 			for _, n := range sizes() {
 				b := pattern(n, w.Rank())
-				_, err := comm.SendrecvReplace(w, b, next, 0, prev, 0)
-				require.NoError(t, err)
+				must(comm.SendrecvReplace(w, b, next, 0, prev, 0))
 				assert.Equal(t, pattern(n, prev), b)
 			}
 		}, opts...)
@@ -377,16 +327,10 @@ func TestWaitingRankSleepsAndWakes(t *testing.T) {
 			// Any time is correct; this one is long enough to fall asleep.
 			time.Sleep(20 * time.Millisecond)
 			require.NoError(t, comm.Send(w, []int{1}, 1, 0))
-			got := []int{0}
-			_, err := comm.Recv(w, got, 1, 0)
-			require.NoError(t, err)
-			require.Equal(t, []int{2}, got)
+			require.Equal(t, []int{2}, recv[int](w, 1, 1, 0))
 			return
 		}
-		got := []int{0}
-		_, err := comm.Recv(w, got, 0, 0)
-		require.NoError(t, err)
-		require.Equal(t, []int{1}, got)
+		require.Equal(t, []int{1}, recv[int](w, 1, 0, 0))
 		require.NoError(t, comm.Send(w, []int{2}, 0, 0))
 	})
 }
@@ -401,8 +345,7 @@ func TestRequestActiveAtFinalizeFails(t *testing.T) {
 		if err := w.Finalize(); err != nil {
 			return err
 		}
-		_, err = r.Wait()
-		assert.ErrorIs(t, err, comm.ErrFinalized)
+		assert.ErrorIs(t, errOf(r.Wait()), comm.ErrFinalized)
 		return nil
 	}))
 }

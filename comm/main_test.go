@@ -4,11 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"runtime/pprof"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -36,6 +38,54 @@ func (r rank) Errorf(format string, args ...any) {
 }
 
 func (r rank) FailNow() { runtime.Goexit() }
+
+// check panics on an error. At a rank, this ends the job with that error.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// must is check for a call that returns a value.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// must2 is check for a call that returns two values.
+func must2[T, U any](v T, u U, err error) (T, U) {
+	check(err)
+	return v, u
+}
+
+// errOf and errOf2 return the error of a call.
+func errOf[T any](_ T, err error) error          { return err }
+func errOf2[T, U any](_ T, _ U, err error) error { return err }
+
+// failf ends the job of the rank that calls it.
+func failf(format string, args ...any) { panic(fmt.Errorf(format, args...)) }
+
+// expect ends the job of the rank that calls it unless got equals want.
+func expect(want, got any, what ...any) {
+	if !reflect.DeepEqual(want, got) {
+		failf("%s: got %v, want %v", fmt.Sprint(what...), got, want)
+	}
+}
+
+// isErrorOf checks the fields of the error of a call in the world.
+func isErrorOf(t rank, err error, op string, peer, tag int) {
+	t.Helper()
+	var e *comm.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, comm.Error{Op: op, Comm: "world", Peer: peer, Tag: tag, Err: e.Err}, *e)
+}
+
+// recv receives n elements.
+func recv[T any](c *comm.Comm, n, source, tag int) []T {
+	b := make([]T, n)
+	must(comm.Recv(c, b, source, tag))
+	return b
+}
 
 // run runs body as n ranks. It fails the test if a rank fails, or if the ranks hang.
 func run(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.Option) {

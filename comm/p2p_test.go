@@ -1,7 +1,7 @@
 package comm_test
 
 import (
-	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -14,32 +14,22 @@ import (
 
 // TestEverySizeAndModeArrives: the status has the source, tag and length.
 func TestEverySizeAndModeArrives(t *testing.T) {
-	modes := []struct {
-		name string
-		send func(c *comm.Comm, b []byte, dest, tag int) error
-	}{
-		{"standard", comm.Send[byte]},
-		{"synchronous", comm.Ssend[byte]},
-		{"buffered", comm.Bsend[byte]},
-		{"ready", comm.Rsend[byte]},
-		{"nonblocking", waited(comm.Isend[byte])},
-		{"nonblocking synchronous", waited(comm.Issend[byte])},
-		{"nonblocking buffered", waited(comm.Ibsend[byte])},
-		{"nonblocking ready", waited(comm.Irsend[byte])},
+	modes := []func(c *comm.Comm, b []byte, dest, tag int) error{
+		comm.Send[byte], comm.Ssend[byte], comm.Bsend[byte], comm.Rsend[byte],
+		waited(comm.Isend[byte]), waited(comm.Issend[byte]), waited(comm.Ibsend[byte]), waited(comm.Irsend[byte]),
 	}
 	run(t, 2, func(t rank, w *comm.Comm) {
-		for m, mode := range modes {
+		for m, send := range modes {
 			for i, n := range sizes() {
 				want := pattern(n, m*100+i)
 				if w.Rank() == 0 {
-					require.NoError(t, mode.send(w, want, 1, i), "%s %d", mode.name, n)
+					require.NoError(t, send(w, want, 1, i), "mode %d, %d bytes", m, n)
 					continue
 				}
 				got := make([]byte, n+3)
-				st, err := comm.Recv(w, got, 0, i)
-				require.NoError(t, err)
+				st := must(comm.Recv(w, got, 0, i))
 				assert.Equal(t, request.Status{Source: 0, Tag: i, Count: n, Bytes: int64(n)}, st)
-				assert.Equal(t, want, got[:n], "%s %d", mode.name, n)
+				assert.Equal(t, want, got[:n], "mode %d, %d bytes", m, n)
 				assert.Equal(t, []byte{0, 0, 0}, got[n:], "what is behind the message")
 			}
 		}
@@ -69,8 +59,7 @@ func TestMessagesDoNotOvertake(t *testing.T) {
 				send := []func(*comm.Comm, []byte, int, int) (request.Request, error){
 					comm.Isend[byte], comm.Issend[byte], comm.Ibsend[byte], comm.Irsend[byte],
 				}[i%4]
-				r, err := send(w, pattern(n[i%len(n)]/4, i), 1, 5)
-				require.NoError(t, err)
+				r := must(send(w, pattern(n[i%len(n)]/4, i), 1, 5))
 				reqs = append(reqs, r)
 			}
 			require.NoError(t, request.WaitAll(reqs...))
@@ -86,8 +75,7 @@ func TestMessagesDoNotOvertake(t *testing.T) {
 			if i%5 == 0 {
 				tag = comm.AnyTag
 			}
-			st, err := comm.Recv(w, got, source, tag)
-			require.NoError(t, err)
+			st := must(comm.Recv(w, got, source, tag))
 			require.Equal(t, len(want), st.Count)
 			require.Equal(t, want, got[:len(want)], "message %d", i)
 		}
@@ -98,8 +86,7 @@ func TestMessagesDoNotOvertake(t *testing.T) {
 func TestMessageTakesOldestMatchingReceive(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
-			_, err := comm.Recv[byte](w, nil, 1, 99) // after which the receives are posted
-			require.NoError(t, err)
+			recv[byte](w, 0, 1, 99) // after which the receives are posted
 			for i, tag := range []int{1, 2, 1, 2} {
 				require.NoError(t, comm.Send(w, []int{i}, 1, tag))
 			}
@@ -109,9 +96,7 @@ func TestMessageTakesOldestMatchingReceive(t *testing.T) {
 		got := make([]int, len(posts))
 		reqs := make([]request.Request, len(posts))
 		for i, p := range posts {
-			var err error
-			reqs[i], err = comm.Irecv(w, got[i:i+1], p[0], p[1])
-			require.NoError(t, err)
+			reqs[i] = must(comm.Irecv(w, got[i:i+1], p[0], p[1]))
 		}
 		require.NoError(t, comm.Send[byte](w, nil, 0, 99))
 		require.NoError(t, request.WaitAll(reqs...))
@@ -129,8 +114,7 @@ func TestRecvTakesOldestMatchingMessage(t *testing.T) {
 			{2, 1, 2}, {comm.AnyTag, 0, 1}, {w.TagUB(), 5, w.TagUB()}, {1, 4, 1}, {comm.AnyTag, 2, 3}, {comm.AnyTag, 3, 2},
 		} {
 			got := []int{-1}
-			st, err := comm.Recv(w, got, comm.AnySource, c.tag)
-			require.NoError(t, err)
+			st := must(comm.Recv(w, got, comm.AnySource, c.tag))
 			assert.Equal(t, []int{c.want}, got)
 			assert.Equal(t, c.wantTag, st.Tag)
 		}
@@ -147,8 +131,7 @@ func TestWildcardRecvReportsSourceAndTag(t *testing.T) {
 		seen := map[int]bool{}
 		for range n - 1 {
 			got := []int{0}
-			st, err := comm.Recv(w, got, comm.AnySource, comm.AnyTag)
-			require.NoError(t, err)
+			st := must(comm.Recv(w, got, comm.AnySource, comm.AnyTag))
 			assert.Equal(t, request.Status{Source: got[0], Tag: 10 + got[0], Count: 1, Bytes: 8}, st)
 			seen[got[0]] = true
 		}
@@ -170,18 +153,13 @@ func TestTruncatedMessageFailsOnlyTheReceive(t *testing.T) {
 				continue
 			}
 			for _, room := range []int{n - 1, n / 2, 0} {
-				if room == n/2 && i%2 == 0 {
-					continue
-				}
-				if room == n-1 && i%2 == 1 {
+				if room == n/2 && i%2 == 0 || room == n-1 && i%2 == 1 {
 					continue
 				}
 				got := make([]byte, room)
 				st, err := comm.Recv(w, got, comm.AnySource, comm.AnyTag)
-				var e *comm.Error
-				require.ErrorAs(t, err, &e)
 				require.ErrorIs(t, err, comm.ErrTruncate)
-				assert.Equal(t, comm.Error{Op: "recv", Comm: "world", Peer: 0, Tag: i, Err: e.Err}, *e, "the actual peer")
+				isErrorOf(t, err, "recv", 0, i)
 				assert.Equal(t, request.Status{Source: 0, Tag: i, Count: room, Bytes: int64(room)}, st)
 				assert.Equal(t, want[:room], got)
 			}
@@ -190,8 +168,7 @@ func TestTruncatedMessageFailsOnlyTheReceive(t *testing.T) {
 	// Whole elements, and requests.
 	run(t, 1, func(t rank, w *comm.Comm) {
 		got := make([]int16, 3)
-		r, err := comm.Irecv(w, got, 0, comm.AnyTag)
-		require.NoError(t, err)
+		r := must(comm.Irecv(w, got, 0, comm.AnyTag))
 		require.NoError(t, comm.Send(w, []int16{1, 2, 3, 4}, 0, 6))
 		st, err := r.Wait()
 		assert.ErrorIs(t, err, comm.ErrTruncate)
@@ -205,13 +182,10 @@ func TestTruncatedMessageFailsOnlyTheReceive(t *testing.T) {
 func TestWaitAllReturnsOnceOneRequestHasFailed(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		short, never := []int{0}, []int{0}
-		a, err := comm.Irecv(w, short, 0, 1)
-		require.NoError(t, err)
-		b, err := comm.Irecv(w, never, 0, 2)
-		require.NoError(t, err)
+		a, b := must(comm.Irecv(w, short, 0, 1)), must(comm.Irecv(w, never, 0, 2))
 		require.NoError(t, comm.Send(w, []int{1, 2}, 0, 1))
 		sts := make([]request.Status, 3)
-		err = request.WaitAllStatus([]request.Request{b, a, {}}, sts)
+		err := request.WaitAllStatus([]request.Request{b, a, {}}, sts)
 		assert.ErrorIs(t, err, comm.ErrInStatus)
 		assert.ErrorIs(t, err, comm.ErrTruncate)
 		assert.Equal(t, comm.ErrPending, sts[0].Err)
@@ -220,8 +194,7 @@ func TestWaitAllReturnsOnceOneRequestHasFailed(t *testing.T) {
 		assert.True(t, a.IsNull())
 		assert.True(t, b.IsActive())
 		require.NoError(t, comm.Send(w, []int{3}, 0, 2))
-		_, err = b.Wait()
-		require.NoError(t, err)
+		must(b.Wait())
 		assert.Equal(t, []int{3}, never)
 	})
 }
@@ -232,34 +205,22 @@ func TestSynchronousSendCompletesAfterMatch(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for _, n := range sizes() {
 			b := pattern(n, n)
-			plain, err := comm.Issend(w, b, 0, 1)
-			require.NoError(t, err)
-			persistent, err := comm.SsendInit(w, b, 0, 2)
-			require.NoError(t, err)
+			plain, persistent := must(comm.Issend(w, b, 0, 1)), must(comm.SsendInit(w, b, 0, 2))
 			for range 2 {
 				require.NoError(t, persistent.Start())
 				for range 100 {
-					flag, err := request.TestAll([]request.Request{plain, persistent}, nil)
+					require.False(t, must(request.TestAll([]request.Request{plain, persistent}, nil)))
+					_, _, flag, err := request.TestAny(plain, persistent)
 					require.NoError(t, err)
-					require.False(t, flag, "nothing is posted")
-					_, _, flag, err = request.TestAny(plain, persistent)
-					require.NoError(t, err)
-					require.False(t, flag, "nothing is posted")
+					require.False(t, flag, "no receive is posted")
 				}
-				got := make([]byte, n)
-				_, err = comm.Recv(w, got, 0, 2)
-				require.NoError(t, err)
-				assert.Equal(t, b, got)
-				_, err = persistent.Wait()
-				require.NoError(t, err)
+				assert.Equal(t, b, recv[byte](w, n, 0, 2))
+				must(persistent.Wait())
 			}
-			_, done, err := plain.Test()
-			require.NoError(t, err)
+			_, done := must2(plain.Test())
 			assert.False(t, done)
-			_, err = comm.Recv(w, make([]byte, n), 0, 1)
-			require.NoError(t, err)
-			_, err = plain.Wait()
-			require.NoError(t, err)
+			recv[byte](w, n, 0, 1)
+			must(plain.Wait())
 			require.NoError(t, persistent.Free())
 		}
 	})
@@ -270,69 +231,47 @@ func TestBufferedSendCompletesAtOnce(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
 			want := pattern(n, i)
-			b := append([]byte(nil), want...)
+			b := slices.Clone(want)
 			require.NoError(t, comm.Bsend(w, b, 0, 1))
 			clear(b)
 			copy(b, want)
-			r, err := comm.Ibsend(w, b, 0, 2)
-			require.NoError(t, err)
-			_, done, err := r.GetStatus()
-			require.NoError(t, err)
+			r := must(comm.Ibsend(w, b, 0, 2))
+			_, done := must2(r.GetStatus())
 			require.True(t, done)
 			clear(b)
-			_, err = r.Wait()
-			require.NoError(t, err)
+			must(r.Wait())
 			for _, tag := range []int{2, 1} {
-				got := make([]byte, n)
-				_, err = comm.Recv(w, got, 0, tag)
-				require.NoError(t, err)
-				assert.Equal(t, want, got)
+				assert.Equal(t, want, recv[byte](w, n, 0, tag))
 			}
 		}
 	})
 }
 
-// TestProcNullCompletesAtOnce: the status is one of its own (MPI 4.1, section 3.10).
+// TestProcNullCompletesAtOnce: calls with ProcNull have the status of MPI 4.1, section 3.10.
 func TestProcNullCompletesAtOnce(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
-		nobody := request.Status{Source: comm.ProcNull, Tag: comm.AnyTag}
-		b := []int{42}
+		none, b := request.Status{Source: comm.ProcNull, Tag: comm.AnyTag}, []int{42}
 		require.NoError(t, comm.Send(w, b, comm.ProcNull, 0))
 		require.NoError(t, comm.Ssend(w, b, comm.ProcNull, 0))
-		st, err := comm.Recv(w, b, comm.ProcNull, comm.AnyTag)
-		require.NoError(t, err)
-		assert.Equal(t, nobody, st)
-		st, err = comm.Sendrecv(w, b, comm.ProcNull, 0, b, comm.ProcNull, 0)
-		require.NoError(t, err)
-		assert.Equal(t, nobody, st)
-		st, err = comm.SendrecvReplace(w, b, comm.ProcNull, 0, comm.ProcNull, 0)
-		require.NoError(t, err)
-		assert.Equal(t, nobody, st)
-		r, err := comm.Irecv(w, b, comm.ProcNull, 7)
-		require.NoError(t, err)
-		st, done, err := r.Test()
-		require.NoError(t, err)
+		assert.Equal(t, none, must(comm.Recv(w, b, comm.ProcNull, comm.AnyTag)))
+		assert.Equal(t, none, must(comm.Sendrecv(w, b, comm.ProcNull, 0, b, comm.ProcNull, 0)))
+		assert.Equal(t, none, must(comm.SendrecvReplace(w, b, comm.ProcNull, 0, comm.ProcNull, 0)))
+		receive := must(comm.Irecv(w, b, comm.ProcNull, 7))
+		st, done := must2(receive.Test())
 		assert.True(t, done)
-		assert.Equal(t, nobody, st)
-		r, err = comm.Issend(w, b, comm.ProcNull, 7)
-		require.NoError(t, err)
-		st, err = r.Wait()
-		require.NoError(t, err)
-		assert.Equal(t, request.Empty(), st)
-		r, err = comm.RecvInit(w, b, comm.ProcNull, 7)
-		require.NoError(t, err)
+		assert.Equal(t, none, st)
+		send := must(comm.Issend(w, b, comm.ProcNull, 7))
+		assert.Equal(t, request.Empty(), must(send.Wait()))
+		r := must(comm.RecvInit(w, b, comm.ProcNull, 7))
 		for range 2 {
 			require.NoError(t, r.Start())
-			st, err = r.Wait()
-			require.NoError(t, err)
-			assert.Equal(t, nobody, st)
+			assert.Equal(t, none, must(r.Wait()))
 		}
 		require.NoError(t, r.Free())
 		assert.Equal(t, []int{42}, b)
 		// One half of an exchange.
 		require.NoError(t, comm.Send(w, []int{43}, 0, 3))
-		st, err = comm.Sendrecv(w, b, comm.ProcNull, 0, b, 0, 3)
-		require.NoError(t, err)
+		st = must(comm.Sendrecv(w, b, comm.ProcNull, 0, b, 0, 3))
 		assert.Equal(t, request.Status{Source: 0, Tag: 3, Count: 1, Bytes: 8}, st)
 		assert.Equal(t, []int{43}, b)
 	})
@@ -345,14 +284,11 @@ func TestSendrecvOfAllRanksDoesNotDeadlock(t *testing.T) {
 		for _, size := range sizes() {
 			want := pattern(size, prev)
 			got := make([]byte, size)
-			st, err := comm.Sendrecv(w, pattern(size, w.Rank()), next, 1, got, prev, 1)
-			require.NoError(t, err)
+			st := must(comm.Sendrecv(w, pattern(size, w.Rank()), next, 1, got, prev, 1))
 			assert.Equal(t, request.Status{Source: prev, Tag: 1, Count: size, Bytes: int64(size)}, st)
 			require.Equal(t, want, got)
-
 			both := pattern(size, w.Rank())
-			st, err = comm.SendrecvReplace(w, both, next, 2, comm.AnySource, comm.AnyTag)
-			require.NoError(t, err)
+			st = must(comm.SendrecvReplace(w, both, next, 2, comm.AnySource, comm.AnyTag))
 			assert.Equal(t, request.Status{Source: prev, Tag: 2, Count: size, Bytes: int64(size)}, st)
 			require.Equal(t, want, both)
 		}
@@ -364,83 +300,60 @@ func TestSendrecvMatchesOrdinaryCalls(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
 			got := make([]float32, 4)
-			st, err := comm.Sendrecv(w, []int64{1, 2, 3}, 1, 1, got, 1, 2)
-			require.NoError(t, err)
+			st := must(comm.Sendrecv(w, []int64{1, 2, 3}, 1, 1, got, 1, 2))
 			assert.Equal(t, request.Status{Source: 1, Tag: 2, Count: 2, Bytes: 8}, st)
 			assert.Equal(t, []float32{1.5, 2.5, 0, 0}, got)
 			// Shorter than the message.
-			st, err = comm.SendrecvReplace(w, got[:1], 1, 3, 1, 3)
+			st, err := comm.SendrecvReplace(w, got[:1], 1, 3, 1, 3)
 			assert.ErrorIs(t, err, comm.ErrTruncate)
 			assert.Equal(t, request.Status{Source: 1, Tag: 3, Count: 1, Bytes: 4}, st)
 			assert.Equal(t, []float32{7, 2.5, 0, 0}, got)
 			return
 		}
-		got := make([]int64, 3)
-		_, err := comm.Recv(w, got, 0, 1)
-		require.NoError(t, err)
-		assert.Equal(t, []int64{1, 2, 3}, got)
+		assert.Equal(t, []int64{1, 2, 3}, recv[int64](w, 3, 0, 1))
 		require.NoError(t, comm.Send(w, []float32{1.5, 2.5}, 0, 2))
 		require.NoError(t, comm.Send(w, []float32{7, 8}, 0, 3))
-		one := []float32{0}
-		_, err = comm.Recv(w, one, 0, 3)
-		require.NoError(t, err)
-		assert.Equal(t, []float32{1.5}, one)
+		assert.Equal(t, []float32{1.5}, recv[float32](w, 1, 0, 3))
 	})
 }
 
 func TestCallsFromManyGoroutines(t *testing.T) {
 	const threads, rounds = 6, 30
 	run(t, 2, func(t rank, w *comm.Comm) {
-		peer := 1 - w.Rank()
-		errs := make([]error, 2*threads)
 		var all sync.WaitGroup
 		for k := range threads {
+			size := func(i int) int { return sizes()[(i+k)%len(sizes())] / 16 }
 			all.Go(func() {
 				for i := range rounds {
-					n := sizes()[(i+k)%len(sizes())] / 16
-					if err := comm.Send(w, pattern(n, k+i), peer, k); err != nil {
-						errs[k] = err
-						return
-					}
+					assert.NoError(t, comm.Send(w, pattern(size(i), k+i), 1-w.Rank(), k))
 				}
 			})
 			all.Go(func() {
 				for i := range rounds {
-					n := sizes()[(i+k)%len(sizes())] / 16
-					got := make([]byte, n)
+					got := make([]byte, size(i))
 					st, err := comm.Recv(w, got, comm.AnySource, k)
-					if err == nil && (st.Count != n || string(got) != string(pattern(n, k+i))) {
-						err = fmt.Errorf("goroutine %d: message %d is wrong: %+v", k, i, st)
-					}
-					if err != nil {
-						errs[threads+k] = err
-						return
-					}
+					assert.NoError(t, err)
+					assert.Equal(t, len(got), st.Count, "goroutine %d, message %d", k, i)
+					assert.Equal(t, pattern(len(got), k+i), got, "goroutine %d, message %d", k, i)
 				}
 			})
 		}
 		all.Wait()
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
 	})
 }
 
 func TestRequestsCompleteInAnyOrder(t *testing.T) {
 	const n = 100
 	run(t, 2, func(t rank, w *comm.Comm) {
-		reqs := make([]request.Request, n)
-		bufs := make([][]byte, n)
+		reqs, bufs := make([]request.Request, n), make([][]byte, n)
 		for i := range n {
-			var err error
 			if w.Rank() == 0 {
-				reqs[i], err = comm.Isend(w, pattern(sizes()[i%len(sizes())]/8, i), 1, i)
+				reqs[i] = must(comm.Isend(w, pattern(sizes()[i%len(sizes())]/8, i), 1, i))
 			} else {
 				tag := n - 1 - i // posted in reverse order
 				bufs[i] = make([]byte, sizes()[tag%len(sizes())]/8)
-				reqs[i], err = comm.Irecv(w, bufs[i], 0, tag)
+				reqs[i] = must(comm.Irecv(w, bufs[i], 0, tag))
 			}
-			require.NoError(t, err)
 		}
 		if w.Rank() == 0 {
 			require.NoError(t, request.WaitAll(reqs...))

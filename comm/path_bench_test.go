@@ -8,63 +8,15 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/sm"
-	"github.com/mpigo/mpigo/comm/internal/rails"
-	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
-// hereWorld makes ranks of this process. open makes the modules of each rank; the nth modules of
-// all ranks are connected.
-func hereWorld(tb testing.TB, ranks int, open func(j *job, bell *progress.PipeWakeup) []btl.Module, opts ...Option) []*Comm {
-	tb.Helper()
-	_, settings, err := makeOptions(opts)
-	require.NoError(tb, err)
-	jobs, worlds := make([]*job, ranks), make([]*Comm, ranks)
-	for rank := range jobs {
-		bell, err := progress.NewPipeWakeup()
-		require.NoError(tb, err)
-		tb.Cleanup(func() { require.NoError(tb, bell.Close()) })
-		idle := idlePolicy(settings, ranks, 2)
-		idle.Wakeup = bell
-		j := newJob(rank, ranks, settings, idle, "here")
-		j.others = localRank{nil, rank}
-		j.makePML(func(peer int) ([]pml.Route, error) {
-			var all rails.Routes
-			for i, m := range j.modules {
-				card := jobs[peer].modules[i].Address()
-				all.Add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
-			}
-			if len(all.List) == 0 {
-				return nil, errors.Join(append(all.Refused, ErrUnreachable)...)
-			}
-			return all.List, nil
-		})
-		modules := open(j, bell)
-		j.eng.Lock() // which a turn of the asynchronous progress takes
-		for _, m := range modules {
-			j.addModule(m)
-		}
-		j.eng.AddPoller(j.pml)
-		j.makeWorld()
-		j.eng.Unlock()
-		jobs[rank], worlds[rank] = j, j.world
-		tb.Cleanup(func() {
-			j.eng.Lock()
-			defer j.eng.Unlock()
-			require.NoError(tb, j.close(ErrFinalized))
-		})
-	}
-	return worlds
-}
-
 // sharedPair makes two ranks of this process that are joined by shared memory.
 func sharedPair(tb testing.TB) [2]*Comm {
 	tb.Helper()
-	worlds := hereWorld(tb, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
-		m, err := sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Wakeup: bell})
-		require.NoError(tb, err)
-		return []btl.Module{m}
+	worlds := localWorld(tb, 2, func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
+		return []btl.Module{must(sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Wakeup: wakeup}))}
 	})
 	return [2]*Comm(worlds)
 }
@@ -86,7 +38,7 @@ func BenchmarkPath(b *testing.B) {
 		return
 	}
 	// The sender has to get credit now and then.
-	hear := func(c *Comm, i int) {
+	progress := func(c *Comm, i int) {
 		if i%1024 == 0 {
 			c.job.eng.Lock()
 			c.job.eng.Turn()
@@ -94,79 +46,52 @@ func BenchmarkPath(b *testing.B) {
 		}
 	}
 	finish := func(r request.Request, err error) {
-		if err == nil {
-			_, err = r.Wait()
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		check(err)
+		must(r.Wait())
 	}
 	b.Run("blocking", func(b *testing.B) {
 		here, there, buf := setUp(b)
 		for i := 0; b.Loop(); i++ {
-			hear(here, i)
-			if err := Send(here, buf, 1, 0); err != nil {
-				b.Fatal(err)
-			}
-			if _, err := Recv(there, buf, 0, 0); err != nil {
-				b.Fatal(err)
-			}
+			progress(here, i)
+			check(Send(here, buf, 1, 0))
+			must(Recv(there, buf, 0, 0))
 		}
 	})
 	b.Run("nonblocking", func(b *testing.B) {
 		here, there, buf := setUp(b)
 		for i := 0; b.Loop(); i++ {
-			hear(here, i)
+			progress(here, i)
 			finish(Isend(here, buf, 1, 0))
 			finish(Irecv(there, buf, 0, 0))
 		}
 	})
 	b.Run("persistent", func(b *testing.B) {
 		here, there, buf := setUp(b)
-		s, err := SendInit(here, buf, 1, 0)
-		require.NoError(b, err)
-		r, err := RecvInit(there, buf, 0, 0)
-		require.NoError(b, err)
+		s, r := must(SendInit(here, buf, 1, 0)), must(RecvInit(there, buf, 0, 0))
 		for i := 0; b.Loop(); i++ {
-			hear(here, i)
+			progress(here, i)
 			finish(s, s.Start())
 			finish(r, r.Start())
 		}
-		require.NoError(b, s.Free())
-		require.NoError(b, r.Free())
+		check(errors.Join(s.Free(), r.Free()))
 	})
 	b.Run("window", func(b *testing.B) {
 		here, there, buf := setUp(b)
 		const window = 64
 		reqs := make([]request.Request, window)
-		send := func() {
-			for i := range reqs {
-				var err error
-				if reqs[i], err = Isend(here, buf, 1, 0); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if err := request.WaitAll(reqs...); err != nil {
-				b.Fatal(err)
-			}
-		}
-		recv := func() {
-			for i := range reqs {
-				var err error
-				if reqs[i], err = Irecv(there, buf, 0, 0); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if err := request.WaitAll(reqs...); err != nil {
-				b.Fatal(err)
-			}
-		}
 		for i := 0; b.Loop(); i++ {
-			hear(here, i)
-			if i%window == 0 {
-				send()
-				recv()
+			progress(here, i)
+			if i%window > 0 {
+				continue
 			}
+			for i := range reqs {
+				reqs[i] = must(Isend(here, buf, 1, 0))
+			}
+			check(request.WaitAll(reqs...))
+			for i := range reqs {
+				reqs[i] = must(Irecv(there, buf, 0, 0))
+			}
+			check(request.WaitAll(reqs...))
 		}
 	})
 }

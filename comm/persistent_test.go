@@ -14,34 +14,25 @@ import (
 func TestNewPersistentRequestIsInactive(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b := make([]int, 4)
-		send, err := comm.SendInit(w, b, 0, 0)
-		require.NoError(t, err)
-		recv, err := comm.RecvInit(w, b, 0, 0)
-		require.NoError(t, err)
+		send, recv := must(comm.SendInit(w, b, 0, 0)), must(comm.RecvInit(w, b, 0, 0))
 		for _, r := range []request.Request{send, recv} {
 			assert.True(t, r.IsPersistent())
 			assert.False(t, r.IsActive())
 			assert.False(t, r.IsNull())
-			st, err := r.Wait()
-			require.NoError(t, err)
-			assert.Equal(t, request.Empty(), st)
-			st, done, err := r.Test()
-			require.NoError(t, err)
+			assert.Equal(t, request.Empty(), must(r.Wait()))
+			st, done := must2(r.Test())
 			assert.True(t, done)
 			assert.Equal(t, request.Empty(), st)
-			st, done, err = r.GetStatus()
-			require.NoError(t, err)
+			st, done = must2(r.GetStatus())
 			assert.True(t, done)
 			assert.Equal(t, request.Empty(), st)
 			assert.ErrorIs(t, r.Cancel(), comm.ErrRequest)
 		}
 		require.NoError(t, request.WaitAll(send, recv))
-		i, st, err := request.WaitAny(send, recv)
-		require.NoError(t, err)
+		i, st := must2(request.WaitAny(send, recv))
 		assert.Equal(t, comm.Undefined, i)
 		assert.Equal(t, request.Empty(), st)
-		n, err := request.WaitSome([]request.Request{send, recv}, make([]int, 2), nil)
-		require.NoError(t, err)
+		n := must(request.WaitSome([]request.Request{send, recv}, make([]int, 2), nil))
 		assert.Equal(t, request.Undefined, n)
 		require.NoError(t, send.Free())
 		require.NoError(t, recv.Free())
@@ -59,10 +50,8 @@ func TestPersistentSendSendsCurrentContents(t *testing.T) {
 		for _, n := range sizes() {
 			for m, init := range inits {
 				out, in := make([]byte, n), make([]byte, n)
-				recv, err := comm.RecvInit(w, in, peer, m)
-				require.NoError(t, err)
-				send, err := init(w, out, peer, m)
-				require.NoError(t, err)
+				recv := must(comm.RecvInit(w, in, peer, m))
+				send := must(init(w, out, peer, m))
 				for round := range 3 {
 					copy(out, pattern(n, w.Rank()+10*round))
 					require.NoError(t, request.StartAll(recv, send))
@@ -85,15 +74,11 @@ func TestPersistentSendSendsCurrentContents(t *testing.T) {
 // were made, and match ordinary operations.
 func TestPersistentOperationsAreOrderedByStart(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
-		second, err := comm.SendInit(w, []int{2}, 0, 0)
-		require.NoError(t, err)
-		first, err := comm.SendInit(w, []int{1}, 0, 0)
-		require.NoError(t, err)
+		second := must(comm.SendInit(w, []int{2}, 0, 0))
+		first := must(comm.SendInit(w, []int{1}, 0, 0))
 		a, b := []int{0}, []int{0}
-		late, err := comm.RecvInit(w, b, 0, comm.AnyTag)
-		require.NoError(t, err)
-		early, err := comm.Irecv(w, a, comm.AnySource, 0)
-		require.NoError(t, err)
+		late := must(comm.RecvInit(w, b, 0, comm.AnyTag))
+		early := must(comm.Irecv(w, a, comm.AnySource, 0))
 		require.NoError(t, late.Start())
 		require.NoError(t, first.Start())
 		require.NoError(t, second.Start())
@@ -107,13 +92,10 @@ func TestPersistentOperationsAreOrderedByStart(t *testing.T) {
 
 func TestPersistentRequestOutlivesFreeOfCommunicator(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
-		c, err := w.Dup()
-		require.NoError(t, err)
+		c := must(w.Dup())
 		out, got := []int{0}, []int{0}
-		recv, err := comm.RecvInit(c, got, comm.AnySource, 0)
-		require.NoError(t, err)
-		send, err := comm.SendInit(c, out, 0, 0)
-		require.NoError(t, err)
+		recv := must(comm.RecvInit(c, got, comm.AnySource, 0))
+		send := must(comm.SendInit(c, out, 0, 0))
 		require.NoError(t, c.Free())
 		for i := range 3 {
 			out[0] = i
@@ -129,20 +111,18 @@ func TestPersistentRequestOutlivesFreeOfCommunicator(t *testing.T) {
 func TestPersistentRequestCanStartAfterCancelOrFailure(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b := []int32{0, 0}
-		r, err := comm.RecvInit(w, b, 0, 5)
-		require.NoError(t, err)
+		r := must(comm.RecvInit(w, b, 0, 5))
 		for range 3 {
 			require.NoError(t, r.Start())
 			require.NoError(t, r.Cancel())
-			st, err := r.Wait()
-			require.NoError(t, err)
+			st := must(r.Wait())
 			assert.True(t, st.Cancelled)
 			assert.False(t, r.IsActive())
 
 			require.NoError(t, r.Start())
 			require.NoError(t, comm.Send(w, []int32{1, 2, 3}, 0, 5))
 			sts := make([]request.Status, 1)
-			err = request.WaitAllStatus([]request.Request{r}, sts)
+			err := request.WaitAllStatus([]request.Request{r}, sts)
 			assert.ErrorIs(t, err, comm.ErrInStatus)
 			assert.ErrorIs(t, err, comm.ErrTruncate)
 			assert.ErrorIs(t, sts[0].Err, comm.ErrTruncate)
@@ -151,9 +131,7 @@ func TestPersistentRequestCanStartAfterCancelOrFailure(t *testing.T) {
 
 			require.NoError(t, r.Start())
 			require.NoError(t, comm.Send(w, []int32{7}, 0, 5))
-			st, err = r.Wait()
-			require.NoError(t, err)
-			assert.Equal(t, request.Status{Source: 0, Tag: 5, Count: 1, Bytes: 4}, st)
+			assert.Equal(t, request.Status{Source: 0, Tag: 5, Count: 1, Bytes: 4}, must(r.Wait()))
 			assert.Equal(t, []int32{7, 2}, b)
 		}
 		require.NoError(t, r.Free())
@@ -165,12 +143,10 @@ func TestFreedActiveRequestCompletes(t *testing.T) {
 		for i, n := range sizes() {
 			want := pattern(n, i)
 			if w.Rank() == 0 {
-				r, err := comm.Isend(w, want, 1, i)
-				require.NoError(t, err)
+				r := must(comm.Isend(w, want, 1, i))
 				require.NoError(t, r.Free())
 				assert.True(t, r.IsNull())
-				p, err := comm.SendInit(w, want, 1, 1000+i)
-				require.NoError(t, err)
+				p := must(comm.SendInit(w, want, 1, 1000+i))
 				require.NoError(t, p.Start())
 				require.NoError(t, p.Free())
 			}
@@ -179,10 +155,7 @@ func TestFreedActiveRequestCompletes(t *testing.T) {
 		if w.Rank() == 1 {
 			for i, n := range sizes() {
 				for _, tag := range []int{1000 + i, i} {
-					got := make([]byte, n)
-					_, err := comm.Recv(w, got, 0, tag)
-					require.NoError(t, err)
-					assert.Equal(t, pattern(n, i), got)
+					assert.Equal(t, pattern(n, i), recv[byte](w, n, 0, tag))
 				}
 			}
 		}
@@ -190,12 +163,10 @@ func TestFreedActiveRequestCompletes(t *testing.T) {
 	// A receive completes too, and consumes its message.
 	run(t, 1, func(t rank, w *comm.Comm) {
 		got := []int{0}
-		r, err := comm.Irecv(w, got, 0, 0)
-		require.NoError(t, err)
+		r := must(comm.Irecv(w, got, 0, 0))
 		require.NoError(t, r.Free())
 		require.NoError(t, comm.Ssend(w, []int{5}, 0, 0))
-		_, found, err := w.Iprobe(comm.AnySource, comm.AnyTag)
-		require.NoError(t, err)
+		_, found := must2(w.Iprobe(comm.AnySource, comm.AnyTag))
 		assert.False(t, found)
 		assert.Equal(t, []int{5}, got)
 	})
@@ -204,18 +175,15 @@ func TestFreedActiveRequestCompletes(t *testing.T) {
 func TestCancelOfReceiveIsLocal(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		got := []int{0}
-		r, err := comm.Irecv(w, got, 0, 0)
-		require.NoError(t, err)
+		r := must(comm.Irecv(w, got, 0, 0))
 		require.NoError(t, r.Cancel())
-		st, err := r.Wait()
-		require.NoError(t, err)
+		st := must(r.Wait())
 		assert.True(t, st.Cancelled)
 		assert.True(t, r.IsNull())
 		assert.ErrorIs(t, r.Cancel(), comm.ErrRequest)
 
 		// A receive that has matched completes.
-		r, err = comm.Irecv(w, got, 0, 0)
-		require.NoError(t, err)
+		r = must(comm.Irecv(w, got, 0, 0))
 		require.NoError(t, comm.Send(w, []int{6}, 0, 0))
 		for {
 			if _, done, err := r.GetStatus(); done {
@@ -224,19 +192,14 @@ func TestCancelOfReceiveIsLocal(t *testing.T) {
 			}
 		}
 		require.NoError(t, r.Cancel())
-		st, err = r.Wait()
-		require.NoError(t, err)
-		assert.Equal(t, request.Status{Source: 0, Tag: 0, Count: 1, Bytes: 8}, st)
+		assert.Equal(t, request.Status{Source: 0, Tag: 0, Count: 1, Bytes: 8}, must(r.Wait()))
 		assert.Equal(t, []int{6}, got)
 
 		// A send that cannot be cancelled is sent.
-		s, err := comm.Issend(w, []int{7}, 0, 0)
-		require.NoError(t, err)
+		s := must(comm.Issend(w, []int{7}, 0, 0))
 		require.NoError(t, s.Cancel())
-		_, err = comm.Recv(w, got, 0, 0)
-		require.NoError(t, err)
-		st, err = s.Wait()
-		require.NoError(t, err)
+		must(comm.Recv(w, got, 0, 0))
+		st = must(s.Wait())
 		assert.False(t, st.Cancelled)
 		assert.Equal(t, []int{7}, got)
 	})
@@ -244,12 +207,9 @@ func TestCancelOfReceiveIsLocal(t *testing.T) {
 
 func TestErrorOfStartOrCancelNamesRequest(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
-		p, err := comm.RecvInit(w, []int{0}, 0, 5)
-		require.NoError(t, err)
-		inactive, err := comm.RecvInit(w, []int{0}, 0, 6)
-		require.NoError(t, err)
-		once, err := comm.Irecv(w, []int{0}, 0, 5)
-		require.NoError(t, err)
+		p := must(comm.RecvInit(w, []int{0}, 0, 5))
+		inactive := must(comm.RecvInit(w, []int{0}, 0, 6))
+		once := must(comm.Irecv(w, []int{0}, 0, 5))
 		require.NoError(t, p.Start())
 		for _, row := range []struct {
 			err  error

@@ -31,6 +31,14 @@ func launcher(t *testing.T) func(ranks int, program string, flags ...string) out
 	}
 }
 
+// verbose launches callsProgram with -v, and returns the lines on stderr.
+func verbose(t *testing.T, launch func(int, string, ...string) outcome, ranks int, flags ...string) []string {
+	t.Helper()
+	got := launch(ranks, "calls", append(flags, "-v")...)
+	assert.Equal(t, outcome{0, "calls done\n", got.stderr}, got)
+	return strings.Split(strings.TrimSpace(got.stderr), "\n")
+}
+
 // outcome is the result of a job.
 type outcome struct {
 	status         int
@@ -64,11 +72,23 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		got := launch(2, "exchange", "--set", "pml.eager.bytes=100", "--set", "sm.ring.slots=2", "--set", "sm.frag.bytes=4K")
 		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, got)
 	})
-	t.Run("calls", func(t *testing.T) {
-		for _, n := range []int{1, 2, 4} {
-			assert.Equal(t, outcome{0, "calls done\n", ""}, launch(n, "calls"))
-		}
-	})
+	for _, c := range []struct {
+		program string
+		ranks   []int
+		want    string
+	}{
+		{"calls", []int{1, 2, 4}, "calls done\n"},
+		{"background", []int{3}, "arrived\n"},
+		{"first", []int{2}, "sent\n"},
+		{"finalized", []int{2}, "finalized\nfinalized\n"},
+		{"local", []int{2}, "local done\n"},
+	} {
+		t.Run(c.program, func(t *testing.T) {
+			for _, n := range c.ranks {
+				assert.Equal(t, outcome{0, c.want, ""}, launch(n, c.program))
+			}
+		})
+	}
 	t.Run("without a launcher", func(t *testing.T) {
 		self, err := os.Executable()
 		require.NoError(t, err)
@@ -76,48 +96,34 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, execute(t, "exchange", self))
 		assert.Equal(t, 1, execute(t, "goexit", self).status)
 	})
-	t.Run("background", func(t *testing.T) {
-		assert.Equal(t, outcome{0, "arrived\n", ""}, launch(3, "background"))
-	})
-	t.Run("first answer in Finalize", func(t *testing.T) {
-		assert.Equal(t, outcome{0, "sent\n", ""}, launch(2, "first"))
-	})
-	t.Run("finalized", func(t *testing.T) {
-		assert.Equal(t, outcome{0, "finalized\nfinalized\n", ""}, launch(2, "finalized"))
-	})
-	t.Run("local job in a rank", func(t *testing.T) {
-		assert.Equal(t, outcome{0, "local done\n", ""}, launch(2, "local"))
-	})
-
 	// A job that fails prints one line that names the rank and the error.
-	t.Run("error", func(t *testing.T) {
-		got := launch(3, "error")
-		assert.Equal(t, 1, got.status)
-		assert.Contains(t, got.stderr, "mpigo: rank 1: the program; has had enough\n")
-	})
-	t.Run("panic", func(t *testing.T) {
-		got := launch(2, "panic")
-		assert.Equal(t, 1, got.status)
-		assert.Contains(t, got.stderr, "mpigo: rank 1: panic: runtime error: index out of range [2] with length 1\n")
-		assert.Contains(t, got.stderr, "comm_test.panicProgram", "the stack")
-	})
-	t.Run("goexit", func(t *testing.T) {
-		got := launch(2, "goexit")
-		assert.Equal(t, 1, got.status)
-		assert.Contains(t, got.stderr, "runtime.Goexit")
-	})
-	t.Run("abort", func(t *testing.T) {
-		got := launch(3, "abort")
-		assert.Equal(t, 7, got.status)
-		assert.Contains(t, got.stderr, "rank 1")
-	})
-	t.Run("unreceived", func(t *testing.T) {
-		t.Parallel()
-		got := launch(2, "unreceived")
-		assert.Equal(t, 1, got.status)
-		assert.Contains(t, got.stderr, "mpigo: rank 0: world: finalize: still pending: no rank receives isend")
-		assert.Contains(t, got.stderr, "peer 1 tag 77")
-	})
+	for _, c := range []struct {
+		program       string
+		ranks, status int
+		want          []string
+	}{
+		{"error", 3, 1, []string{"mpigo: rank 1: the program; has had enough\n"}},
+		{"panic", 2, 1, []string{
+			"mpigo: rank 1: panic: runtime error: index out of range [2] with length 1\n",
+			"comm_test.panicProgram", // in the stack
+		}},
+		{"goexit", 2, 1, []string{"runtime.Goexit"}},
+		{"abort", 3, 7, []string{"rank 1"}},
+		{"unreceived", 2, 1, []string{
+			"mpigo: rank 0: world: finalize: still pending: no rank receives isend", "peer 1 tag 77",
+		}},
+	} {
+		t.Run(c.program, func(t *testing.T) {
+			if c.program == "unreceived" {
+				t.Parallel()
+			}
+			got := launch(c.ranks, c.program)
+			assert.Equal(t, c.status, got.status)
+			for _, want := range c.want {
+				assert.Contains(t, got.stderr, want)
+			}
+		})
+	}
 	t.Run("unreachable", func(t *testing.T) {
 		got := launch(2, "unreachable", "--btl", "self")
 		assert.Equal(t, 0, got.status, got.stderr)
@@ -127,30 +133,22 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		assert.Contains(t, got.stdout, "no rail leads from rank 0 on "+host+" to rank 1 on "+host+" (btl=self)")
 	})
 	t.Run("verbose", func(t *testing.T) {
-		got := launch(3, "calls", "-v")
-		assert.Equal(t, outcome{0, "calls done\n", got.stderr}, got)
-		lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
-		assert.ElementsMatch(t, []string{"mpigo: rank 0: sm to 1-2", "mpigo: rank 1: sm to 0,2", "mpigo: rank 2: sm to 0-1"}, lines)
-		assert.Equal(t, "mpigo: rank 0: there are no other ranks\n", launch(1, "calls", "-v").stderr)
+		assert.ElementsMatch(t, []string{"mpigo: rank 0: sm to 1-2", "mpigo: rank 1: sm to 0,2", "mpigo: rank 2: sm to 0-1"},
+			verbose(t, launch, 3))
+		assert.Equal(t, []string{"mpigo: rank 0: there are no other ranks"}, verbose(t, launch, 1))
 	})
 	t.Run("over TCP", func(t *testing.T) {
-		got := launch(3, "calls", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2")
-		assert.Equal(t, 0, got.status, got.stderr)
-		assert.Equal(t, "calls done\n", got.stdout)
-		assert.Empty(t, got.stderr)
-		got = launch(2, "calls", "-v", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2")
-		assert.Equal(t, 0, got.status, got.stderr)
-		lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
-		assert.ElementsMatch(t, []string{"mpigo: rank 0: tcp(127.0.0.1,127.0.0.2) to 1", "mpigo: rank 1: tcp(127.0.0.1,127.0.0.2) to 0"}, lines)
-		got = launch(2, "calls", "-v", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1", "--set", "tcp.exclude=etho")
-		assert.Equal(t, 0, got.status, got.stderr)
-		lines = strings.Split(strings.TrimSpace(got.stderr), "\n")
+		flags := []string{"--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2"}
+		assert.Equal(t, outcome{0, "calls done\n", ""}, launch(3, "calls", flags...))
+		assert.ElementsMatch(t, []string{"mpigo: rank 0: tcp(127.0.0.1,127.0.0.2) to 1", "mpigo: rank 1: tcp(127.0.0.1,127.0.0.2) to 0"},
+			verbose(t, launch, 2, flags...))
+		lines := verbose(t, launch, 2, "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1", "--set", "tcp.exclude=etho")
 		assert.Len(t, lines, 3)
 		host, err := os.Hostname()
 		require.NoError(t, err)
 		assert.Contains(t, lines, "mpigo: rank 0: tcp.exclude=etho: "+host+" has no interface or address etho")
 		assert.Contains(t, lines, "mpigo: rank 0: tcp(lo 127.0.0.1) to 1")
-		got = launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1")
+		got := launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1")
 		assert.Equal(t, 1, got.status)
 		assert.Regexp(t, `mpigo: world: init: rank \d: rail tcp: tcp.include=192.0.2.1: no such interface or address on .*, which has lo `, got.stderr)
 	})

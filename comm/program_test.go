@@ -18,53 +18,45 @@ const programVariable = "COMM_TEST_PROGRAM"
 
 // runProgram is the main function of a rank.
 func runProgram(name string) {
-	if main := mains()[name]; main != nil {
+	main := map[string]func(){ // programs that do not use comm.Run
+		"deferred panic":  deferredPanicMain,
+		"deferred in all": deferredInAllMain,
+		"init again":      initAgainMain,
+	}[name]
+	if main != nil {
 		main()
 		return
 	}
-	body := programs()[name]
+	body := map[string]func(w *comm.Comm) error{
+		"exchange":              exchangeProgram,
+		"calls":                 callsProgram,
+		"error":                 errorProgram,
+		"panic":                 panicProgram,
+		"goexit":                goexitProgram,
+		"abort":                 abortProgram,
+		"unreachable":           unreachableProgram,
+		"background":            backgroundProgram,
+		"first":                 firstProgram,
+		"unreceived":            unreceivedProgram,
+		"finalized":             finalizedProgram,
+		"local":                 localProgram,
+		"collectives":           collectivesProgram,
+		"survivor":              survivorProgram,
+		"revoked":               revokedProgram,
+		"deserted":              desertedProgram,
+		"finalized peer":        finalizedPeerProgram,
+		"finalized collectives": finalizedPeerCollectivesProgram,
+		"finalized star":        finalizedStarProgram,
+		"alloc":                 allocProgram,
+		"cut":                   cutProgram,
+		"splits given up":       splitsGivenUpProgram,
+		"stopped":               stoppedProgram,
+	}[name]
 	if body == nil {
 		fmt.Fprintf(os.Stderr, "no program %q\n", name)
 		os.Exit(2)
 	}
 	comm.Run(body)
-}
-
-// mains are programs that do not use comm.Run.
-func mains() map[string]func() {
-	return map[string]func(){
-		"deferred panic":  deferredPanicMain,
-		"deferred in all": deferredInAllMain,
-		"init again":      initAgainMain,
-	}
-}
-
-func programs() map[string]func(w *comm.Comm) error {
-	return map[string]func(w *comm.Comm) error{
-		"exchange":         exchangeProgram,
-		"calls":            callsProgram,
-		"error":            errorProgram,
-		"panic":            panicProgram,
-		"goexit":           goexitProgram,
-		"abort":            abortProgram,
-		"unreachable":      unreachableProgram,
-		"background":       backgroundProgram,
-		"first":            firstProgram,
-		"unreceived":       unreceivedProgram,
-		"finalized":        finalizedProgram,
-		"local":            localProgram,
-		"collectives":      collectivesProgram,
-		"survivor":         survivorProgram,
-		"revoked":          revokedProgram,
-		"deserted":         desertedProgram,
-		"left":             finalizedPeerProgram,
-		"left collectives": finalizedPeerCollectivesProgram,
-		"finalized star":   finalizedStarProgram,
-		"alloc":            allocProgram,
-		"cut":              cutProgram,
-		"splits given up":  splitsGivenUpProgram,
-		"stopped":          stoppedProgram,
-	}
 }
 
 // exchangeProgram sends messages of every size from each rank to each rank, in both directions at
@@ -80,15 +72,10 @@ func exchangeProgram(w *comm.Comm) error {
 		for shift := range n {
 			to, from := (me+shift)%n, (me+n-shift)%n
 			out, in := pattern(length, me*n+to), make([]byte, length)
-			st, err := comm.Sendrecv(w, out, to, shift, in, from, shift)
-			if err != nil {
-				return err
-			}
-			if want := (request.Status{Source: from, Tag: shift, Count: length, Bytes: int64(length)}); st != want {
-				return fmt.Errorf("%d bytes from rank %d: status %+v", length, from, st)
-			}
+			st := must(comm.Sendrecv(w, out, to, shift, in, from, shift))
+			expect(request.Status{Source: from, Tag: shift, Count: length, Bytes: int64(length)}, st)
 			if !bytes.Equal(in, pattern(length, from*n+me)) {
-				return fmt.Errorf("%d bytes from rank %d arrived changed", length, from)
+				failf("%d bytes from rank %d arrived changed", length, from)
 			}
 		}
 	}
@@ -102,108 +89,57 @@ func exchangeProgram(w *comm.Comm) error {
 func callsProgram(w *comm.Comm) error {
 	n, me := w.Size(), w.Rank()
 	next, prev := (me+1)%n, (me+n-1)%n
-	fail := func(what string, got any) error { return fmt.Errorf("%s: got %v", what, got) }
-
 	// Wildcards.
-	if err := comm.Bsend(w, []int{me}, next, 40+me); err != nil {
-		return err
-	}
+	check(comm.Bsend(w, []int{me}, next, 40+me))
 	got := []int{-1}
-	if st, err := comm.Recv(w, got, comm.AnySource, comm.AnyTag); err != nil || st.Source != prev || st.Tag != 40+prev || got[0] != prev {
-		return errors.Join(err, fail("wildcards", st))
-	}
+	st := must(comm.Recv(w, got, comm.AnySource, comm.AnyTag))
+	expect([]int{prev, 40 + prev, prev}, []int{st.Source, st.Tag, got[0]}, "wildcards")
 	// Probes of a short and of a long message.
 	for _, length := range []int{100, 1 << 20} {
-		s, err := comm.Issend(w, pattern(length, me), next, 1)
-		if err != nil {
-			return err
-		}
-		if st, err := w.Probe(prev, comm.AnyTag); err != nil || st.Bytes != int64(length) {
-			return errors.Join(err, fail("probe", st))
-		}
-		m, st, err := w.Mprobe(comm.AnySource, 1)
-		if err != nil || st.Source != prev {
-			return errors.Join(err, fail("mprobe", st))
-		}
+		s := must(comm.Issend(w, pattern(length, me), next, 1))
+		expect(int64(length), must(w.Probe(prev, comm.AnyTag)).Bytes, "probe")
+		m, st := must2(w.Mprobe(comm.AnySource, 1))
+		expect(prev, st.Source, "mprobe")
 		b := make([]byte, length)
-		if st, err = comm.Mrecv(m, b); err != nil || st.Count != length || !bytes.Equal(b, pattern(length, prev)) {
-			return errors.Join(err, fail("mrecv", st))
+		expect(length, must(comm.Mrecv(m, b)).Count, "mrecv")
+		if !bytes.Equal(b, pattern(length, prev)) {
+			failf("%d bytes arrived changed", length)
 		}
-		if _, err := s.Wait(); err != nil {
-			return err
-		}
+		must(s.Wait())
 	}
 	// Persistent requests with memory of Alloc.
-	out, err := comm.Alloc[uint32](w, 50_000)
-	if err != nil {
-		return err
-	}
-	in, err := comm.Alloc[uint32](w, 50_000)
-	if err != nil {
-		return err
-	}
-	recv, err := comm.RecvInit(w, in, prev, 2)
-	if err != nil {
-		return err
-	}
-	send, err := comm.SendInit(w, out, next, 2)
-	if err != nil {
-		return err
-	}
+	out, in := must(comm.Alloc[uint32](w, 50_000)), must(comm.Alloc[uint32](w, 50_000))
+	recv, send := must(comm.RecvInit(w, in, prev, 2)), must(comm.SendInit(w, out, next, 2))
 	for round := range 5 {
 		for i := range out {
 			out[i] = uint32(i + round + me)
 		}
-		if err := request.StartAll(recv, send); err != nil {
-			return err
-		}
-		if err := request.WaitAll(recv, send); err != nil {
-			return err
-		}
+		check(request.StartAll(recv, send))
+		check(request.WaitAll(recv, send))
 		for i := range in {
 			if in[i] != uint32(i+round+prev) {
-				return fail("persistent", in[i])
+				failf("persistent: got %d", in[i])
 			}
 		}
 	}
-	if err := errors.Join(recv.Free(), send.Free(), comm.FreeAlloc(w, out), comm.FreeAlloc(w, in)); err != nil {
-		return err
-	}
+	check(errors.Join(recv.Free(), send.Free(), comm.FreeAlloc(w, out), comm.FreeAlloc(w, in)))
 	// Values.
-	if err := comm.SendValue(w, map[string]int{"from": me}, next, 3); err != nil {
-		return err
-	}
-	if v, _, err := comm.RecvValue[map[string]int](w, prev, 3); err != nil || v["from"] != prev {
-		return errors.Join(err, fail("value", v))
-	}
+	check(comm.SendValue(w, map[string]int{"from": me}, next, 3))
+	v, _ := must2(comm.RecvValue[map[string]int](w, prev, 3))
+	expect(prev, v["from"], "value")
 	// Communicators: all ranks of this machine in reverse order, then odd and even ranks.
-	host, err := w.SplitHost(-me)
-	if err != nil || host.Size() != n || host.Rank() != n-1-me {
-		return errors.Join(err, fail("split host", host.Rank()))
-	}
-	half, err := host.Split(me%2, me)
-	if err != nil || half.Rank() != me/2 {
-		return errors.Join(err, fail("split", half.Rank()))
-	}
-	sum := []int{0}
-	if err := comm.Allreduce(half, []int{me}, sum, comm.Sum); err != nil {
-		return err
-	}
-	want := 0
+	host := must(w.SplitHost(-me))
+	expect([]int{n, n - 1 - me}, []int{host.Size(), host.Rank()}, "split host")
+	half := must(host.Split(me%2, me))
+	expect(me/2, half.Rank(), "split")
+	sum, want := []int{0}, 0
+	check(comm.Allreduce(half, []int{me}, sum, comm.Sum))
 	for r := me % 2; r < n; r += 2 {
 		want += r
 	}
-	if sum[0] != want {
-		return fail("allreduce", sum[0])
-	}
+	expect(want, sum[0], "allreduce")
 	for range 200 {
-		c, err := half.Dup()
-		if err != nil {
-			return err
-		}
-		if err := c.Free(); err != nil {
-			return err
-		}
+		check(must(half.Dup()).Free())
 	}
 	if me == 0 {
 		fmt.Println("calls done")
@@ -248,17 +184,13 @@ func abortProgram(w *comm.Comm) error {
 func unreachableProgram(w *comm.Comm) error {
 	if w.Rank() == 0 {
 		err := comm.Send(w, []int{1}, 1, 5)
-		if !errors.Is(err, comm.ErrUnreachable) {
-			return fmt.Errorf("not ErrUnreachable: %v", err)
+		_, rerr := comm.Recv(w, []int{1}, 1, 5)
+		if !errors.Is(err, comm.ErrUnreachable) || !errors.Is(rerr, comm.ErrUnreachable) {
+			return fmt.Errorf("not ErrUnreachable: %v, %v", err, rerr)
 		}
 		fmt.Println(err)
-		if _, err := comm.Recv(w, []int{1}, 1, 5); !errors.Is(err, comm.ErrUnreachable) {
-			return fmt.Errorf("not ErrUnreachable: %v", err)
-		}
 	}
-	if err := comm.Send(w, []int{1}, w.Rank(), 5); err != nil {
-		return err
-	}
+	check(comm.Send(w, []int{1}, w.Rank(), 5))
 	_, err := comm.Recv(w, []int{1}, w.Rank(), 5)
 	return err
 }
@@ -268,22 +200,12 @@ func backgroundProgram(w *comm.Comm) error {
 	const length = 3 << 20
 	if w.Rank() == 0 {
 		for dest := 1; dest < w.Size(); dest++ {
-			r, err := comm.Isend(w, pattern(length, dest), dest, 0)
-			if err != nil {
-				return err
-			}
-			if err := r.Free(); err != nil {
-				return err
-			}
+			check(must(comm.Isend(w, pattern(length, dest), dest, 0)).Free())
 		}
 		return nil
 	}
 	time.Sleep(100 * time.Millisecond) // rank 0 is probably in Finalize; correct in any case
-	b := make([]byte, length)
-	if _, err := comm.Recv(w, b, 0, 0); err != nil {
-		return err
-	}
-	if !bytes.Equal(b, pattern(length, w.Rank())) {
+	if !bytes.Equal(recv[byte](w, length, 0, 0), pattern(length, w.Rank())) {
 		return errors.New("arrived changed")
 	}
 	if w.Rank() == 1 {
@@ -296,16 +218,10 @@ func backgroundProgram(w *comm.Comm) error {
 func firstProgram(w *comm.Comm) error {
 	b := make([]byte, 1<<20)
 	if w.Rank() == 0 {
-		r, err := comm.Irecv(w, b, 1, 0)
-		if err != nil {
-			return err
-		}
-		return r.Free() // it completes in the background
+		return must(comm.Irecv(w, b, 1, 0)).Free() // it completes in the background
 	}
 	time.Sleep(100 * time.Millisecond) // rank 0 is probably in Finalize; correct in any case
-	if err := comm.Send(w, b, 0, 0); err != nil {
-		return err
-	}
+	check(comm.Send(w, b, 0, 0))
 	fmt.Println("sent")
 	return nil
 }
@@ -313,18 +229,14 @@ func firstProgram(w *comm.Comm) error {
 // unreceivedProgram sends messages that no rank receives.
 func unreceivedProgram(w *comm.Comm) error {
 	if w.Rank() == 0 {
-		if _, err := comm.Isend(w, pattern(1<<20, 0), 1, 77); err != nil {
-			return err
-		}
+		must(comm.Isend(w, pattern(1<<20, 0), 1, 77))
 	}
 	return nil
 }
 
 // finalizedProgram calls Finalize in the body of Run, which is permitted.
 func finalizedProgram(w *comm.Comm) error {
-	if err := w.Finalize(); err != nil {
-		return err
-	}
+	check(w.Finalize())
 	if err := w.Finalize(); !errors.Is(err, comm.ErrFinalized) {
 		return fmt.Errorf("second finalize: %v", err)
 	}
@@ -337,24 +249,16 @@ func finalizedProgram(w *comm.Comm) error {
 
 // localProgram runs a job of goroutines within a rank of a job of processes.
 func localProgram(w *comm.Comm) error {
-	err := comm.RunLocal(3, func(inner *comm.Comm) error {
+	check(comm.RunLocal(3, func(inner *comm.Comm) error {
 		b := []int{inner.Rank() + 10*w.Rank()}
 		next, prev := (inner.Rank()+1)%3, (inner.Rank()+2)%3
-		if _, err := comm.SendrecvReplace(inner, b, next, 0, prev, 0); err != nil {
-			return err
-		}
-		if b[0] != prev+10*w.Rank() {
-			return fmt.Errorf("got %d", b[0])
-		}
+		must(comm.SendrecvReplace(inner, b, next, 0, prev, 0))
+		expect(prev+10*w.Rank(), b[0])
 		return nil
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	sum := []int{0}
-	if err := comm.Allreduce(w, []int{1}, sum, comm.Sum); err != nil || sum[0] != w.Size() {
-		return fmt.Errorf("sum %d: %w", sum[0], err)
-	}
+	check(comm.Allreduce(w, []int{1}, sum, comm.Sum))
+	expect(w.Size(), sum[0], "allreduce")
 	if w.Rank() == 0 {
 		fmt.Println("local done")
 	}

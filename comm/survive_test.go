@@ -67,53 +67,31 @@ func TestSurvivorsOfDeadRankGoOn(t *testing.T) {
 // as they should, and exit with status 1 because Finalize cannot succeed.
 func survivorProgram(w *comm.Comm) error {
 	const dead = 1
-	if err := w.Barrier(); err != nil {
-		return err
-	}
+	check(w.Barrier())
 	if w.Rank() == dead {
 		os.Exit(5)
 	}
-	if err := callDead(w, dead); err != nil {
-		return err
+	for _, c := range append(comm.WaitingCalls(),
+		comm.WaitingCall{Name: "recv any", Call: func(w *comm.Comm, _ int) error {
+			_, err := comm.Recv(w, []int{0}, comm.AnySource, 0)
+			return err
+		}},
+		comm.WaitingCall{Name: "short send", Call: func(w *comm.Comm, _ int) error {
+			return comm.Send(w, []int{0}, dead, 0)
+		}},
+		comm.WaitingCall{Name: "barrier", Call: func(w *comm.Comm, _ int) error { return w.Barrier() }},
+	) {
+		if err := c.Call(w, dead); !errors.Is(err, comm.ErrProcFailed) {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
 	}
 	other := 2 - w.Rank()
 	in := []int{0}
-	if _, err := comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1); err != nil || in[0] != other {
-		return fmt.Errorf("%d from rank %d: %w", in[0], other, err)
-	}
+	must(comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1))
+	expect(other, in[0])
 	fmt.Println("survived")
 	if err := w.Finalize(); !errors.Is(err, comm.ErrProcFailed) {
 		return fmt.Errorf("finalize: %w", err)
 	}
 	return fmt.Errorf("rank %d is gone for good", dead)
-}
-
-// callDead makes each call to a rank that is ending, or gone, and requires ErrProcFailed.
-func callDead(w *comm.Comm, dead int) error {
-	buf := []int{0}
-	calls := []struct {
-		name string
-		call func() error
-	}{
-		{"iprobe", func() error {
-			for {
-				if _, _, err := w.Iprobe(dead, 0); err != nil {
-					return err
-				}
-			}
-		}},
-		{"improbe", func() error { _, _, _, err := w.Improbe(dead, 0); return err }},
-		{"probe", func() error { _, err := w.Probe(dead, 0); return err }},
-		{"recv", func() error { _, err := comm.Recv(w, buf, dead, 0); return err }},
-		{"recv any", func() error { _, err := comm.Recv(w, buf, comm.AnySource, 0); return err }},
-		{"send", func() error { return comm.Send(w, buf, dead, 0) }},
-		{"ssend", func() error { return comm.Ssend(w, buf, dead, 0) }},
-		{"barrier", func() error { return w.Barrier() }},
-	}
-	for _, c := range calls {
-		if err := c.call(); !errors.Is(err, comm.ErrProcFailed) {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-	}
-	return nil
 }

@@ -1,8 +1,9 @@
 package comm
 
 import (
-	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // FuzzDecodeValue checks that any bytes are a value or ErrType, and do not cause a panic.
@@ -15,10 +16,7 @@ func FuzzDecodeValue(f *testing.F) {
 	}
 	one := 1
 	for _, r := range []record{{}, {"x", []int{1, 2}, map[string]float64{"y": 1}, &one}} {
-		b, err := encodeValue(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := must(encodeValue(r))
 		f.Add(b)
 		f.Add(b[:len(b)-1])
 		f.Add(b[:len(valueMagic)+1])
@@ -29,13 +27,9 @@ func FuzzDecodeValue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := decodeValue[record](b)
 		if err != nil {
-			if !errors.Is(err, ErrType) {
-				t.Fatalf("not ErrType: %v", err)
-			}
+			require.ErrorIs(t, err, ErrType)
 			return
 		}
-		if _, err := encodeValue(v); err != nil {
-			t.Fatal(err)
-		}
+		must(encodeValue(v))
 	})
 }

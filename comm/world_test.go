@@ -3,13 +3,59 @@ package comm
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/pml"
 )
+
+func settings(t *testing.T, opts ...Option) tunable.Set {
+	t.Helper()
+	_, set, err := makeOptions(opts)
+	require.NoError(t, err)
+	return set
+}
+
+// TestIdlePolicyOfCrowdedRanks: with more ranks than cores, a rank hardly spins and soon sleeps.
+// The user's settings have precedence.
+func TestIdlePolicyOfCrowdedRanks(t *testing.T) {
+	roomy := idlePolicy(settings(t), 4, 4)
+	assert.Equal(t, spinTurns, roomy.SpinTurns)
+	assert.Equal(t, int64(time.Millisecond), roomy.YieldNanos)
+	assert.False(t, roomy.NoSleep)
+
+	crowded := idlePolicy(settings(t), 5, 4)
+	assert.LessOrEqual(t, crowded.SpinTurns, 10)
+	assert.Equal(t, int64(100*time.Microsecond), crowded.YieldNanos)
+
+	set := settings(t, WithSetting("progress.spin", "77"), WithSetting("progress.yield", "3ms"), WithSetting("progress.sleep", "false"))
+	for _, ranks := range []int{1, 100} {
+		asked := idlePolicy(set, ranks, 4)
+		assert.Equal(t, 77, asked.SpinTurns)
+		assert.Equal(t, int64(3*time.Millisecond), asked.YieldNanos)
+		assert.True(t, asked.NoSleep)
+	}
+	assert.GreaterOrEqual(t, coresOfProcesses(), 1)
+}
+
+func TestEagerBytes(t *testing.T) {
+	const key = "pml.eager.bytes"
+	assert.Equal(t, 0, bytesIfSet(settings(t), key))
+	assert.Equal(t, 4096, bytesIfSet(settings(t, WithSetting(key, "4K")), key))
+	assert.Equal(t, 1, bytesIfSet(settings(t, WithSetting(key, "0")), key))
+}
+
+func TestExitStatus(t *testing.T) {
+	for code, want := range map[int]int{0: 0, 1: 1, 7: 7, 255: 255, 256: 1, 257: 1, -1: 255, -256: 1} {
+		assert.Equal(t, want, exitStatus(code), "%d", code)
+	}
+}
 
 func TestAnyCrowded(t *testing.T) {
 	roomy, crowded := wireup.Card{}, wireup.Card{Oversubscribed: true}
@@ -18,8 +64,8 @@ func TestAnyCrowded(t *testing.T) {
 	assert.True(t, anyCrowded([]wireup.Card{roomy, crowded}, false))
 }
 
-// A world of one reaches itself, and has nobody else to reach.
-func TestWorldOfOne(t *testing.T) {
+// TestWorldOfOneRankReachesItself: the rank has no other rank to reach.
+func TestWorldOfOneRankReachesItself(t *testing.T) {
 	w, err := join(nil, settings(t), observe.Hook{})
 	require.NoError(t, err)
 	assert.Equal(t, 0, w.Rank())
@@ -37,9 +83,9 @@ func TestWorldOfOne(t *testing.T) {
 	assert.ErrorIs(t, w.Finalize(), ErrFinalized)
 }
 
-// Without the self rail a rank cannot reach itself, and is told so.
-func TestWorldWithoutSelf(t *testing.T) {
-	w, err := join(nil, settings(t, "btl", "sm"), observe.Hook{})
+// TestSendToSelfWithoutSelfRailFails: the error names the transport that is missing.
+func TestSendToSelfWithoutSelfRailFails(t *testing.T) {
+	w, err := join(nil, settings(t, WithSetting("btl", "sm")), observe.Hook{})
 	require.NoError(t, err)
 	err = Send(w, []int{42}, 0, 0)
 	assert.ErrorIs(t, err, ErrUnreachable)
@@ -49,4 +95,19 @@ func TestWorldWithoutSelf(t *testing.T) {
 
 func TestOneLine(t *testing.T) {
 	assert.Equal(t, "a; b; c", oneLine(errors.Join(errors.New("a"), errors.New("b\r\n\nc\n"))))
+}
+
+func TestDescribeRail(t *testing.T) {
+	const rail = "rail ibverbs:rxe0/1 to rank 3 "
+	cause := &btl.Error{Rail: "ibverbs:rxe0/1", Peer: 3, Class: btl.ClassPath, Native: "IBV_WC_RETRY_EXC_ERR", Err: errors.New("no answer\nat all")}
+	for want, e := range map[string]pml.RailEvent{
+		"failed: path: IBV_WC_RETRY_EXC_ERR: no answer; at all; continuing on the one that is left":            {Cause: cause, Left: 1},
+		"failed: path: IBV_WC_RETRY_EXC_ERR: no answer; at all; continuing on the 2 that are left":             {Cause: cause, Left: 2},
+		"failed: path: IBV_WC_RETRY_EXC_ERR: no answer; at all; no other rail there is up: waiting for a rail": {Cause: cause},
+		"is back":                   {Up: true, Again: true},
+		"is up, for the first time": {Up: true},
+	} {
+		e.Rail, e.Peer = "ibverbs:rxe0/1", 3
+		assert.Equal(t, rail+want, describeRail(e))
+	}
 }

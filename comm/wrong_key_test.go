@@ -3,55 +3,51 @@ package comm
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
 )
 
-// keyFault makes a remote key wrong: that of the left-th read or write from now.
+// keyFault makes the remote key of one read or write wrong. left counts the operations up to it.
 type keyFault struct{ left atomic.Int64 }
 
-type faultyProvider struct {
-	verbs.Provider
-	k *keyFault
-}
-
-type faultyDevice struct {
-	verbs.Device
-	k *keyFault
-}
-
-type faultyPD struct {
-	verbs.PD
-	k *keyFault
-}
-
-type faultyQP struct {
-	verbs.QP
-	k *keyFault
-}
+// These types wrap what leads to a queue pair that posts with wrong keys.
+type (
+	faultyProvider struct {
+		verbs.Provider
+		k *keyFault
+	}
+	faultyDevice struct {
+		verbs.Device
+		k *keyFault
+	}
+	faultyPD struct {
+		verbs.PD
+		k *keyFault
+	}
+	faultyQP struct {
+		verbs.QP
+		k *keyFault
+	}
+)
 
 func (p faultyProvider) Open(name string) (verbs.Device, error) {
 	d, err := p.Provider.Open(name)
-	if err != nil {
-		return d, err
-	}
-	return faultyDevice{d, p.k}, nil
+	return faultyDevice{d, p.k}, err
 }
 
 func (d faultyDevice) AllocPD() (verbs.PD, error) {
 	pd, err := d.Device.AllocPD()
-	if err != nil {
-		return nil, err
-	}
-	return faultyPD{pd, d.k}, nil
+	return faultyPD{pd, d.k}, err
 }
 
 func (d faultyPD) CreateQP(init verbs.QPInit) (verbs.QP, error) {
@@ -79,19 +75,17 @@ func TestWrongKeysOnOneOfTwoRails(t *testing.T) {
 			f := simhca.NewFabric(simhca.Config{})
 			t.Cleanup(f.Close)
 			var fault keyFault
-			worlds := hereWorld(t, 2, func(j *job, bell *progress.PipeWakeup) []btl.Module {
-				var all []btl.Module
+			worlds := localWorld(t, 2, func(j *job, wakeup *progress.PipeWakeup) (all []btl.Module) {
 				for i := range 2 {
-					var p verbs.Provider = f.NewNode(simhca.DeviceConfig{Name: fmt.Sprintf("sim%d", i)})
+					name := fmt.Sprintf("sim%d", i)
+					var p verbs.Provider = f.NewNode(simhca.DeviceConfig{Name: name})
 					if i == 0 && j.rank == 0 {
 						p = faultyProvider{p, &fault}
 					}
-					m, err := ibverbs.New(ibverbs.Config{
-						Rank: j.rank, Size: 2, Events: j.pml, Wakeup: bell, Secret: []byte("of the job"),
-						Provider: p, Device: fmt.Sprintf("sim%d", i), Rail: fmt.Sprintf("ibverbs:sim%d", i),
-					})
-					require.NoError(t, err)
-					all = append(all, m)
+					all = append(all, must(ibverbs.New(ibverbs.Config{
+						Rank: j.rank, Size: 2, Events: j.pml, Wakeup: wakeup, Secret: []byte("of the job"),
+						Provider: p, Device: name, Rail: "ibverbs:" + name,
+					})))
 				}
 				return all
 			}, WithSetting("pml.protocol", protocol))
@@ -99,60 +93,45 @@ func TestWrongKeysOnOneOfTwoRails(t *testing.T) {
 			t.Logf("seed %d", seed)
 			rng := rand.New(rand.NewPCG(seed, 2))
 			sizes := []int{32 << 10, 256 << 10, 1 << 20, 4 << 20}
-			word := func(from, round, i, k int) byte { return byte(1 + (from*7+round*13+i*31+k>>13)%251) }
-			const rounds = 5
-			done := make(chan error, 2)
+			fill := func(b []byte, from, round, i int) {
+				for k := range b {
+					b[k] = byte(1 + (from*7+round*13+i*31+k>>13)%251)
+				}
+			}
+			var ranks sync.WaitGroup
 			for rank, w := range worlds {
-				go func() {
-					done <- func() error {
-						var ins, outs [][]byte
-						for _, n := range sizes {
-							ins, outs = append(ins, make([]byte, n)), append(outs, make([]byte, n))
+				ranks.Go(func() {
+					var ins, outs, wants [][]byte
+					for _, n := range sizes {
+						ins, outs, wants = append(ins, make([]byte, n)), append(outs, make([]byte, n)), append(wants, make([]byte, n))
+					}
+					for round := range 5 {
+						for i := range sizes {
+							clear(ins[i])
+							fill(outs[i], rank, round, i)
+							fill(wants[i], 1-rank, round, i)
 						}
-						for round := range rounds {
-							for i := range sizes {
-								clear(ins[i])
-								for k := range outs[i] {
-									outs[i][k] = word(rank, round, i, k)
-								}
-							}
-							if rank == 0 {
-								fault.left.Store(int64(1 + rng.IntN(40)))
-							}
-							errs := make(chan error, 2*len(sizes))
-							for i := range sizes {
-								r, err := Irecv(w, ins[i], 1-rank, i)
-								if err != nil {
-									return err
-								}
-								s, err := Isend(w, outs[i], 1-rank, i)
-								if err != nil {
-									return err
-								}
-								go func() { _, err := r.Wait(); errs <- err }()
-								go func() { _, err := s.Wait(); errs <- err }()
-							}
-							for range 2 * len(sizes) {
-								if err := <-errs; err != nil {
-									return err
-								}
-							}
-							for i := range sizes {
-								for k, b := range ins[i] {
-									if b != word(1-rank, round, i, k) {
-										return fmt.Errorf("rank %d, round %d, message %d: byte %d is %d, not %d: %+v",
-											rank, round, i, k, b, word(1-rank, round, i, k), w.Stats())
-									}
-								}
-							}
+						if rank == 0 {
+							fault.left.Store(int64(1 + rng.IntN(40)))
 						}
-						return nil
-					}()
-				}()
+						var waits sync.WaitGroup
+						wait := func(r request.Request, err error) {
+							assert.NoError(t, err)
+							waits.Go(func() { _, err := r.Wait(); assert.NoError(t, err) })
+						}
+						for i := range sizes {
+							wait(Irecv(w, ins[i], 1-rank, i))
+							wait(Isend(w, outs[i], 1-rank, i))
+						}
+						waits.Wait()
+						for i := range sizes {
+							what := fmt.Sprintf("rank %d, round %d, message %d, %+v", rank, round, i, w.Stats())
+							assert.NoError(t, same(what, wants[i], ins[i]))
+						}
+					}
+				})
 			}
-			for range worlds {
-				require.NoError(t, <-done)
-			}
+			ranks.Wait()
 			t.Logf("%+v", worlds[0].Stats())
 		})
 	}

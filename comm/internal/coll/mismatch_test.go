@@ -17,7 +17,7 @@ func (t *Team) beginAs(call string, root, agreed int, inPlace bool) *Schedule {
 	return s
 }
 
-// TestMismatchProbe: ranks that wait for each other in calls that do not belong together.
+// TestMismatchProbe: ranks that wait for each other in calls that do not match get errors.
 func TestMismatchProbe(t *testing.T) {
 	for name, f := range map[string]struct {
 		begin  func(t *Team) *Schedule
@@ -41,15 +41,15 @@ func TestMismatchProbe(t *testing.T) {
 				teams[1].isend(pattern(1000, 1), 0, 0)
 				third := teams[2].irecv(make([]byte, 10), 1, 0)
 				w.settle()
-				sleepy(w.pmls[1])
-				sleepy(w.pmls[2])
-				require.Empty(t, w.flying, "the other rank may just be late")
-				sleepy(w.pmls[1])
-				sleepy(w.pmls[2])
+				for _, rank := range []int{1, 2} { // the other rank may just be late
+					w.pmls[rank].Arm()
+					w.pmls[rank].Progress()
+				}
+				require.Empty(t, w.flying, "a rank probes when it sleeps for the second time")
+				w.sleep(1, 2)
 				require.Len(t, w.flying, 2, "each rank that is waited for is probed")
 				w.settle()
-				sleepy(w.pmls[1])
-				sleepy(w.pmls[2])
+				w.sleep(1, 2)
 				require.Empty(t, w.flying, "once")
 				if late {
 					require.Equal(t, request.Active, r.State())
@@ -65,14 +65,12 @@ func TestMismatchProbe(t *testing.T) {
 	}
 }
 
-// TestMismatchProbeOfLateRank: a rank that makes the same call, later, answers nothing.
+// TestMismatchProbeOfLateRank: a rank that makes the same call later does not answer.
 func TestMismatchProbeOfLateRank(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	s := teams[1].Begin("bcast", 0)
 	r := teams[1].irecv(make([]byte, 10), 0, 0)
-	for range 3 {
-		sleepy(w.pmls[1])
-	}
+	w.sleep(1, 1)
 	w.settle()
 	require.Len(t, teams[0].probes, 1)
 	teams[0].Begin("bcast", 0)
@@ -80,22 +78,20 @@ func TestMismatchProbeOfLateRank(t *testing.T) {
 	require.Empty(t, teams[0].probes)
 	teams[0].isend(pattern(10, 1), 1, 0).Abandon()
 	w.settle()
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireReceived(t, r)
 	s.End()
 	require.Empty(t, teams[1].probedRanks)
 	requireClean(t, w)
 }
 
-// TestMismatchProbeOfFinishedCollective: a rank that has finished the collective says so. That
-// matters only to a rank that still waits for a message of it.
+// TestMismatchProbeOfFinishedCollective: a rank that has finished the collective answers so. The
+// answer ends only receives whose message has not come.
 func TestMismatchProbeOfFinishedCollective(t *testing.T) {
 	for _, sends := range []bool{false, true} {
 		for _, removed := range []bool{false, true} {
 			w, teams, s := inCollective(2, nil)
 			r := teams[1].irecv(make([]byte, 10), 0, 0)
-			sleepy(w.pmls[1])
-			sleepy(w.pmls[1])
+			w.sleep(1)
 			if sends {
 				teams[0].isend(pattern(10, 1), 1, 0).Abandon()
 			}
@@ -105,16 +101,11 @@ func TestMismatchProbeOfFinishedCollective(t *testing.T) {
 			}
 			w.settle()
 			if sends {
-				_, err := r.Take()
-				require.NoError(t, err)
+				requireReceived(t, r)
 				require.NoError(t, s[1].failure())
 				require.Empty(t, teams[1].probedRanks, "the rank may be probed again")
 			} else {
-				reason := Finished
-				if removed {
-					reason = Freed
-				}
-				requireRevoked(t, r, 0, reason)
+				requireRevoked(t, r, 0, map[bool]Reason{false: Finished, true: Freed}[removed])
 			}
 			requireClean(t, w)
 		}
@@ -149,8 +140,7 @@ func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 					if !before {
 						end.end(teams[2])
 					}
-					sleepy(w.pmls[1])
-					sleepy(w.pmls[1])
+					w.sleep(1)
 					w.settle()
 					if before {
 						require.Len(t, teams[2].probes, 1)
@@ -185,8 +175,7 @@ func TestMismatchProbeOfRemovedContext(t *testing.T) {
 	teams[0].Remove()
 	teams[1].Begin("test", NoRoot)
 	r := teams[1].irecv(make([]byte, 10), 0, 0)
-	sleepy(w.pmls[1])
-	sleepy(w.pmls[1])
+	w.sleep(1)
 	w.settle()
 	requireRevoked(t, r, 0, Freed)
 	kept.Cancel()

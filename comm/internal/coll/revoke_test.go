@@ -31,6 +31,14 @@ func requireRevoked(t *testing.T, r taker, rank int, reason Reason) {
 	requireRevokedError(t, err, rank, reason)
 }
 
+// requireReceived takes a request that has ended without an error.
+func requireReceived(t *testing.T, r taker) {
+	t.Helper()
+	require.Equal(t, request.Complete, r.State())
+	_, err := r.Take()
+	require.NoError(t, err)
+}
+
 func requireRevokedError(t *testing.T, err error, rank int, reason Reason) {
 	t.Helper()
 	var revoked *RevokedError
@@ -46,8 +54,7 @@ func (t *Team) enter() error {
 }
 
 // TestRevokeEndsCollectiveEverywhere: rank 0 revokes a collective in which rank 1 waits for
-// messages, and for its own messages, long and short ones, to be received. Rank 2 comes to it
-// later.
+// messages, and for its own messages, long and short ones, to be received. Rank 2 begins it later.
 func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 	for _, protocol := range []pml.Protocol{pml.Copy, pml.Get, pml.Put} {
 		w, teams := newTeams(3, withRemote(protocol))
@@ -70,9 +77,7 @@ func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 			requireRevoked(t, r, 0, Refused)
 		}
 		for _, s := range sends {
-			require.Equal(t, request.Complete, s.State(), "senders are answered")
-			_, err := s.Take()
-			require.NoError(t, err)
+			requireReceived(t, s) // senders are answered
 		}
 		require.Equal(t, len(s1.steps), s1.next)
 		requireRevokedError(t, s1.failure(), 0, Refused)
@@ -93,20 +98,19 @@ func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 		}
 		teams[0].isend(pattern(10, 3), 1, 1).Abandon()
 		w.settle()
-		_, err := next.Take()
-		require.NoError(t, err)
+		requireReceived(t, next)
 		requireClean(t, w)
 	}
 }
 
-// TestRevokeNamesTheFirstRank: a rank that gives up because another rank did tells of that one, and
-// tells each rank once.
+// TestRevokeNamesTheFirstRank: a rank that gives up because another rank did names that rank, and
+// sends each rank one REVOKE.
 func TestRevokeNamesTheFirstRank(t *testing.T) {
 	w, teams, s := inCollective(4, nil)
 	s[2].Revoke(Failed)
 	s[2].Revoke(Failed)
 	require.Len(t, w.flying, 3)
-	w.flying = w.flying[1:2] // it dies before the others hear of it
+	w.flying = w.flying[1:2] // the sender dies before the others get it
 	w.settle()
 	s[1].Revoke(Lengths)
 	s[1].Revoke(Lengths)
@@ -136,8 +140,7 @@ func TestRevokeKeepsItsPlace(t *testing.T) {
 			w.step(last) // in reverse order
 		}
 	}
-	_, err := r.Take()
-	require.NoError(t, err)
+	requireReceived(t, r)
 	requireRevokedError(t, teams[1].errorOf(0), 0, Failed)
 
 	mine := NewTeam(w.pmls[1], 3, teams[1].group, 1, testOwner{})
@@ -149,7 +152,7 @@ func TestRevokeKeepsItsPlace(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeLetsArrivingMessageArrive: a receive whose message is arriving ends with that message.
+// TestRevokeLetsArrivingMessageArrive: a receive whose message is arriving completes.
 func TestRevokeLetsArrivingMessageArrive(t *testing.T) {
 	for _, protocol := range []pml.Protocol{pml.Copy, pml.Get, pml.Put} {
 		w, teams, s := inCollective(3, func(w *wire) {
@@ -163,14 +166,13 @@ func TestRevokeLetsArrivingMessageArrive(t *testing.T) {
 		s[1].Revoke(Failed)
 		require.Equal(t, request.Active, r.State(), "%v", protocol)
 		w.settle()
-		_, err := r.Take()
-		require.NoError(t, err)
+		requireReceived(t, r)
 		require.Equal(t, pattern(1000, 5), out)
 		requireClean(t, w)
 	}
 }
 
-// TestRevokeOfFinishedCollectiveIsIgnored: the rank has what it needs.
+// TestRevokeOfFinishedCollectiveIsIgnored: the rank has finished, and needs nothing more.
 func TestRevokeOfFinishedCollectiveIsIgnored(t *testing.T) {
 	w, teams, s := inCollective(2, nil)
 	s[1].End()
@@ -180,8 +182,8 @@ func TestRevokeOfFinishedCollectiveIsIgnored(t *testing.T) {
 	require.Empty(t, teams[1].failed)
 }
 
-// TestMessageOfFinishedCollectiveIsDiscarded: whether it arrives before the end or after it, its
-// sender hears of that before it is answered.
+// TestMessageOfFinishedCollectiveIsDiscarded: whether the message arrives before the end or after
+// it, the sender gets the reason Unwanted before the send completes.
 func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		for _, size := range []int{10, 1000} {
@@ -198,8 +200,7 @@ func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 			requireRevokedError(t, s[0].failure(), 1, Unwanted)
 			require.Equal(t, size > 100, send.State() == request.Active)
 			w.settle()
-			_, err := send.Take()
-			require.NoError(t, err)
+			requireReceived(t, send)
 			requireClean(t, w)
 
 			s[0].Revoke(Failed)
@@ -211,7 +212,7 @@ func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 	}
 }
 
-// TestRevokeOfFreedCommunicatorIsIgnored: nothing is kept of it.
+// TestRevokeOfFreedCommunicatorIsIgnored: the rank keeps no fragment.
 func TestRevokeOfFreedCommunicatorIsIgnored(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	teams[1].Remove()
@@ -220,7 +221,7 @@ func TestRevokeOfFreedCommunicatorIsIgnored(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeWithoutAPeer: a rank that is gone need not be told.
+// TestRevokeWithoutAPeer: a rank that is gone gets no REVOKE.
 func TestRevokeWithoutAPeer(t *testing.T) {
 	w, teams, s := inCollective(3, nil)
 	w.lose(0, 1)
@@ -231,7 +232,7 @@ func TestRevokeWithoutAPeer(t *testing.T) {
 }
 
 // makeOf has the first collective of teams make a communicator of the given ranks, in that order,
-// at all of them but one. All ranks that have the communicator have finished the collective.
+// at all of them except without. All ranks that have the communicator have finished the collective.
 func makeOf(w *wire, s []*Schedule, ranks []int, without int) (p2p []*pml.Context, made []*Team) {
 	id := w.pmls[ranks[0]].NewContextID()
 	g := pml.NewGroup(ranks)
@@ -266,7 +267,7 @@ func TestRevokeRevokesWhatTheCollectiveMade(t *testing.T) {
 			teams[0].Remove()
 		}
 		w.settle()
-		require.NotEmpty(t, w.pmls[2].Leftovers(), "it has parked fragments")
+		require.NotEmpty(t, w.pmls[2].Leftovers(), "rank 2 keeps fragments of the communicator")
 
 		s[2].Revoke(Failed)
 		w.settle()
@@ -292,11 +293,11 @@ func TestRevokeRevokesWhatTheCollectiveMade(t *testing.T) {
 	}
 }
 
-// TestAnswersDoNotRevokeWhatTheCollectiveMade: only a rank that gives up has nothing of it.
+// TestAnswersDoNotRevokeWhatTheCollectiveMade: only a rank that gives up lacks the communicator.
 func TestAnswersDoNotRevokeWhatTheCollectiveMade(t *testing.T) {
 	w, teams, s := inCollective(3, nil)
 	_, made := makeOf(w, s, []int{0, 1}, -1)
-	s[2].Revoke(Failed) // it is no member
+	s[2].Revoke(Failed) // rank 2 is no member
 	w.settle()
 	for _, reason := range []Reason{Finished, Unwanted, Freed, Finalized} {
 		teams[1].answer(0, 0, reason)
@@ -306,8 +307,8 @@ func TestAnswersDoNotRevokeWhatTheCollectiveMade(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestMismatchProbeInRevokedCommunicator: a rank that waits for another one, which knows already
-// that the communicator is revoked, is told.
+// TestMismatchProbeInRevokedCommunicator: a rank that knows that the communicator is revoked answers
+// a probe with that.
 func TestMismatchProbeInRevokedCommunicator(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, _, s := inCollective(3, nil)
@@ -315,8 +316,7 @@ func TestMismatchProbeInRevokedCommunicator(t *testing.T) {
 		made[0].Begin("barrier", NoRoot)
 		r := made[0].irecv(make([]byte, 9), 1, 0)
 		probe := func() {
-			sleepy(w.pmls[0])
-			sleepy(w.pmls[0])
+			w.sleep(0)
 			w.settle()
 		}
 		if before {
@@ -342,29 +342,28 @@ func probeOf(id pml.ContextID, seq int, s Signature) []byte {
 	return append(header(id, seq, 0), (&probeBody{s}).encode()...)
 }
 
-// TestForgedFragment: a fragment that cannot be right ends the peer, and not a collective.
+// TestForgedFragment: a malformed fragment fails the peer that has sent it, and no collective.
 func TestForgedFragment(t *testing.T) {
 	good := revokeOf(teamContext, 0, revokeBody{reason: Failed})
-	padded := append([]byte(nil), good...)
+	padded := slices.Clone(good)
 	padded[len(padded)-1] = 1
 	for name, f := range map[string]struct {
 		tag  btl.Tag
 		frag []byte
-		want error
 	}{
-		"short":                 {tagRevoke, good[:len(good)-1], errMalformed},
-		"long":                  {tagRevoke, append(good[:len(good):len(good)], 0), errMalformed},
-		"padding":               {tagRevoke, padded, errMalformed},
-		"no reason":             {tagRevoke, revokeOf(teamContext, 0, revokeBody{}), errMalformed},
-		"unknown reason":        {tagRevoke, revokeOf(teamContext, 0, revokeBody{reason: NeverMade + 1}), errMalformed},
-		"rank out of range":     {tagRevoke, revokeOf(teamContext, 0, revokeBody{rank: 2, reason: Failed}), errMalformed},
-		"negative rank":         {tagRevoke, revokeOf(teamContext, 0, revokeBody{rank: -1, reason: Failed}), errMalformed},
-		"tag too high":          {tagRevoke, revokeOf(teamContext, SequenceNumbers, revokeBody{reason: Failed}), errMalformed},
-		"short, no context":     {tagRevoke, revokeOf(77, 0, revokeBody{reason: Failed})[:20], errMalformed},
-		"high tag, no context":  {tagRevoke, revokeOf(77, SequenceNumbers, revokeBody{reason: Failed}), errMalformed},
-		"tag of a probe":        {tagMismatchProbe, probeOf(teamContext, SequenceNumbers, Signature{}), errMalformed},
-		"short probe":           {tagMismatchProbe, probeOf(teamContext, 0, Signature{})[:40], errMalformed},
-		"message, tag too high": {tagMatch, header(teamContext, SequenceNumbers, 0), errMalformed},
+		"short":                 {tagRevoke, good[:len(good)-1]},
+		"long":                  {tagRevoke, append(good[:len(good):len(good)], 0)},
+		"padding":               {tagRevoke, padded},
+		"no reason":             {tagRevoke, revokeOf(teamContext, 0, revokeBody{})},
+		"unknown reason":        {tagRevoke, revokeOf(teamContext, 0, revokeBody{reason: NeverMade + 1})},
+		"rank out of range":     {tagRevoke, revokeOf(teamContext, 0, revokeBody{rank: 2, reason: Failed})},
+		"negative rank":         {tagRevoke, revokeOf(teamContext, 0, revokeBody{rank: -1, reason: Failed})},
+		"tag too high":          {tagRevoke, revokeOf(teamContext, SequenceNumbers, revokeBody{reason: Failed})},
+		"short, no context":     {tagRevoke, revokeOf(77, 0, revokeBody{reason: Failed})[:20]},
+		"high tag, no context":  {tagRevoke, revokeOf(77, SequenceNumbers, revokeBody{reason: Failed})},
+		"tag of a probe":        {tagMismatchProbe, probeOf(teamContext, SequenceNumbers, Signature{})},
+		"short probe":           {tagMismatchProbe, probeOf(teamContext, 0, Signature{})[:40]},
+		"message, tag too high": {tagMatch, header(teamContext, SequenceNumbers, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, group, worlds := newWire(2, nil)
@@ -372,7 +371,7 @@ func TestForgedFragment(t *testing.T) {
 			team := NewTeam(p, teamContext, group, 0, testOwner{})
 			s := team.Begin("test", NoRoot)
 			p.Arrived(w.modules[0], 1, f.tag, f.frag)
-			require.ErrorIs(t, p.Lost(worlds[0], 1), f.want)
+			require.ErrorIs(t, p.Lost(worlds[0], 1), errMalformed)
 			require.NoError(t, s.failure())
 			require.Empty(t, team.probes)
 			require.Zero(t, p.Stats().UnexpectedBytes)
@@ -380,7 +379,7 @@ func TestForgedFragment(t *testing.T) {
 	}
 }
 
-// TestForgedNeverMadeIsIgnored: a rank does not let go of a communicator that it has.
+// TestForgedNeverMadeIsIgnored: a rank keeps a communicator that it has.
 func TestForgedNeverMadeIsIgnored(t *testing.T) {
 	w, teams, s := inCollective(2, nil)
 	p := w.pmls[0]
@@ -389,14 +388,13 @@ func TestForgedNeverMadeIsIgnored(t *testing.T) {
 	require.NoError(t, s[0].failure())
 }
 
-// FuzzControl feeds whatever a peer could send about collectives to a rank that is in one, and that
-// has receives posted for it and for the next one. One of them is arriving. The rank must not panic
-// nor write outside of the buffers, and what it remembers is bounded.
+// FuzzControl feeds fragments that a peer could send to a rank that is in a collective. The rank has
+// receives posted for this collective and for the next one, and the message of one is arriving. The
+// rank must not panic nor write outside of the buffers, and its memory use is bounded.
 func FuzzControl(f *testing.F) {
 	w, teams, s := inCollective(2, nil)
 	teams[0].irecv(make([]byte, 10), 1, 0)
-	sleepy(w.pmls[0])
-	sleepy(w.pmls[0])
+	w.sleep(0)
 	s[0].Revoke(Refused)
 	s[0].End()
 	teams[0].Begin("test", NoRoot).Revoke(Lengths)
@@ -421,7 +419,7 @@ func FuzzControl(f *testing.F) {
 		for range 2 {
 			p.Arrived(w.modules[0], 1, btl.Tag(tag1), frag1)
 			p.Arrived(w.modules[0], 1, btl.Tag(tag2), frag2)
-			sleepy(p)
+			w.sleep(0)
 			_ = teams[0].enter()
 		}
 		require.LessOrEqual(t, len(teams[0].probes), 1)

@@ -66,8 +66,7 @@ func TestSequenceNumbersWrapAround(t *testing.T) {
 			requireRevokedError(t, s.failure(), 0, Failed)
 		} else {
 			require.NoError(t, s.failure())
-			_, err := teams[1].irecv(make([]byte, 10), 0, seq).Take()
-			require.NoError(t, err)
+			requireReceived(t, teams[1].irecv(make([]byte, 10), 0, seq))
 		}
 		s.End()
 	}

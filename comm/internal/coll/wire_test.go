@@ -3,6 +3,7 @@ package coll
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,7 +64,7 @@ func (e *wireEndpoint) Send(op *btl.Op) error {
 		w.refuse--
 		return btl.ErrResource
 	}
-	f := flight{from: e.m.rank, to: e.to, tag: op.Tag, frag: append(append([]byte(nil), op.Header()...), op.Payload...)}
+	f := flight{from: e.m.rank, to: e.to, tag: op.Tag, frag: slices.Concat(op.Header(), op.Payload)}
 	if w.async {
 		f.op = op
 	}
@@ -79,7 +80,7 @@ func (e *wireEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	if w.refuse > 0 {
 		return false
 	}
-	w.flying = append(w.flying, flight{from: e.m.rank, to: e.to, tag: tag, frag: append(append([]byte(nil), hdr...), payload...)})
+	w.flying = append(w.flying, flight{from: e.m.rank, to: e.to, tag: tag, frag: slices.Concat(hdr, payload)})
 	return true
 }
 
@@ -278,10 +279,15 @@ func header(id pml.ContextID, tag int, seq uint32) []byte {
 	return b
 }
 
-// sleepy does what the engine does with a rank that has nothing to do.
-func sleepy(p *pml.PML) {
-	p.Arm()
-	p.Progress()
+// sleep does what the engine does with ranks that have nothing to do for so long that they probe for
+// a mismatch.
+func (w *wire) sleep(ranks ...int) {
+	for _, rank := range ranks {
+		for range 2 {
+			w.pmls[rank].Arm()
+			w.pmls[rank].Progress()
+		}
+	}
 }
 
 // testingT is what the wire's users need of a test, or of a fuzz target.
