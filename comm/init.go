@@ -127,13 +127,13 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	if client != nil {
 		rank, size, local = client.Rank(), client.Size(), rails.LocalRanks(client)
 	}
-	bell, err := progress.NewPipeWakeup()
+	wakeup, err := progress.NewPipeWakeup()
 	if err != nil {
 		return nil, err
 	}
 	cores := coresOfProcesses()
 	engine := idlePolicy(settings, local, cores)
-	engine.Wakeup, engine.YieldProcess = bell, true
+	engine.Wakeup, engine.YieldProcess = wakeup, true
 	j := newJob(rank, size, settings, engine, host)
 	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
 	j.others = alone{}
@@ -144,7 +144,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	j.makePML(func(peer int) ([]pml.Route, error) { return r.Resolve(peer) })
 	r = rails.New(rails.Config{
 		Env: transport.Env{
-			Rank: rank, Size: size, Settings: settings, Events: j.pml, Wakeup: bell,
+			Rank: rank, Size: size, Settings: settings, Events: j.pml, Wakeup: wakeup,
 			AsyncProgress: j.wakeup, Devices: hook.Devices,
 		},
 		Client: client, Host: host, Lock: j.eng, Add: j.addModule,

@@ -89,9 +89,9 @@ func newLocal(n int, opts []Option) (*local, error) {
 }
 
 func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*job, error) {
-	bell := progress.NewChanWakeup()
+	wakeup := progress.NewChanWakeup()
 	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0))
-	engine.Wakeup = bell
+	engine.Wakeup = wakeup
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}
 	j.crowded = l.crowded
@@ -99,7 +99,7 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 	j.eng.Lock()
 	defer j.eng.Unlock()
 	for rail := range fabric.Rails() {
-		m, err := fabric.Module(rank, rail, j.pml, bell)
+		m, err := fabric.Module(rank, rail, j.pml, wakeup)
 		if err != nil {
 			return nil, errors.Join(err, j.close(ErrFinalized))
 		}

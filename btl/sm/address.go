@@ -8,17 +8,17 @@ import (
 
 // address is what a rank publishes: where its segment is, and how the segment is laid out.
 type address struct {
-	host     [16]byte // identifies the kernel and the namespace of process numbers
-	nonce    [16]byte // identifies the segment
-	rank     uint32
-	size     uint32
-	pid      uint32
-	segment  uint32 // descriptor number in that process
-	bell     uint32 // descriptor number in that process, noBell if there is none
-	bellNode uint64 // inode of the bell's pipe
-	slots    uint32
-	data     uint64
-	longest  uint64
+	host       [16]byte // identifies the kernel and the namespace of process numbers
+	nonce      [16]byte // identifies the segment
+	rank       uint32
+	size       uint32
+	pid        uint32
+	segment    uint32 // descriptor number in that process
+	wakeup     uint32 // descriptor number in that process, noWakeup if there is none
+	wakeupNode uint64 // inode of the wakeup pipe
+	slots      uint32
+	data       uint64
+	longest    uint64
 	// fences: its sleepers issue the fence for senders, see idle.go.
 	fences bool
 }
@@ -27,7 +27,7 @@ const (
 	addressMagic   = 0x6d73_6f67_6970_6d01
 	addressVersion = 1
 	addressBytes   = 96
-	noBell         = 1<<32 - 1
+	noWakeup       = 1<<32 - 1
 )
 
 var errAddress = errors.New("not an address of this kind")
@@ -48,9 +48,9 @@ func (c *address) encode() []byte {
 	b = le.AppendUint32(b, c.size)
 	b = le.AppendUint32(b, c.pid)
 	b = le.AppendUint32(b, c.segment)
-	b = le.AppendUint32(b, c.bell)
+	b = le.AppendUint32(b, c.wakeup)
 	b = le.AppendUint32(b, c.slots)
-	b = le.AppendUint64(b, c.bellNode)
+	b = le.AppendUint64(b, c.wakeupNode)
 	b = le.AppendUint64(b, c.data)
 	return le.AppendUint64(b, c.longest)
 }
@@ -64,16 +64,16 @@ func parseAddress(b []byte) (address, error) {
 		return address{}, fmt.Errorf("%w: version %d, not %d", errAddress, v, addressVersion)
 	}
 	c := address{
-		fences:   le.Uint32(b[12:])&1 != 0,
-		rank:     le.Uint32(b[48:]),
-		size:     le.Uint32(b[52:]),
-		pid:      le.Uint32(b[56:]),
-		segment:  le.Uint32(b[60:]),
-		bell:     le.Uint32(b[64:]),
-		slots:    le.Uint32(b[68:]),
-		bellNode: le.Uint64(b[72:]),
-		data:     le.Uint64(b[80:]),
-		longest:  le.Uint64(b[88:]),
+		fences:     le.Uint32(b[12:])&1 != 0,
+		rank:       le.Uint32(b[48:]),
+		size:       le.Uint32(b[52:]),
+		pid:        le.Uint32(b[56:]),
+		segment:    le.Uint32(b[60:]),
+		wakeup:     le.Uint32(b[64:]),
+		slots:      le.Uint32(b[68:]),
+		wakeupNode: le.Uint64(b[72:]),
+		data:       le.Uint64(b[80:]),
+		longest:    le.Uint64(b[88:]),
 	}
 	copy(c.host[:], b[16:])
 	copy(c.nonce[:], b[32:])

@@ -11,7 +11,7 @@ import (
 )
 
 func FuzzAddress(f *testing.F) {
-	c := address{rank: 1, size: 2, pid: 3, segment: 4, bell: 5, bellNode: 6, slots: 7, data: 8, longest: 9, fences: true}
+	c := address{rank: 1, size: 2, pid: 3, segment: 4, wakeup: 5, wakeupNode: 6, slots: 7, data: 8, longest: 9, fences: true}
 	f.Add(c.encode())
 	f.Add(c.encode()[:addressBytes-1])
 	f.Add([]byte{})

@@ -88,7 +88,7 @@ func (m *module) Arm() bool {
 	if m.fences {
 		barrier()
 	}
-	// What is still to be settled needs progress calls, and rings no bell.
+	// What is still to be settled needs progress calls, and wakes no one.
 	return !m.Unsettled
 }
 
@@ -99,8 +99,8 @@ func (m *module) Disarm() {
 	}
 }
 
-// wake rings the peer's bell if the peer sleeps. Of several ranks that find it sleeping, only one
-// rings.
+// wake writes to the pipe of the peer if the peer sleeps. Of several ranks that find it sleeping,
+// only one rings.
 func (f *remoteSegment) wake() {
 	if atomic.LoadUint32(f.attention)&asleep == 0 {
 		return
@@ -108,12 +108,12 @@ func (f *remoteSegment) wake() {
 	if atomic.AndUint32(f.attention, ^uint32(asleep))&asleep == 0 {
 		return
 	}
-	if f.bell < 0 {
+	if f.wakeup < 0 {
 		// If it cannot be opened, the sleeper wakes by itself when its longest sleep is over.
-		f.bell = openBell(&f.address)
+		f.wakeup = openWakeup(&f.address)
 	}
-	if f.bell >= 0 {
+	if f.wakeup >= 0 {
 		// A full pipe was rung; a closed pipe has no reader to wake.
-		_, _ = unix.Write(f.bell, wakeByte)
+		_, _ = unix.Write(f.wakeup, wakeByte)
 	}
 }

@@ -88,10 +88,10 @@ func TestOnlySleepersAreWoken(t *testing.T) {
 	for range 10 {
 		require.True(t, eb.SendInline(1, nil, []byte("x")))
 	}
-	require.Equal(t, -1, eb.remote.bell, "the pipe is not even open")
+	require.Equal(t, -1, eb.remote.wakeup, "the pipe is not even open")
 	require.True(t, a.Arm())
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
-	require.GreaterOrEqual(t, eb.remote.bell, 0)
+	require.GreaterOrEqual(t, eb.remote.wakeup, 0)
 	require.True(t, woken())
 	require.True(t, eb.SendInline(1, nil, []byte("x")))
 	require.False(t, woken(), "the first wakeup has cleared the flag")
@@ -116,23 +116,23 @@ func TestArmWithoutWakeup(t *testing.T) {
 // inode, is not opened.
 func TestOtherPipeIsNotWritten(t *testing.T) {
 	wakeup, other := btltest.NewPipeWakeup(t), btltest.NewPipeWakeup(t)
-	c := address{pid: uint32(os.Getpid()), bell: uint32(other.WriteFD())}
-	_, node, err := bellOf(wakeup.WriteFD())
+	c := address{pid: uint32(os.Getpid()), wakeup: uint32(other.WriteFD())}
+	_, node, err := wakeupOf(wakeup.WriteFD())
 	require.NoError(t, err)
-	c.bellNode = node
-	require.Equal(t, -1, openBell(&c))
-	c.bell = uint32(wakeup.WriteFD())
-	fd := openBell(&c)
+	c.wakeupNode = node
+	require.Equal(t, -1, openWakeup(&c))
+	c.wakeup = uint32(wakeup.WriteFD())
+	fd := openWakeup(&c)
 	require.GreaterOrEqual(t, fd, 0)
-	f := remoteSegment{pidfd: -1, bell: fd}
+	f := remoteSegment{pidfd: -1, wakeup: fd}
 	require.NoError(t, f.close())
-	c.bell = noBell
-	require.Equal(t, -1, openBell(&c))
+	c.wakeup = noWakeup
+	require.Equal(t, -1, openWakeup(&c))
 
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	require.NoError(t, err)
 	defer file.Close()
-	c.bell, c.bellNode, err = bellOf(int(file.Fd()))
+	c.wakeup, c.wakeupNode, err = wakeupOf(int(file.Fd()))
 	require.NoError(t, err)
-	require.Equal(t, -1, openBell(&c), "a file is no pipe")
+	require.Equal(t, -1, openWakeup(&c), "a file is no pipe")
 }

@@ -134,11 +134,11 @@ func newModule(cfg Config) (*module, error) {
 		return nil, err
 	}
 	c := address{
-		host: m.host, rank: uint32(cfg.Rank), size: uint32(cfg.Size), pid: uint32(os.Getpid()), bell: noBell,
+		host: m.host, rank: uint32(cfg.Rank), size: uint32(cfg.Size), pid: uint32(os.Getpid()), wakeup: noWakeup,
 		slots: uint32(l.ring.slots), data: l.ring.dataBytes, longest: l.longest, fences: m.fences,
 	}
 	if cfg.Wakeup != nil {
-		if c.bell, c.bellNode, err = bellOf(cfg.Wakeup.WriteFD()); err != nil {
+		if c.wakeup, c.wakeupNode, err = wakeupOf(cfg.Wakeup.WriteFD()); err != nil {
 			return nil, err
 		}
 	}

@@ -14,7 +14,7 @@ type remoteSegment struct {
 	header          // of its segment
 	out     channel // on which this rank sends, in its segment
 	pidfd   int     // readable once the process has ended
-	bell    int     // write end of its pipe, -1 before it is needed
+	wakeup  int     // write end of its pipe, -1 before it is needed
 }
 
 // openRemote opens the segment that an address names. own is this rank, and device the one that
@@ -22,7 +22,7 @@ type remoteSegment struct {
 //
 // The error wraps errGone if the process, or the segment, does not exist any more.
 func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, err error) {
-	f := &remoteSegment{address: c, pidfd: -1, bell: -1}
+	f := &remoteSegment{address: c, pidfd: -1, wakeup: -1}
 	defer func() {
 		if err != nil {
 			_ = f.close()
@@ -72,7 +72,7 @@ func gone(err error) error {
 
 func (f *remoteSegment) close() error {
 	err := errors.Join(f.out.unmap(), f.header.unmap())
-	for _, fd := range [2]*int{&f.pidfd, &f.bell} {
+	for _, fd := range [2]*int{&f.pidfd, &f.wakeup} {
 		if *fd >= 0 {
 			err = errors.Join(err, unix.Close(*fd))
 			*fd = -1
@@ -103,14 +103,14 @@ func procFD(pid, fd uint32) string {
 	return "/proc/" + strconv.FormatUint(uint64(pid), 10) + "/fd/" + strconv.FormatUint(uint64(fd), 10)
 }
 
-// openBell opens the pipe that the peer sleeps on, or returns -1. It checks that the descriptor is
-// still that pipe.
-func openBell(c *address) int {
-	if c.bell == noBell {
+// openWakeup opens the pipe that the peer sleeps on, or returns -1. It checks that the descriptor
+// is still that pipe.
+func openWakeup(c *address) int {
+	if c.wakeup == noWakeup {
 		return -1
 	}
-	fd, err := openFD(c.pid, c.bell, unix.O_WRONLY, func(st *unix.Stat_t) error {
-		if st.Mode&unix.S_IFMT != unix.S_IFIFO || st.Ino != c.bellNode {
+	fd, err := openFD(c.pid, c.wakeup, unix.O_WRONLY, func(st *unix.Stat_t) error {
+		if st.Mode&unix.S_IFMT != unix.S_IFIFO || st.Ino != c.wakeupNode {
 			return errGone
 		}
 		return nil
@@ -121,11 +121,11 @@ func openBell(c *address) int {
 	return fd
 }
 
-// bellOf is the descriptor of this rank's pipe, and its inode.
-func bellOf(fd int) (number uint32, node uint64, err error) {
+// wakeupOf is the descriptor of this rank's pipe, and its inode.
+func wakeupOf(fd int) (number uint32, node uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, 0, fmt.Errorf("look at the bell: %w", err)
+		return 0, 0, fmt.Errorf("look at the wakeup pipe: %w", err)
 	}
 	return uint32(fd), st.Ino, nil
 }

@@ -43,9 +43,9 @@ type ring struct {
 
 const (
 	lineBytes = 64
-	// slotBytes is an odd number of cache lines, so that consecutive slots spread over
-	// all sets of a cache. Measured against smaller slots, a fragment that fits costs one
-	// trip between the processors and not two, and one that is over it loses nothing.
+	// slotBytes is an odd number of cache lines, so that consecutive slots spread over all sets of
+	// a cache. Measured against smaller slots, a fragment that fits costs one trip between the
+	// processors and not two, and one that is over it loses nothing.
 	slotBytes = 5 * lineBytes
 	slotData  = slotBytes - 8
 
