@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// ringOf checks a communicator by sending the ranks round it.
+// ringOf checks that each rank of a communicator receives from the rank before it.
 func ringOf(t rank, c *comm.Comm) {
 	t.Helper()
 	n := c.Size()
@@ -102,7 +102,7 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 			ringOf(t, few)
 			require.NoError(t, few.Free())
 		}
-		// A part of a part.
+		// Split of the result of Split.
 		inner := must(c.Split(c.Rank(), 0))
 		assert.Equal(t, 1, inner.Size())
 		ringOf(t, inner)
@@ -145,7 +145,7 @@ func TestWildcardsReportRanksOfCommunicator(t *testing.T) {
 	})
 }
 
-// TestFreeOfWorldOrTwiceFails: Rank, Size and Name work afterwards.
+// TestFreeOfWorldOrTwiceFails: Rank, Size and Name of a freed communicator work.
 func TestFreeOfWorldOrTwiceFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		assert.ErrorIs(t, w.Free(), comm.ErrComm)
@@ -264,7 +264,7 @@ func TestNamesOfDerivedCommunicators(t *testing.T) {
 		assert.Equal(t, "world/dup/split3/host", h.Name())
 		h.SetName("mine")
 		assert.ErrorContains(t, comm.Send(h, []int{1}, 9, 0), "mine: send")
-		// Names do not grow with each generation.
+		// The length of names is limited.
 		for range 50 {
 			next := must(s.Dup())
 			assert.LessOrEqual(t, len(next.Name()), 64)
@@ -274,7 +274,7 @@ func TestNamesOfDerivedCommunicators(t *testing.T) {
 	})
 }
 
-// TestManyDupsLeaveNothing: 100,000 communicators in a row work and leave nothing.
+// TestManyDupsLeaveNothing: 100,000 communicators in a row work, and no memory remains in use.
 func TestManyDupsLeaveNothing(t *testing.T) {
 	for _, c := range []struct{ ranks, total int }{{1, 100_000}, {2, 3_000}} {
 		run(t, c.ranks, func(t rank, w *comm.Comm) {

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestNewPersistentRequestIsInactive: no call on it waits.
+// TestNewPersistentRequestIsInactive: no call on the request waits.
 func TestNewPersistentRequestIsInactive(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b := make([]int, 4)
@@ -70,8 +70,8 @@ func TestPersistentSendSendsCurrentContents(t *testing.T) {
 	})
 }
 
-// TestPersistentOperationsAreOrderedByStart: they are ordered by their starts and not by when they
-// were made, and match ordinary operations.
+// TestPersistentOperationsAreOrderedByStart: the order of the starts counts, not that of the Init
+// calls. Persistent operations match ordinary ones.
 func TestPersistentOperationsAreOrderedByStart(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		second := must(comm.SendInit(w, []int{2}, 0, 0))
