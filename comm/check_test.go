@@ -110,7 +110,6 @@ func TestFirstWrongArgumentIsReported(t *testing.T) {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		view, plain := w.WithContext(ended), w
-
 		for _, c := range append(calls(1), untyped()...) {
 			fails := func(on *comm.Comm, peer, tag int, want error) {
 				t.Helper()

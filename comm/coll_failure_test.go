@@ -83,7 +83,7 @@ func TestBuffersBelongToUserAfterFailedCollective(t *testing.T) {
 					v = w.WithContext(ctx)
 					go func() {
 						awaitPending(ctx, w)
-						time.Sleep(time.Duration(round) * 300 * time.Microsecond) // any time is correct
+						time.Sleep(time.Duration(round) * 300 * time.Microsecond) // at any time
 						cancel()
 					}()
 				}

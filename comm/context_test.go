@@ -73,7 +73,6 @@ func TestCallWithEndedContextPostsNothing(t *testing.T) {
 		assert.ErrorIs(t, comm.SendValue(view, 1, 0, 0), context.Canceled)
 		_, found := must2(w.Iprobe(comm.AnySource, comm.AnyTag))
 		assert.False(t, found, "nothing was sent")
-
 		require.NoError(t, comm.Send(w, []int{7}, 0, 0))
 		got := []int{0}
 		assert.ErrorIs(t, errOf(comm.Recv(view, got, 0, 0)), context.Canceled)

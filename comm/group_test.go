@@ -73,11 +73,9 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 		assert.Equal(t, me/3, c.Rank(), "ties in the order of the parent")
 		assert.Equal(t, []int{3, 2, 2}[me%3], c.Size())
 		ringOf(t, c)
-
 		back := must(w.Split(0, -me))
 		assert.Equal(t, n-1-me, back.Rank())
 		ringOf(t, back)
-
 		// By key, with equal ones: ranks 0 and 6 have key 5, the others key −1.
 		key := -1
 		if me == 0 || me == 6 {
@@ -86,7 +84,6 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 		tied := must(back.Split(1<<40, key))
 		assert.Equal(t, map[int]int{6: 5, 0: 6, 5: 0, 4: 1, 3: 2, 2: 3, 1: 4}[me], tied.Rank())
 		ringOf(t, tied)
-
 		// Some ranks pass Undefined.
 		color := comm.Undefined
 		if me > 4 {
@@ -106,7 +103,6 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 		inner := must(c.Split(c.Rank(), 0))
 		assert.Equal(t, 1, inner.Size())
 		ringOf(t, inner)
-
 		assert.ErrorIs(t, errOf(w.Split(-1, 0)), comm.ErrCount)
 		assert.ErrorIs(t, errOf(w.Split(comm.ProcNull, 0)), comm.ErrCount)
 		ringOf(t, w)

@@ -171,7 +171,6 @@ func TestFinalize(t *testing.T) {
 		assert.ErrorIs(t, d.Finalize(), comm.ErrComm, "not the world")
 		r, pending := must(comm.RecvInit(w, []int{0}, 0, 0)), must(comm.Irecv(w, []int{0}, 0, 0))
 		require.NoError(t, w.WithContext(t.Context()).Finalize())
-
 		err := w.Finalize()
 		assert.ErrorIs(t, err, comm.ErrFinalized)
 		assert.EqualError(t, err, "world: finalize: already finalized")

@@ -89,7 +89,6 @@ func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 		w.settle()
 		require.Equal(t, request.Complete, late.State())
 		late.Abandon()
-
 		// The next collective is not revoked, even if it had begun.
 		require.Equal(t, request.Active, next.State())
 		for _, s := range []*Schedule{s0, s1, s2} {
