@@ -30,9 +30,8 @@ func TestAllocGivesZeroedMemory(t *testing.T) {
 	})
 }
 
-// TestFreeAllocTakesOnlyWhatAllocGave: FreeAlloc takes exactly a slice that Alloc has returned,
-// once.
-func TestFreeAllocTakesOnlyWhatAllocGave(t *testing.T) {
+// TestFreeAllocOfOtherSliceFails: FreeAlloc takes exactly a slice that Alloc has returned, once.
+func TestFreeAllocOfOtherSliceFails(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b, none := must(comm.Alloc[int64](w, 100)), must(comm.Alloc[int64](w, 0))
 		refuses := func(err error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestBurstOfRequestsGivesMemoryBack: many requests at a time do not keep their memory for ever.
+// TestBurstOfRequestsGivesMemoryBack: requests release their memory after a burst of them.
 func TestBurstOfRequestsGivesMemoryBack(t *testing.T) {
 	const (
 		burst = 100_000

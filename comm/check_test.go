@@ -89,7 +89,7 @@ func calls[T any](v T) []call {
 	}
 }
 
-// untyped has every point-to-point call without a type of elements.
+// untyped has every point-to-point call that has no element type.
 func untyped() []call {
 	return []call{
 		{"probe", true, func(c *comm.Comm, p, tag int) error { _, err := c.Probe(p, tag); return err }},
@@ -101,8 +101,8 @@ func untyped() []call {
 	}
 }
 
-// TestFirstWrongArgumentIsReported: the error is about the first of type, communicator, rank, tag
-// and context.
+// TestFirstWrongArgumentIsReported: arguments are checked in the order type, communicator, rank,
+// tag, context. The error is about the first wrong one.
 func TestFirstWrongArgumentIsReported(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		freed := must(w.Dup())
@@ -110,7 +110,6 @@ func TestFirstWrongArgumentIsReported(t *testing.T) {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		view, plain := w.WithContext(ended), w
-
 		for _, c := range append(calls(1), untyped()...) {
 			fails := func(on *comm.Comm, peer, tag int, want error) {
 				t.Helper()
@@ -213,7 +212,7 @@ func TestErrorNamesCallPeerAndTag(t *testing.T) {
 		assert.EqualError(t, err, "world: recv (peer 7, tag any): invalid rank: 7 is not in 0…0")
 		_, err = w.Probe(comm.AnySource, 1<<40)
 		assert.EqualError(t, err, "world: probe (peer any, tag 1099511627776): invalid tag: 1099511627776 is not in 0…1073741823")
-		// The argument of a caller is named, although Undefined is the same number.
+		// The error names the argument, although Undefined is the same number.
 		assert.EqualError(t, comm.Send(w, []int{1}, -3, -3), "world: send (peer -3, tag -3): invalid rank: -3 is not in 0…0")
 		_, err = comm.Irecv(w, []int{1}, 0, -3)
 		assert.EqualError(t, err, "world: irecv (peer 0, tag -3): invalid tag: -3 is not in 0…1073741823")
@@ -230,8 +229,8 @@ func TestErrorNamesCallPeerAndTag(t *testing.T) {
 	})
 }
 
-// TestNilCommAnswersWithErrComm: a nil communicator answers, and does nothing.
-func TestNilCommAnswersWithErrComm(t *testing.T) {
+// TestCallsOfNilCommFail: they return ErrComm and have no effect.
+func TestCallsOfNilCommFail(t *testing.T) {
 	for _, c := range []*comm.Comm{nil, {}} {
 		assert.Equal(t, comm.Undefined, c.Rank())
 		assert.Equal(t, 0, c.Size())

@@ -57,14 +57,14 @@ func TestSplitGivenUpByOneRankEndsEverywhere(t *testing.T) {
 		}
 		c, err := w.Split(0, 0)
 		assert.Equal(t, err == nil, c != nil)
-		if w.Rank() == 2 { // lacks what rank 0 should have passed on
+		if w.Rank() == 2 { // it lacks the data that rank 0 should have passed on
 			assert.ErrorContains(t, err, "rank 0 gave up on this split: it failed there")
 		}
 	})
 }
 
 // TestBuffersBelongToUserAfterFailedCollective: once a collective has returned, nothing writes to
-// its buffers, even if it has given up half-way. Changes to them do not change what other ranks
+// its buffers, even if it was cancelled half-way. Changes to them do not change what other ranks
 // receive.
 func TestBuffersBelongToUserAfterFailedCollective(t *testing.T) {
 	const length = 4 << 20
@@ -83,7 +83,7 @@ func TestBuffersBelongToUserAfterFailedCollective(t *testing.T) {
 					v = w.WithContext(ctx)
 					go func() {
 						awaitPending(ctx, w)
-						time.Sleep(time.Duration(round) * 300 * time.Microsecond) // at any moment
+						time.Sleep(time.Duration(round) * 300 * time.Microsecond) // at any time
 						cancel()
 					}()
 				}
@@ -95,7 +95,7 @@ func TestBuffersBelongToUserAfterFailedCollective(t *testing.T) {
 				}
 				must(Sendrecv(w, []byte{1}, other, 0, make([]byte, 1), other, 0))
 				if w.Rank() == giver {
-					assert.Equal(t, length, bytes.Count(buf, []byte{9}), "bytes as the user has left them")
+					assert.Equal(t, length, bytes.Count(buf, []byte{9}), "no byte has changed since")
 				}
 			})
 		}
@@ -129,7 +129,7 @@ func TestCallThatWaitsForUnfitRankFails(t *testing.T) {
 					close(gaveUp)
 					must(Recv(w, []byte{0}, 1, 7))
 				case 1:
-					// It may end before this rank hears that the root has given up.
+					// It may end before the REVOKE of the root arrives.
 					_ = Gather(w, make([]byte, 8), nil, 0)
 					assert.ErrorIs(t, next(w), ErrComm)
 					check(Send(w, []byte{1}, 0, 7))

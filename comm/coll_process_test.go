@@ -72,8 +72,8 @@ func TestSplitsGivenUpOfProcesses(t *testing.T) {
 	}
 }
 
-// desertedProgram has rank 2 die once all ranks have met. The others then make every collective
-// call.
+// desertedProgram has rank 2 die once all ranks have communicators. The others then make every
+// collective call.
 func desertedProgram(w *comm.Comm) error {
 	comm.CallAll(w, func() bool {
 		if w.Rank() == 2 {

@@ -127,8 +127,8 @@ func (c *collCall) combined(n, begin, count int) []affine {
 	return all
 }
 
-// op is the composition of a and b, a first, where the call combines in order of rank, and otherwise
-// an operation that commutes.
+// op is the composition of a and b, a first, where the call combines in order of rank, and
+// otherwise an operation that commutes.
 func (c *collCall) op(a, b affine) affine {
 	if c.inOrder || c.kind == "scan" || c.kind == "exscan" {
 		return affine{a.A * b.A, a.B*b.A + b.B}

@@ -17,8 +17,8 @@ import (
 )
 
 // These tests check for every collective that a wrong call of one rank has no bad effects: no rank
-// hangs, nothing writes to buffers after their call has returned, the next collective works, and
-// nothing is left behind.
+// hangs, nothing writes to buffers after their call has returned, the next collective works, and no
+// message or operation remains.
 
 // args are the arguments of a rank for any collective call.
 type args struct {
@@ -180,8 +180,8 @@ var revokeTuning = &coll.Tuning{
 // number of ranks.
 var revokeSizes = []int{1, 6, 12, 50, 160}
 
-// scene makes a collective call in which something goes wrong at one rank. It writes to the buffers
-// afterwards, which are the user's then. Their contents must not change.
+// scene makes a collective call that fails at one rank. Afterwards it writes to the buffers, which
+// belong to the user then. Their contents must not change.
 func scene(a *args, call func(a *args) error) error {
 	err := call(a)
 	for i := range a.wholeIn {
@@ -322,7 +322,7 @@ func CheckDifferentCalls(w *Comm) {
 }
 
 // forEachRevoking runs body with each number of ranks and with two eager limits, and checks that
-// nothing is left behind.
+// no message or operation remains.
 func forEachRevoking(t *testing.T, body func(w *Comm)) {
 	for n := 2; n <= 8; n++ {
 		for _, eager := range []string{"1", "4K"} {
@@ -415,8 +415,8 @@ func CheckRevokedCollectives(w *Comm) {
 }
 
 // CallAll makes a communicator for each collective, calls desert, and then, unless desert returns
-// true, makes each collective in its communicator. It requires ErrProcFailed of each collective that needs all ranks. The others
-// may only fail with that error.
+// true, calls each collective in its communicator. It requires ErrProcFailed of each collective
+// that needs all ranks. The others may only fail with that error.
 func CallAll(w *Comm, desert func() bool) {
 	list := revocables()
 	var comms []*Comm
@@ -435,7 +435,7 @@ func CallAll(w *Comm, desert func() bool) {
 }
 
 // TestLengthsOnBothSidesOfDefaultThresholdsFail: with the default thresholds, one rank moves a
-// vector in pieces and the others whole. Nothing is left behind when they have finished.
+// vector in pieces and the others whole. No message or operation remains afterwards.
 func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8} {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
@@ -475,7 +475,7 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 			d.team.SetTuning(revokeTuning)
 			a := newArgs(d, count, root)
 			var err error
-			calledOff := 0
+			cancelled := 0
 			switch w.Rank() {
 			case giver:
 				ctx, cancel := context.WithCancel(context.Background())
@@ -489,11 +489,12 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 				err = scene(a, c.call)
 				cancel()
 				<-stopped
-				if err != nil && (c.name == "dup" || !errors.Is(err, context.Canceled)) { // Dup ignores the context
+				// Dup ignores the context.
+				if err != nil && (c.name == "dup" || !errors.Is(err, context.Canceled)) {
 					failf("%s: %w", what, err)
 				}
-				calledOff = b2i(err != nil)
-				check(Send(w, []int{calledOff}, late, 0))
+				cancelled = b2i(err != nil)
+				check(Send(w, []int{cancelled}, late, 0))
 				err = nil
 			case late:
 				if c.name == "dup" {
@@ -511,12 +512,12 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 			}
 			a.after(w, what)
 			// The communicator is unfit if the collective was given up.
-			told := []int{calledOff}
-			check(Bcast(w, told, giver))
+			was := []int{cancelled}
+			check(Bcast(w, was, giver))
 			err = d.Barrier()
 			switch {
-			case (told[0] != 0) != (err != nil):
-				failf("%s: given up: %v, and then %w", what, told[0] != 0, err)
+			case (was[0] != 0) != (err != nil):
+				failf("%s: given up: %v, and then %w", what, was[0] != 0, err)
 			case err != nil && w.Rank() != giver:
 				isGivenUp(what, err, fmt.Sprintf("rank %d gave up on this barrier", giver), "unfit there")
 			}
@@ -525,8 +526,8 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 	})
 }
 
-// TestCollectiveWithoutDeadRankFails: one rank does not come. Ranks that wait for it learn that it
-// is gone, and the others learn it from them.
+// TestCollectiveWithoutDeadRankFails: one rank makes no call. Ranks that wait for it learn that it
+// is gone, and tell the others.
 func TestCollectiveWithoutDeadRankFails(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {

@@ -119,7 +119,7 @@ func checkCollectivesOfStructs(w *Comm) {
 	))
 }
 
-// TestAllreduceGivesSameBitsAtAllRanks: that holds for sums that depend on the order, too.
+// TestAllreduceGivesSameBitsAtAllRanks: this includes sums that depend on the order.
 func TestAllreduceGivesSameBitsAtAllRanks(t *testing.T) {
 	forEachTuning(t, checkAllreduceGivesSameBits)
 }
@@ -398,8 +398,8 @@ func TestCollectiveWithEndedContextDoesNotCount(t *testing.T) {
 	})
 }
 
-// TestSecondCollectiveAtOnceFails: two goroutines may be in collectives of two communicators at
-// once, but not of one.
+// TestSecondCollectiveAtOnceFails: two goroutines may be in collectives of different communicators
+// at once, but not of the same one.
 func TestSecondCollectiveAtOnceFails(t *testing.T) {
 	run(t, 2, func(w *Comm) {
 		d := must(w.Dup())
@@ -418,7 +418,7 @@ func TestSecondCollectiveAtOnceFails(t *testing.T) {
 	})
 }
 
-// TestSmallCollectivesAllocateNothing: that holds once the first of their kind has run.
+// TestSmallCollectivesAllocateNothing: only the first call of each kind allocates.
 func TestSmallCollectivesAllocateNothing(t *testing.T) {
 	const rounds = 60
 	calls := slices.DeleteFunc(revocables(), func(c revocable) bool { return c.name == "split" || c.name == "dup" })
@@ -434,8 +434,8 @@ func TestSmallCollectivesAllocateNothing(t *testing.T) {
 						check(c.call(a))
 						check(w.Barrier())
 					}
-					// AllocsPerRun counts what all goroutines allocate, and runs once more than it
-					// is told.
+					// AllocsPerRun counts the allocations of all goroutines, and calls step once
+					// more than rounds.
 					if w.Rank() == 0 {
 						allocs[c.name] = testing.AllocsPerRun(rounds, step)
 						continue
@@ -473,7 +473,7 @@ func TestOperationThatPanicsFailsEveryRank(t *testing.T) {
 			if w.Rank() == c.panics {
 				assert.PanicsWithValue(t, "boom", func() { _ = call() })
 				assert.ErrorIs(t, d.Barrier(), ErrComm)
-			} else if err := call(); err != nil { // a rank that needs nothing more of that rank may have finished
+			} else if err := call(); err != nil { // nil if it needs nothing more of that rank
 				assert.ErrorIs(t, err, ErrComm)
 			}
 			check(w.Barrier())

@@ -12,14 +12,14 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// until returns a view of w with a context to cancel.
+// until returns a view of w, and the function that cancels its context.
 func until(w *comm.Comm) (view *comm.Comm, cancel context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return w.WithContext(ctx), cancel
 }
 
-// endsInWait is a context that ends once a call waits: it is asked for its error before
-// anything is posted, and again when the wait begins.
+// endsInWait is a context that ends once a call waits. A call asks for its error before it posts
+// anything, and again when the wait begins.
 type endsInWait struct {
 	context.Context
 	asked  atomic.Int32
@@ -60,7 +60,7 @@ func TestViewIsTheSameCommunicator(t *testing.T) {
 	})
 }
 
-// TestCallWithEndedContextPostsNothing: it returns the context's error.
+// TestCallWithEndedContextPostsNothing: the call returns the error of the context.
 func TestCallWithEndedContextPostsNothing(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		view, cancel := until(w)
@@ -73,7 +73,6 @@ func TestCallWithEndedContextPostsNothing(t *testing.T) {
 		assert.ErrorIs(t, comm.SendValue(view, 1, 0, 0), context.Canceled)
 		_, found := must2(w.Iprobe(comm.AnySource, comm.AnyTag))
 		assert.False(t, found, "nothing was sent")
-
 		require.NoError(t, comm.Send(w, []int{7}, 0, 0))
 		got := []int{0}
 		assert.ErrorIs(t, errOf(comm.Recv(view, got, 0, 0)), context.Canceled)
@@ -86,7 +85,7 @@ func TestCallWithEndedContextPostsNothing(t *testing.T) {
 	})
 }
 
-// TestRecvThatGivesUpIsWithdrawn: a message that arrives later is for the next receive.
+// TestRecvThatGivesUpIsWithdrawn: the next receive gets a message that arrives later.
 func TestRecvThatGivesUpIsWithdrawn(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for range 20 {
@@ -198,7 +197,7 @@ func TestSendThatGivesUpGoesOn(t *testing.T) {
 	})
 }
 
-// TestSendrecvThatGivesUpWithdrawsReceive: its send goes on.
+// TestSendrecvThatGivesUpWithdrawsReceive: the send of the call completes.
 func TestSendrecvThatGivesUpWithdrawsReceive(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		_, err := comm.Sendrecv(untilWait(w), []int{3}, 0, 1, []int{0}, 0, 2)
@@ -209,7 +208,7 @@ func TestSendrecvThatGivesUpWithdrawsReceive(t *testing.T) {
 	})
 }
 
-// TestWaitContextEndsOnlyTheWait: the operation goes on.
+// TestWaitContextEndsOnlyTheWait: the request stays active.
 func TestWaitContextEndsOnlyTheWait(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -250,12 +249,12 @@ func TestDupAndFreeIgnoreContextOfView(t *testing.T) {
 	})
 }
 
-// TestSplitThatGivesUpMakesCommunicatorUnfit: messages still work.
+// TestSplitThatGivesUpMakesCommunicatorUnfit: only messages still work.
 func TestSplitThatGivesUpMakesCommunicatorUnfit(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		c := must(w.Dup())
 		if w.Rank() == 0 {
-			_, err := untilWait(c).Split(0, 0) // rank 1 does not come
+			_, err := untilWait(c).Split(0, 0) // rank 1 does not call it
 			assert.ErrorIs(t, err, context.Canceled)
 			assert.EqualError(t, err, "world/dup: split (peer 1): context canceled")
 			assert.ErrorIs(t, errOf(c.Split(0, 0)), comm.ErrComm)

@@ -97,8 +97,8 @@ func cutConnections(seed uint64, rounds, cuts *atomic.Int64) {
 		if rng.IntN(2) == 0 {
 			err = unix.Shutdown(fd, []int{unix.SHUT_RD, unix.SHUT_WR, unix.SHUT_RDWR}[rng.IntN(3)])
 		} else { // a reset
-			var nobody unix.RawSockaddrInet4 // of family 0, which disconnects
-			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&nobody)), unsafe.Sizeof(nobody))
+			var none unix.RawSockaddrInet4 // of family 0, which disconnects
+			_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))
 			if errno != 0 {
 				err = errno
 			}

@@ -58,7 +58,7 @@ func stoppedProgram(w *comm.Comm) error {
 	expect(other, in[0])
 	expect(uint64(0), w.Stats().RailsFailed, "failed rails")
 	if w.Rank() == 1 {
-		fmt.Println("as it was")
+		fmt.Println("done")
 	}
 	return nil
 }
@@ -85,8 +85,8 @@ func stoppedProcess(file string) (pid int) {
 	}
 }
 
-// giveUpBcast broadcasts until a message is posted, and then gives up. The buffer is the caller's
-// then, which gives it back to the system, or overwrites it.
+// giveUpBcast broadcasts until a message is posted, and then gives up. Afterwards it frees the
+// buffer or overwrites it.
 func giveUpBcast(w *comm.Comm, want []byte) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -113,7 +113,7 @@ func giveUpBcast(w *comm.Comm, want []byte) error {
 }
 
 // TestStoppedPeerGetsBytesOfGivenUpBcast: a peer that is stopped at the first contact gets the
-// original bytes when it goes on, whatever happened to the buffer. The sender lives.
+// original bytes when it goes on, even if the buffer was freed or overwritten.
 func TestStoppedPeerGetsBytesOfGivenUpBcast(t *testing.T) {
 	launch := launcher(t)
 	for _, memory := range []string{"alloc", "heap"} {
@@ -123,7 +123,7 @@ func TestStoppedPeerGetsBytesOfGivenUpBcast(t *testing.T) {
 				t.Setenv(stoppedBytesVariable, strconv.Itoa(n))
 				t.Setenv(stoppedMemoryVariable, memory)
 				got := launch(2, "stopped", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1")
-				assert.Equal(t, outcome{0, "as it was\n", ""}, got)
+				assert.Equal(t, outcome{0, "done\n", ""}, got)
 			})
 		}
 	}

@@ -87,11 +87,11 @@ func phaseOf(w *Comm) string {
 	return ""
 }
 
-// TestMessageThatNoRailTakesFailsAlone: over simulated verbs, a message that the rail calls wrong
+// TestMessageThatNoRailTakesFailsAlone: over simulated verbs, a message that the rail refuses
 // ends with an error at both ends, and no other operation fails. A collective ends at every rank,
 // and the communicator can still be used.
 func TestMessageThatNoRailTakesFailsAlone(t *testing.T) {
-	const often = 4 // attempts, after which the operation is given up
+	const often = 4 // attempts, after which the sender gives the operation up
 	for _, n := range []int{10, 5000, 200_000} {
 		for _, protocol := range []string{"copy", "get", "put"} {
 			w := verbsPair(t, simhca.Config{}, WithSetting("pml.protocol", protocol))
@@ -107,7 +107,6 @@ func TestMessageThatNoRailTakesFailsAlone(t *testing.T) {
 			sent, got := both(send, recv)
 			require.NoError(t, sent)
 			require.NoError(t, got)
-
 			wrong := func() {
 				w[0].job.eng.Lock()
 				w[0].job.modules[0].(btl.Injector).Inject(btl.Fault{Kind: btl.FaultWrong, Peer: 1, Count: often})
@@ -118,14 +117,12 @@ func TestMessageThatNoRailTakesFailsAlone(t *testing.T) {
 			assert.ErrorContains(t, sent, "no rail takes it: rail ibverbs to rank 1: usage: fragment too long", "%d bytes by %s", n, protocol)
 			assert.ErrorContains(t, got, "the other rank could not send it", "%d bytes by %s", n, protocol)
 			assert.NotErrorIs(t, sent, ErrUnreachable)
-
 			wrong()
 			sent, got = both(func() error { return Bcast(w[0], in, 0) }, func() error { return Bcast(w[1], out, 0) })
-			if n > 8<<10 { // a shorter one goes from a copy, and Finalize reports it
+			if n > 8<<10 { // a shorter message is sent from a copy, and Finalize reports it
 				assert.ErrorContains(t, sent, "no rail takes it")
 			}
 			assert.ErrorContains(t, got, "the other rank could not send it")
-
 			clear(out)
 			sent, got = both(send, recv)
 			require.NoError(t, sent)

@@ -47,7 +47,7 @@ func refuses[T any](t *testing.T, w *comm.Comm, message string) {
 		assert.ErrorIs(t, err, comm.ErrType)
 		assert.ErrorContains(t, err, message)
 	}
-	// Without a communicator too, because the type is checked first.
+	// The type is checked before the communicator.
 	assert.ErrorContains(t, comm.Send[T](nil, nil, -7, -7), message)
 }
 
@@ -104,7 +104,7 @@ func TestElementTypesAreCheckedConcurrently(t *testing.T) {
 	})
 }
 
-// TestStructsKeepAllBytes: padding is sent too.
+// TestStructsKeepAllBytes: messages include padding.
 func TestStructsKeepAllBytes(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		want := []good{{inner: inner{A: -3, B: [3]uint16{1, 2, 3}}, C: 1 + 2i}, {D: [2]inner{{A: 4}, {B: [3]uint16{9, 8, 7}}}}}
@@ -120,7 +120,7 @@ func TestStructsKeepAllBytes(t *testing.T) {
 	})
 }
 
-// TestRecvAsAnotherTypeKeepsBytes: types are not on the wire.
+// TestRecvAsAnotherTypeKeepsBytes: messages do not carry their type.
 func TestRecvAsAnotherTypeKeepsBytes(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		require.NoError(t, comm.Send(w, []uint16{0x0102, 0x0304, 0x0506}, 0, 0))

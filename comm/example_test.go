@@ -159,7 +159,7 @@ func ExampleComm_WithContext() {
 	// Output: world: recv (peer any, tag 3): context deadline exceeded
 }
 
-// Errors say which call failed where. errors.Is tells their kinds apart.
+// An error names the call and the communicator. errors.Is finds its kind.
 func ExampleError() {
 	_ = comm.RunLocal(1, func(world *comm.Comm) error {
 		err := comm.Send(world, []string{"no"}, 0, 0)
@@ -175,7 +175,7 @@ func ExampleError() {
 	// world: send (peer 0, tag 0): invalid type string: it holds a pointer
 }
 
-// A library takes a communicator of its own, so that its messages never meet the program's.
+// A library takes a communicator of its own, so that its messages never match the program's.
 func ExampleComm_Dup() {
 	_ = comm.RunLocal(2, func(world *comm.Comm) error {
 		own, err := world.Dup()
@@ -209,7 +209,7 @@ func ExampleComm_SplitHost() {
 	// Output: 3 ranks on this machine
 }
 
-// Stats and Rails tell what the message layer of a rank did, and the state of its rails.
+// Stats returns counters of the message layer of a rank, and Rails the state of its rails.
 func ExampleComm_Stats() {
 	_ = comm.RunLocal(2, func(world *comm.Comm) error {
 		if world.Rank() == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestProgramsSurviveRailFailures: programs with all kinds of calls notice nothing while rails fail
-// and come back.
+// TestProgramsSurviveRailFailures: no call of a program fails, and all bytes are right, while rails
+// fail and come back.
 func TestProgramsSurviveRailFailures(t *testing.T) {
 	const ranks, rails, rounds = 3, 2, 60
 	var fabric *loop.Fabric

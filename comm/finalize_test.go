@@ -23,8 +23,8 @@ func knownPeers(w *Comm) []int {
 	return peers
 }
 
-// TestFinalizeConnectsOnlyToWaitingRanks: a rank that is in Finalize for long connects only to
-// ranks that wait for it, which get their error.
+// TestFinalizeConnectsOnlyToWaitingRanks: a rank that stays in Finalize connects only to ranks
+// that wait for it, whose calls get their error.
 func TestFinalizeConnectsOnlyToWaitingRanks(t *testing.T) {
 	t.Parallel() // Finalize sends nothing for a second
 	const ranks = 5
@@ -74,8 +74,8 @@ func (h halt) Progress() int {
 	return 0
 }
 
-// TestFinalizeWaitsForSlowReceiver: a rank that gets no processor for seconds, while all are in
-// Finalize, receives the messages that it has posted receives for. No rank gives up before.
+// TestFinalizeWaitsForSlowReceiver: a rank gets no processor for seconds while all ranks are in
+// Finalize. Then it receives the messages that it has posted receives for. No rank gives up before.
 func TestFinalizeWaitsForSlowReceiver(t *testing.T) {
 	t.Parallel()
 	const long = 2500 * time.Millisecond

@@ -16,16 +16,16 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// leaver is the rank that calls Finalize while the other ranks go on.
-const leaver = 2
+// finalizer is the rank that calls Finalize while the other ranks go on.
+const finalizer = 2
 
 // callAllWithout makes every collective call at all ranks but one, which calls Finalize instead.
 func callAllWithout(w *comm.Comm) error {
 	comm.CallAll(w, func() bool {
-		if w.Rank() == leaver {
+		if w.Rank() == finalizer {
 			check(w.Finalize())
 		}
-		return w.Rank() == leaver
+		return w.Rank() == finalizer
 	})
 	return nil
 }
@@ -38,10 +38,10 @@ func callFinalized(w *comm.Comm) error {
 		}},
 		comm.WaitingCall{Name: "barrier", Call: func(w *comm.Comm, _ int) error { return w.Barrier() }},
 	) {
-		if w.Rank() == leaver {
+		if w.Rank() == finalizer {
 			break
 		}
-		if err := c.Call(w, leaver); !errors.Is(err, comm.ErrProcFailed) {
+		if err := c.Call(w, finalizer); !errors.Is(err, comm.ErrProcFailed) {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
@@ -70,16 +70,16 @@ func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 		"point-to-point": callFinalized,
 		"collectives":    callAllWithout,
 		"waiting already": func(w *comm.Comm) error {
-			if w.Rank() == leaver {
+			if w.Rank() == finalizer {
 				return nil
 			}
 			// A receive and a send that were posted long before.
-			r, s := must(comm.Irecv(w, []int{0}, leaver, 0)), must(comm.Issend(w, []int{0}, leaver, 0))
+			r, s := must(comm.Irecv(w, []int{0}, finalizer, 0)), must(comm.Issend(w, []int{0}, finalizer, 0))
 			for _, r := range []request.Request{r, s} {
 				_, err := r.Wait()
 				var e *comm.Error
 				if assert.ErrorAs(t, err, &e) {
-					assert.Equal(t, leaver, e.Peer)
+					assert.Equal(t, finalizer, e.Peer)
 					assert.ErrorIs(t, err, comm.ErrProcFailed)
 					assert.EqualError(t, e.Err, "peer process failed: it has called Finalize, or returned")
 				}
@@ -100,13 +100,13 @@ func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 }
 
 // TestMessageOfFinalizedRankIsReceived: messages that a rank has sent before Finalize are received,
-// however late. The other ranks are not disturbed.
+// however late. The other ranks go on meanwhile.
 func TestMessageOfFinalizedRankIsReceived(t *testing.T) {
-	const many, late = 5000, 1500 * time.Millisecond // more than the window has room for
+	const many, late = 5000, 1500 * time.Millisecond // more messages than the window has room for
 	var finalizing atomic.Bool
 	run(t, 4, func(t rank, w *comm.Comm) {
 		d := must(w.Dup())
-		if w.Rank() == leaver {
+		if w.Rank() == finalizer {
 			for i := range many {
 				require.NoError(t, must(comm.Isend(w, []int{0: i, 99: 0}, 0, 1)).Free())
 			}
@@ -117,7 +117,7 @@ func TestMessageOfFinalizedRankIsReceived(t *testing.T) {
 			require.NoError(t, w.Finalize())
 			return
 		}
-		for !finalizing.Load() { // the other ranks go on meanwhile
+		for !finalizing.Load() { // the other ranks exchange messages meanwhile
 			require.NoError(t, comm.SendValue(w, "on", w.Rank(), 3))
 			must2(comm.RecvValue[string](w, comm.AnySource, 3))
 		}
@@ -128,14 +128,14 @@ func TestMessageOfFinalizedRankIsReceived(t *testing.T) {
 		for range 2 {
 			recv[int](w, 1, comm.AnySource, 4)
 		}
-		for _, n := range []int{0, 100, 1 << 20} { // which are pending behind the others
-			require.Equal(t, pattern(n, n), recv[byte](d, n, leaver, 2))
+		for _, n := range []int{0, 100, 1 << 20} { // these are pending behind the others
+			require.Equal(t, pattern(n, n), recv[byte](d, n, finalizer, 2))
 		}
 		for i := range many {
-			require.Equal(t, i, recv[int](w, 100, leaver, 1)[0])
+			require.Equal(t, i, recv[int](w, 100, finalizer, 1)[0])
 		}
-		require.ErrorIs(t, errOf(comm.Recv(w, []int{0}, leaver, 1)), comm.ErrProcFailed)
-		require.ErrorIs(t, errOf(comm.Recv(d, []int{0}, leaver, comm.AnyTag)), comm.ErrProcFailed)
+		require.ErrorIs(t, errOf(comm.Recv(w, []int{0}, finalizer, 1)), comm.ErrProcFailed)
+		require.ErrorIs(t, errOf(comm.Recv(d, []int{0}, finalizer, comm.AnyTag)), comm.ErrProcFailed)
 	}, comm.WithSetting("pml.unexpected.bytes", "64K"))
 }
 
@@ -182,7 +182,7 @@ func finalizedStarProgram(w *comm.Comm) error {
 		func(rank int) error { return comm.Ssend(w, buf, rank, 0) },
 		func(rank int) error { return comm.Send(w, make([]int, 1<<17), rank, 0) },
 		func(rank int) error {
-			for { // seldom, and without sleeping in the library
+			for { // the rank calls the library seldom, and does not sleep there
 				if _, _, err := w.Iprobe(rank, 0); err != nil {
 					return err
 				}
@@ -212,8 +212,8 @@ func finalizedStarProgram(w *comm.Comm) error {
 	return nil
 }
 
-// TestFinalizedRankAnswersNewPeer: a rank gets its error from ranks that it has never talked to.
-// These are in Finalize and do not connect to each other.
+// TestFinalizedRankAnswersNewPeer: a rank gets its error from ranks that it has never exchanged
+// messages with. These are in Finalize and do not connect to each other.
 func TestFinalizedRankAnswersNewPeer(t *testing.T) {
 	launch := launcher(t)
 	const ranks = 7

@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// ringOf checks a communicator by sending the ranks round it.
+// ringOf checks that each rank of a communicator receives from the rank before it.
 func ringOf(t rank, c *comm.Comm) {
 	t.Helper()
 	n := c.Size()
@@ -73,11 +73,9 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 		assert.Equal(t, me/3, c.Rank(), "ties in the order of the parent")
 		assert.Equal(t, []int{3, 2, 2}[me%3], c.Size())
 		ringOf(t, c)
-
 		back := must(w.Split(0, -me))
 		assert.Equal(t, n-1-me, back.Rank())
 		ringOf(t, back)
-
 		// By key, with equal ones: ranks 0 and 6 have key 5, the others key −1.
 		key := -1
 		if me == 0 || me == 6 {
@@ -86,7 +84,6 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 		tied := must(back.Split(1<<40, key))
 		assert.Equal(t, map[int]int{6: 5, 0: 6, 5: 0, 4: 1, 3: 2, 2: 3, 1: 4}[me], tied.Rank())
 		ringOf(t, tied)
-
 		// Some ranks pass Undefined.
 		color := comm.Undefined
 		if me > 4 {
@@ -102,11 +99,10 @@ func TestSplitOrdersByKeyThenRank(t *testing.T) {
 			ringOf(t, few)
 			require.NoError(t, few.Free())
 		}
-		// A part of a part.
+		// Split of the result of Split.
 		inner := must(c.Split(c.Rank(), 0))
 		assert.Equal(t, 1, inner.Size())
 		ringOf(t, inner)
-
 		assert.ErrorIs(t, errOf(w.Split(-1, 0)), comm.ErrCount)
 		assert.ErrorIs(t, errOf(w.Split(comm.ProcNull, 0)), comm.ErrCount)
 		ringOf(t, w)
@@ -145,7 +141,7 @@ func TestWildcardsReportRanksOfCommunicator(t *testing.T) {
 	})
 }
 
-// TestFreeOfWorldOrTwiceFails: Rank, Size and Name work afterwards.
+// TestFreeOfWorldOrTwiceFails: Rank, Size and Name of a freed communicator work.
 func TestFreeOfWorldOrTwiceFails(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		assert.ErrorIs(t, w.Free(), comm.ErrComm)
@@ -264,7 +260,7 @@ func TestNamesOfDerivedCommunicators(t *testing.T) {
 		assert.Equal(t, "world/dup/split3/host", h.Name())
 		h.SetName("mine")
 		assert.ErrorContains(t, comm.Send(h, []int{1}, 9, 0), "mine: send")
-		// Names do not grow with each generation.
+		// The length of names is limited.
 		for range 50 {
 			next := must(s.Dup())
 			assert.LessOrEqual(t, len(next.Name()), 64)
@@ -274,7 +270,7 @@ func TestNamesOfDerivedCommunicators(t *testing.T) {
 	})
 }
 
-// TestManyDupsLeaveNothing: 100,000 communicators in a row work and leave nothing.
+// TestManyDupsLeaveNothing: 100,000 communicators in a row work, and no memory remains in use.
 func TestManyDupsLeaveNothing(t *testing.T) {
 	for _, c := range []struct{ ranks, total int }{{1, 100_000}, {2, 3_000}} {
 		run(t, c.ranks, func(t rank, w *comm.Comm) {

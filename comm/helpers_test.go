@@ -152,9 +152,9 @@ func WaitingCalls() []WaitingCall {
 		}
 		return err
 	}
-	twice := func(r request.Request, err error) error { // the second time, the peer is known to be lost
+	twice := func(r request.Request, err error) error { // the second start is after the failure
 		first, second := wait(r, errors.Join(err, r.Start())), wait(r, r.Start())
-		if first == nil || errors.Is(second, ErrRequest) { // the job has ended: the request stays active
+		if first == nil || errors.Is(second, ErrRequest) { // still active, as the job has ended
 			return first
 		}
 		return errors.Join(second, r.Free())

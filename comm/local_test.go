@@ -17,7 +17,7 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-var errBody = errors.New("the body has had enough")
+var errBody = errors.New("the body failed")
 
 func TestRunLocalRanks(t *testing.T) {
 	var seen [5]atomic.Int32
@@ -42,7 +42,7 @@ func TestRunLocalArguments(t *testing.T) {
 	assert.ErrorContains(t, comm.RunLocal(2, nil), "panic", "no body")
 }
 
-// TestRunLocalReturnsErrorsOfAllRanks: each with its rank.
+// TestRunLocalReturnsErrorsOfAllRanks: each error names its rank.
 func TestRunLocalReturnsErrorsOfAllRanks(t *testing.T) {
 	var both [2]chan struct{}
 	for i := range both {
@@ -63,11 +63,11 @@ func TestRunLocalReturnsErrorsOfAllRanks(t *testing.T) {
 	})
 	assert.ErrorIs(t, err, errBody)
 	assert.ErrorIs(t, err, context.Canceled)
-	assert.ErrorContains(t, err, "rank 2: the body has had enough")
+	assert.ErrorContains(t, err, "rank 2: the body failed")
 	assert.ErrorContains(t, err, "rank 0: context canceled")
 }
 
-// TestErrorOfOneRankEndsCallsOfOthers: whatever they wait in.
+// TestErrorOfOneRankEndsCallsOfOthers: this includes calls of every kind.
 func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
 	for _, c := range append(comm.WaitingCalls(),
 		comm.WaitingCall{Name: "dup", Call: func(w *comm.Comm, _ int) error { _, err := w.Dup(); return err }},
@@ -96,14 +96,14 @@ func TestErrorOfOneRankEndsCallsOfOthers(t *testing.T) {
 				inside.Add(1)
 				err := c.Call(w, 0)
 				assert.ErrorIs(t, err, comm.ErrProcFailed)
-				assert.ErrorContains(t, err, "rank 0: the body has had enough")
+				assert.ErrorContains(t, err, "rank 0: the body failed")
 				if c.Name != "finalize" {
 					assert.ErrorIs(t, w.Barrier(), comm.ErrProcFailed, "later calls too")
 				}
 				return nil
 			})
 			assert.ErrorIs(t, err, errBody)
-			assert.True(t, strings.HasPrefix(err.Error(), "rank 0: the body"), "what came first stands first: %v", err)
+			assert.True(t, strings.HasPrefix(err.Error(), "rank 0: the body"), "the first error comes first: %v", err)
 		})
 	}
 }
@@ -171,7 +171,6 @@ func TestFinalize(t *testing.T) {
 		assert.ErrorIs(t, d.Finalize(), comm.ErrComm, "not the world")
 		r, pending := must(comm.RecvInit(w, []int{0}, 0, 0)), must(comm.Irecv(w, []int{0}, 0, 0))
 		require.NoError(t, w.WithContext(t.Context()).Finalize())
-
 		err := w.Finalize()
 		assert.ErrorIs(t, err, comm.ErrFinalized)
 		assert.EqualError(t, err, "world: finalize: already finalized")
@@ -190,7 +189,7 @@ func TestFinalize(t *testing.T) {
 		}
 		require.NoError(t, r.Start())
 		assert.ErrorIs(t, errOf(r.Wait()), comm.ErrFinalized)
-		assert.Error(t, errOf(pending.Wait()), "it did not happen")
+		assert.Error(t, errOf(pending.Wait()), "no message came")
 		assert.Equal(t, 2, w.Size())
 		assert.Equal(t, "world", w.Name())
 	})
@@ -234,7 +233,7 @@ func TestFinalizeCompletesSends(t *testing.T) {
 	})
 }
 
-// TestFinalizeReportsUnreceivedSends: sends that no rank receives do not keep Finalize waiting for
+// TestFinalizeReportsUnreceivedSends: sends that no rank receives do not make Finalize wait for
 // ever.
 func TestFinalizeReportsUnreceivedSends(t *testing.T) {
 	t.Parallel()
@@ -320,7 +319,7 @@ func TestOptionsSetSettingsAndFabric(t *testing.T) {
 	}
 }
 
-// TestWaitingRankSleepsAndWakes: after some time the rank is not scheduled any more.
+// TestWaitingRankSleepsAndWakes: a rank that waits for long sleeps, and a message wakes it.
 func TestWaitingRankSleepsAndWakes(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
@@ -335,7 +334,7 @@ func TestWaitingRankSleepsAndWakes(t *testing.T) {
 	})
 }
 
-// TestRequestActiveAtFinalizeFails: it ends with ErrFinalized, even if it is waited for later.
+// TestRequestActiveAtFinalizeFails: a later Wait returns ErrFinalized.
 func TestRequestActiveAtFinalizeFails(t *testing.T) {
 	require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
 		r, err := comm.Irecv(w, make([]int, 1), 1-w.Rank(), 0)

@@ -134,7 +134,7 @@ func ExampleSendrecv() {
 	// Output: rank 2 has 2 again
 }
 
-// Probe waits for a message and tells its length; Iprobe only looks.
+// Probe waits for a message and returns its length. Iprobe does not wait.
 func ExampleComm_Probe() {
 	_ = comm.RunLocal(2, func(world *comm.Comm) error {
 		if world.Rank() == 0 {

@@ -30,7 +30,7 @@ func TestEverySizeAndModeArrives(t *testing.T) {
 				st := must(comm.Recv(w, got, 0, i))
 				assert.Equal(t, request.Status{Source: 0, Tag: i, Count: n, Bytes: int64(n)}, st)
 				assert.Equal(t, want, got[:n], "mode %d, %d bytes", m, n)
-				assert.Equal(t, []byte{0, 0, 0}, got[n:], "what is behind the message")
+				assert.Equal(t, []byte{0, 0, 0}, got[n:], "the buffer behind the message is unchanged")
 			}
 		}
 	})
@@ -82,11 +82,11 @@ func TestMessagesDoNotOvertake(t *testing.T) {
 	})
 }
 
-// TestMessageTakesOldestMatchingReceive: receives with and without wildcards alike.
+// TestMessageTakesOldestMatchingReceive: receives with and without wildcards are in one order.
 func TestMessageTakesOldestMatchingReceive(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
-			recv[byte](w, 0, 1, 99) // after which the receives are posted
+			recv[byte](w, 0, 1, 99) // the receives are posted now
 			for i, tag := range []int{1, 2, 1, 2} {
 				require.NoError(t, comm.Send(w, []int{i}, 1, tag))
 			}
@@ -104,7 +104,7 @@ func TestMessageTakesOldestMatchingReceive(t *testing.T) {
 	})
 }
 
-// TestRecvTakesOldestMatchingMessage: the other messages stay.
+// TestRecvTakesOldestMatchingMessage: later receives get the other messages.
 func TestRecvTakesOldestMatchingMessage(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, tag := range []int{1, 2, 3, 2, 1, w.TagUB()} {
@@ -199,8 +199,8 @@ func TestWaitAllReturnsOnceOneRequestHasFailed(t *testing.T) {
 	})
 }
 
-// TestSynchronousSendCompletesAfterMatch: that holds for empty messages, persistent requests, and
-// messages to the same rank too.
+// TestSynchronousSendCompletesAfterMatch: this includes empty messages, persistent requests, and
+// messages to the same rank.
 func TestSynchronousSendCompletesAfterMatch(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for _, n := range sizes() {
@@ -269,7 +269,7 @@ func TestProcNullCompletesAtOnce(t *testing.T) {
 		}
 		require.NoError(t, r.Free())
 		assert.Equal(t, []int{42}, b)
-		// One half of an exchange.
+		// Only one of the two peers is ProcNull.
 		require.NoError(t, comm.Send(w, []int{43}, 0, 3))
 		st = must(comm.Sendrecv(w, b, comm.ProcNull, 0, b, 0, 3))
 		assert.Equal(t, request.Status{Source: 0, Tag: 3, Count: 1, Bytes: 8}, st)
@@ -295,7 +295,7 @@ func TestSendrecvOfAllRanksDoesNotDeadlock(t *testing.T) {
 	})
 }
 
-// TestSendrecvMatchesOrdinaryCalls: the halves may differ in type and length.
+// TestSendrecvMatchesOrdinaryCalls: what it sends and receives may differ in type and length.
 func TestSendrecvMatchesOrdinaryCalls(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		if w.Rank() == 0 {
@@ -303,7 +303,7 @@ func TestSendrecvMatchesOrdinaryCalls(t *testing.T) {
 			st := must(comm.Sendrecv(w, []int64{1, 2, 3}, 1, 1, got, 1, 2))
 			assert.Equal(t, request.Status{Source: 1, Tag: 2, Count: 2, Bytes: 8}, st)
 			assert.Equal(t, []float32{1.5, 2.5, 0, 0}, got)
-			// Shorter than the message.
+			// The buffer is shorter than the message.
 			st, err := comm.SendrecvReplace(w, got[:1], 1, 3, 1, 3)
 			assert.ErrorIs(t, err, comm.ErrTruncate)
 			assert.Equal(t, request.Status{Source: 1, Tag: 3, Count: 1, Bytes: 4}, st)

@@ -13,7 +13,7 @@ type brokenPoller struct{}
 
 func (brokenPoller) Progress() int { panic(errPoller) }
 
-// TestPanicInLibraryReleasesLock: RunLocal can report it and end the other rank, which waits.
+// TestPanicInLibraryReleasesLock: RunLocal reports the panic and ends the other rank, which waits.
 func TestPanicInLibraryReleasesLock(t *testing.T) {
 	for _, c := range append(WaitingCalls(),
 		WaitingCall{"barrier", func(w *Comm, _ int) error { return w.Barrier() }},

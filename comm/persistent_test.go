@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestNewPersistentRequestIsInactive: no call on it waits.
+// TestNewPersistentRequestIsInactive: no call on the request waits.
 func TestNewPersistentRequestIsInactive(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b := make([]int, 4)
@@ -70,8 +70,8 @@ func TestPersistentSendSendsCurrentContents(t *testing.T) {
 	})
 }
 
-// TestPersistentOperationsAreOrderedByStart: they are ordered by their starts and not by when they
-// were made, and match ordinary operations.
+// TestPersistentOperationsAreOrderedByStart: the order of the starts counts, not that of the Init
+// calls. Persistent operations match ordinary ones.
 func TestPersistentOperationsAreOrderedByStart(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		second := must(comm.SendInit(w, []int{2}, 0, 0))
@@ -118,7 +118,6 @@ func TestPersistentRequestCanStartAfterCancelOrFailure(t *testing.T) {
 			st := must(r.Wait())
 			assert.True(t, st.Cancelled)
 			assert.False(t, r.IsActive())
-
 			require.NoError(t, r.Start())
 			require.NoError(t, comm.Send(w, []int32{1, 2, 3}, 0, 5))
 			sts := make([]request.Status, 1)
@@ -128,7 +127,6 @@ func TestPersistentRequestCanStartAfterCancelOrFailure(t *testing.T) {
 			assert.ErrorIs(t, sts[0].Err, comm.ErrTruncate)
 			assert.Equal(t, 2, sts[0].Count)
 			assert.False(t, r.IsActive())
-
 			require.NoError(t, r.Start())
 			require.NoError(t, comm.Send(w, []int32{7}, 0, 5))
 			assert.Equal(t, request.Status{Source: 0, Tag: 5, Count: 1, Bytes: 4}, must(r.Wait()))
@@ -181,7 +179,6 @@ func TestCancelOfReceiveIsLocal(t *testing.T) {
 		assert.True(t, st.Cancelled)
 		assert.True(t, r.IsNull())
 		assert.ErrorIs(t, r.Cancel(), comm.ErrRequest)
-
 		// A receive that has matched completes.
 		r = must(comm.Irecv(w, got, 0, 0))
 		require.NoError(t, comm.Send(w, []int{6}, 0, 0))
@@ -194,7 +191,6 @@ func TestCancelOfReceiveIsLocal(t *testing.T) {
 		require.NoError(t, r.Cancel())
 		assert.Equal(t, request.Status{Source: 0, Tag: 0, Count: 1, Bytes: 8}, must(r.Wait()))
 		assert.Equal(t, []int{6}, got)
-
 		// A send that cannot be cancelled is sent.
 		s := must(comm.Issend(w, []int{7}, 0, 0))
 		require.NoError(t, s.Cancel())

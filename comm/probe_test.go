@@ -54,7 +54,7 @@ func TestIprobeMakesProgress(t *testing.T) {
 	})
 }
 
-// TestMprobeTakesMessageOutOfMatching: only Mrecv gets it.
+// TestMprobeTakesMessageOutOfMatching: only Mrecv and Imrecv get the message.
 func TestMprobeTakesMessageOutOfMatching(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {
@@ -104,7 +104,7 @@ func TestImprobeDoesNotWait(t *testing.T) {
 			require.NoError(t, err)
 		}
 		assert.Equal(t, request.Status{Source: 0, Tag: 1, Count: -1, Bytes: 16}, st)
-		// Shorter than the message.
+		// The buffer is shorter than the message.
 		got := []int{0}
 		st, err = comm.Mrecv(m, got)
 		assert.ErrorIs(t, err, comm.ErrTruncate)
@@ -153,7 +153,7 @@ func TestMrecvOfNilOrUsedMessageFails(t *testing.T) {
 	})
 }
 
-// TestSsendCompletesAtMrecv: a synchronous send that Mprobe has matched does not complete before.
+// TestSsendCompletesAtMrecv: a synchronous send that Mprobe has matched completes at Mrecv.
 func TestSsendCompletesAtMrecv(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		for i, n := range sizes() {

@@ -102,7 +102,7 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		ranks, status int
 		want          []string
 	}{
-		{"error", 3, 1, []string{"mpigo: rank 1: the program; has had enough\n"}},
+		{"error", 3, 1, []string{"mpigo: rank 1: the program; failed\n"}},
 		{"panic", 2, 1, []string{
 			"mpigo: rank 1: panic: runtime error: index out of range [2] with length 1\n",
 			"comm_test.panicProgram", // in the stack

@@ -147,7 +147,7 @@ func callsProgram(w *comm.Comm) error {
 	return errors.Join(half.Free(), host.Free())
 }
 
-var errProgram = errors.New("the program\nhas had enough")
+var errProgram = errors.New("the program\nfailed")
 
 // errorProgram has rank 1 end with an error while the others wait for it.
 func errorProgram(w *comm.Comm) error {

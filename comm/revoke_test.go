@@ -52,9 +52,9 @@ func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 	})
 }
 
-// giveUpSplit calls Split at the last rank of w, which gives up after the ranks have exchanged their
-// contributions. The other ranks then have the communicator. Before it gives up, it waits until
-// each of them has sent a message in w, after messages in the new communicator.
+// giveUpSplit calls Split at the last rank of w, which gives up after the ranks have exchanged
+// their contributions. The other ranks then have the communicator. Before it gives up, it waits
+// until each of them has sent a message in w, after messages in the new communicator.
 func giveUpSplit(w, parent *Comm) {
 	s := must(parent.begin("split", nil))
 	defer parent.endCollective(s)
@@ -83,9 +83,9 @@ func strays(w *Comm) (found string) {
 }
 
 // CheckRevoked has the last rank of w give up a Split by which the others have got a communicator,
-// and checks every call there. freeParent frees the parent before the others hear of it; deep makes
-// the parent by two Dups. All ranks that wait get an error, and nothing stays at the rank that gave
-// up.
+// and checks every call there. freeParent frees the parent before the REVOKE arrives; deep makes
+// the parent by two Dups. All ranks that wait get an error, and the rank that gave up keeps no
+// fragment.
 func CheckRevoked(w *Comm, freeParent, deep bool) {
 	parent := must(w.Dup())
 	if deep {
@@ -163,8 +163,8 @@ func TestSplitGivenUpRevokesCommunicator(t *testing.T) {
 	}
 }
 
-// TestSplitGivenUpRevokesFreedCommunicator: the others have freed the communicator before they hear
-// of it, but sends are under way.
+// TestSplitGivenUpRevokesFreedCommunicator: the others have freed the communicator before the
+// REVOKE arrives, but sends are under way.
 func TestSplitGivenUpRevokesFreedCommunicator(t *testing.T) {
 	run(t, 3, func(w *Comm) {
 		if w.Rank() == 2 {
@@ -281,7 +281,7 @@ func SplitRounds(n int) int {
 	return n
 }
 
-// useSplit uses a communicator, and returns the errors of messages by rank, and that of its barrier.
+// useSplit uses a communicator, and returns the errors of messages, by rank, and of the barrier.
 func useSplit(n *Comm, barrierFirst bool) (with []error, barrier error) {
 	me, size := n.Rank(), n.Size()
 	with = make([]error, size)

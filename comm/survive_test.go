@@ -58,12 +58,12 @@ func TestSurvivorsOfDeadRankGoOn(t *testing.T) {
 	got := unmanaged(t, 3, "survivor")
 	assert.Equal(t, outcome{5, "", ""}, got[1])
 	for _, rank := range []int{0, 2} {
-		stderr := fmt.Sprintf("mpigo: rank %d: rank 1 is gone for good\n", rank)
+		stderr := fmt.Sprintf("mpigo: rank %d: rank 1 has died\n", rank)
 		assert.Equal(t, outcome{1, "survived\n", stderr}, got[rank])
 	}
 }
 
-// survivorProgram has rank 1 die once all ranks have met. The others print a line if all calls end
+// survivorProgram has rank 1 die after a barrier. The others print a line if all calls end
 // as they should, and exit with status 1 because Finalize cannot succeed.
 func survivorProgram(w *comm.Comm) error {
 	const dead = 1
@@ -93,5 +93,5 @@ func survivorProgram(w *comm.Comm) error {
 	if err := w.Finalize(); !errors.Is(err, comm.ErrProcFailed) {
 		return fmt.Errorf("finalize: %w", err)
 	}
-	return fmt.Errorf("rank %d is gone for good", dead)
+	return fmt.Errorf("rank %d has died", dead)
 }

@@ -57,7 +57,7 @@ func TestValuesAreOrderedAmongMessages(t *testing.T) {
 		b := make([]byte, st.Bytes)
 		must(comm.Recv(w, b, 0, 3))
 		assert.Contains(t, string(b), "string", "the type's name")
-		// A message that is no value is received nevertheless.
+		// RecvValue also receives a message that is no value.
 		v, st, err := comm.RecvValue[string](w, 0, comm.AnyTag)
 		assert.ErrorIs(t, err, comm.ErrType)
 		assert.EqualError(t, err, "world: recv value (peer 0, tag 3): invalid type: the message is not one of SendValue")

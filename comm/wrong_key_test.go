@@ -20,7 +20,7 @@ import (
 // keyFault makes the remote key of one read or write wrong. left counts the operations up to it.
 type keyFault struct{ left atomic.Int64 }
 
-// These types wrap what leads to a queue pair that posts with wrong keys.
+// These types wrap a provider, so that its queue pairs post requests with wrong keys.
 type (
 	faultyProvider struct {
 		verbs.Provider

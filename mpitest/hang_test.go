@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// fakeRank makes progress when the test says so.
+// fakeRank is a rank whose progress the test sets.
 type fakeRank struct {
 	progress atomic.Uint64
 	stopped  atomic.Bool
@@ -42,8 +42,8 @@ type quietTB struct {
 func (q *quietTB) Helper()           {}
 func (q *quietTB) Error(args ...any) { q.text += args[0].(string) }
 
-// TestPanicStopsRanksWithProcFailed: the other ranks get ErrProcFailed. In a run, RunLocal may be
-// the first to say so.
+// TestPanicStopsRanksWithProcFailed: the other ranks get ErrProcFailed. In a real run, RunLocal may
+// be the first to end their calls.
 func TestPanicStopsRanksWithProcFailed(t *testing.T) {
 	rank := fakeRank{cause: make(chan error, 1)}
 	r := newRun(&quietTB{TB: t}, nil)
@@ -52,14 +52,14 @@ func TestPanicStopsRanksWithProcFailed(t *testing.T) {
 	var err error
 	func() {
 		defer rt.onPanic(&err)
-		panic("lost my way")
+		panic("boom")
 	}()
 	assert.ErrorIs(t, <-rank.cause, comm.ErrProcFailed)
-	assert.EqualError(t, err, "peer process failed: rank 0: panic: lost my way")
+	assert.EqualError(t, err, "peer process failed: rank 0: panic: boom")
 }
 
-// TestHangNeedsAllRanksWithoutProgress: a hang is 30 seconds without progress of any rank, and not
-// less.
+// TestHangNeedsAllRanksWithoutProgress: Run reports a hang after 30 seconds without progress of any
+// rank.
 func TestHangNeedsAllRanksWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ranks := [3]fakeRank{}

@@ -18,7 +18,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// fakeTB records what would happen to the real test.
+// fakeTB records the calls that a real testing.TB would get.
 type fakeTB struct {
 	testing.TB
 	mu              sync.Mutex
@@ -55,7 +55,7 @@ func (f *fakeTB) Log(args ...any) {
 	}
 }
 
-// callers is the stack of its caller.
+// callers returns the stack of its caller.
 func callers() []runtime.Frame {
 	pcs := make([]uintptr, 50)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -111,7 +111,7 @@ func (f *fakeTB) SkipNow() {
 	runtime.Goexit()
 }
 
-// self names the calling goroutine.
+// self returns the name of the calling goroutine.
 func self() string {
 	buf := make([]byte, 64)
 	name, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), "[")
@@ -199,12 +199,12 @@ func TestRunOfNoRanksFails(t *testing.T) {
 func TestPanicFailsTest(t *testing.T) {
 	_, log := runFails(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 1 {
-			panic("lost my way")
+			panic("boom")
 		}
 		_, err := comm.Recv(world, []int{0}, 1, 0)
 		assert.ErrorIs(t, err, comm.ErrProcFailed)
 	})
-	assert.True(t, strings.HasPrefix(log, "rank 1: panic: lost my way\n"), log)
+	assert.True(t, strings.HasPrefix(log, "rank 1: panic: boom\n"), log)
 	assert.Contains(t, log, "mpitest_test.TestPanic", "the stack")
 	assert.NotContains(t, log, "rank 0")
 }
@@ -290,12 +290,12 @@ func TestCleanupRunsInJob(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(log, "\n"), "\n")
 	assert.ElementsMatch(t, []string{"rank 0: y", "rank 0: x", "rank 1: y", "rank 1: x"}, lines)
 	for _, rank := range []string{"rank 0: ", "rank 1: "} {
-		assert.Less(t, slices.Index(lines, rank+"y"), slices.Index(lines, rank+"x"), "the last one first")
+		assert.Less(t, slices.Index(lines, rank+"y"), slices.Index(lines, rank+"x"), "functions run in reverse order")
 	}
 }
 
-// TestCleanupRunsAfterFailure: however a body ends, and whatever cleanup functions do, all of them
-// are called.
+// TestCleanupRunsAfterFailure: all cleanup functions are called, even if the body or one of them
+// fails or panics.
 func TestCleanupRunsAfterFailure(t *testing.T) {
 	for name, fail := range map[string]func(t testing.TB){
 		"Fatal": func(t testing.TB) { t.Fatal("no way") },
@@ -340,7 +340,7 @@ func TestErrorAfterRunFailsTest(t *testing.T) {
 	assert.Equal(t, "rank 0: late\n", log)
 }
 
-// TestFailureIsReportedAtCallOfRun: that holds for failures that no line of the body reports.
+// TestFailureIsReportedAtCallOfRun: this concerns failures that no line of the body reports.
 func TestFailureIsReportedAtCallOfRun(t *testing.T) {
 	bodies := map[string]func(t testing.TB, world *comm.Comm){
 		"leak": func(t testing.TB, world *comm.Comm) {
@@ -348,7 +348,7 @@ func TestFailureIsReportedAtCallOfRun(t *testing.T) {
 			must(comm.Irecv(world, []int{0}, 0, 0))
 		},
 		"message": func(t testing.TB, world *comm.Comm) { assert.NoError(t, comm.Send(world, []int{0}, 0, 0)) },
-		"panic":   func(testing.TB, *comm.Comm) { panic("lost my way") },
+		"panic":   func(testing.TB, *comm.Comm) { panic("boom") },
 		"abort":   func(_ testing.TB, world *comm.Comm) { world.Abort(1) },
 		"hang":    func(_ testing.TB, world *comm.Comm) { _, _ = world.Probe(0, 0) },
 	}
@@ -432,14 +432,14 @@ func TestHangInOtherCallsIsReported(t *testing.T) {
 	}
 }
 
-// TestHangOutsideOfTheLibraryLeavesRankBehind: no call of the library can be ended there.
+// TestHangOutsideOfTheLibraryLeavesRankBehind: Run cannot end a rank that is in no call.
 func TestHangOutsideOfTheLibraryLeavesRankBehind(t *testing.T) {
 	t.Parallel()
 	never := make(chan struct{})
 	_, log := runFails(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 0 {
 			<-never
-			t.Error("this has no test any more")
+			t.Error("the test has ended")
 			return
 		}
 		assert.Error(t, world.Barrier())
@@ -549,9 +549,8 @@ func TestUnreceivedMessagesFailTest(t *testing.T) {
 		"    from rank 0, tag 7, 2 bytes, in half\n", log[begin:])
 }
 
-// TestUnreceivedLongSendIsErrorOfSender: such a message is too long to be sent before it is
-// received.
-func TestUnreceivedLongSendIsErrorOfSender(t *testing.T) {
+// TestUnreceivedSsendIsErrorOfSender: the send does not complete before a receive matches it.
+func TestUnreceivedSsendIsErrorOfSender(t *testing.T) {
 	t.Parallel()
 	_, log := runFails(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 0 {

@@ -117,7 +117,7 @@ func TestMismatchProbeOfFinishedCollective(t *testing.T) {
 func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		reason Reason
-		told   Reason // by the rank that probed, to the others
+		sent   Reason // by the rank that probed, to the others
 		end    func(t *Team)
 	}{
 		"freed":     {Freed, Unfit, (*Team).Remove},
@@ -154,10 +154,10 @@ func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 					s.Revoke(Failed)
 					w.settle()
 					rank := 2
-					if end.told == Lost {
+					if end.sent == Lost {
 						rank = 1
 					}
-					requireRevokedError(t, teams[0].errorOf(0), rank, end.told)
+					requireRevokedError(t, teams[0].errorOf(0), rank, end.sent)
 					if r, ok := waits.(*pml.RecvRequest); ok {
 						requireRevoked(t, r, 2, end.reason)
 					}
@@ -167,8 +167,8 @@ func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestMismatchProbeOfRemovedContext: a context may be removed and still be there, because receives
-// are posted in it. No collective begins there any more.
+// TestMismatchProbeOfRemovedContext: a removed context still exists while receives are posted in
+// it, but no collective begins there.
 func TestMismatchProbeOfRemovedContext(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	kept := teams[0].irecv(make([]byte, 10), 1, 7)

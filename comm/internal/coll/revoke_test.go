@@ -17,7 +17,7 @@ const (
 	tagMatch         = btl.Tag(1)
 )
 
-// taker is a request that ends.
+// taker is a request for a send or a receive.
 type taker interface {
 	State() request.State
 	Take() (request.Status, error)
@@ -89,8 +89,7 @@ func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 		w.settle()
 		require.Equal(t, request.Complete, late.State())
 		late.Abandon()
-
-		// The next collective is not touched, even if it had begun.
+		// The next collective is not revoked, even if it had begun.
 		require.Equal(t, request.Active, next.State())
 		for _, s := range []*Schedule{s0, s1, s2} {
 			s.End()
@@ -204,7 +203,7 @@ func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 			requireClean(t, w)
 
 			s[0].Revoke(Failed)
-			require.Len(t, w.flying, 1, "the others are told")
+			require.Len(t, w.flying, 1, "the other rank gets a REVOKE")
 			s[0].End()
 			w.settle()
 			require.NoError(t, teams[1].enter())
@@ -250,7 +249,7 @@ func makeOf(w *wire, s []*Schedule, ranks []int, without int) (p2p []*pml.Contex
 }
 
 // TestRevokeRevokesWhatTheCollectiveMade: rank 2 revokes the collective that made a communicator at
-// ranks 0 and 1. Collectives there fail, and nothing stays at rank 2 of what they have sent to it.
+// ranks 0 and 1. Collectives there fail, and rank 2 keeps no fragment of them.
 func TestRevokeRevokesWhatTheCollectiveMade(t *testing.T) {
 	for _, freeParent := range []bool{false, true} {
 		w, teams, s := inCollective(3, nil)
@@ -307,8 +306,8 @@ func TestAnswersDoNotRevokeWhatTheCollectiveMade(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestMismatchProbeInRevokedCommunicator: a rank that knows that the communicator is revoked answers
-// a probe with that.
+// TestMismatchProbeInRevokedCommunicator: a rank that knows that the communicator is revoked
+// answers a probe with that.
 func TestMismatchProbeInRevokedCommunicator(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, _, s := inCollective(3, nil)
@@ -388,9 +387,9 @@ func TestForgedNeverMadeIsIgnored(t *testing.T) {
 	require.NoError(t, s[0].failure())
 }
 
-// FuzzControl feeds fragments that a peer could send to a rank that is in a collective. The rank has
-// receives posted for this collective and for the next one, and the message of one is arriving. The
-// rank must not panic nor write outside of the buffers, and its memory use is bounded.
+// FuzzControl feeds fragments that a peer could send to a rank that is in a collective. The rank
+// has receives posted for this collective and for the next one, and the message of one is arriving.
+// The rank must not panic nor write outside of the buffers, and its memory use is bounded.
 func FuzzControl(f *testing.F) {
 	w, teams, s := inCollective(2, nil)
 	teams[0].irecv(make([]byte, 10), 1, 0)

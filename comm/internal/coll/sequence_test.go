@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// TestManyFailedCollectives: a rank that is far behind remembers a bounded number of ranges, and
-// forgets no failure.
+// TestManyFailedCollectives: a rank that is far behind keeps a bounded number of ranges, which
+// cover all failures.
 func TestManyFailedCollectives(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	const collectives = 3 * maxFailed
@@ -38,8 +38,7 @@ func TestManyFailedCollectives(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestSequenceNumbersWrapAround: the number after the last one is 0, and the order of numbers
-// stays.
+// TestSequenceNumbersWrapAround: 0 follows the last number, and is later in the order.
 func TestSequenceNumbersWrapAround(t *testing.T) {
 	const first = SequenceNumbers - 2
 	w, teams := newTeams(2, nil)
@@ -58,7 +57,7 @@ func TestSequenceNumbersWrapAround(t *testing.T) {
 		s.End()
 	}
 	w.settle()
-	require.Len(t, w.pmls[1].Unreceived(), 5, "all but that of the revoked one")
+	require.Len(t, w.pmls[1].Unreceived(), 5, "the message of the revoked collective is dropped")
 	for i := range 6 {
 		seq := (first + i) % SequenceNumbers
 		s := teams[1].Begin("test", NoRoot)

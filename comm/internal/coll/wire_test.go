@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// wire joins ranks for tests of this package: everything that is posted waits in one queue until
-// the test lets it through. So a test can have every order and every moment.
+// wire joins ranks for tests of this package. Everything that is posted waits in one queue until
+// the test delivers it. So a test chooses the order and the moment of each delivery.
 type wire struct {
 	pmls    []*pml.PML
 	modules []*wireModule
@@ -30,7 +30,7 @@ type wire struct {
 type flight struct {
 	from, to int
 	tag      btl.Tag
-	frag     []byte  // nil of a remote read or write
+	frag     []byte  // nil for a remote read or write
 	op       *btl.Op // to be called back, if any
 	isPut    bool    // else it is a read, if frag is nil
 }
@@ -138,7 +138,7 @@ func (w *wire) reach(f *flight) error {
 	return nil
 }
 
-// step lets the i-th fragment, read or write in flight through.
+// step delivers the i-th fragment, read or write in flight.
 func (w *wire) step(i int) {
 	f := w.flying[i]
 	w.flying = append(w.flying[:i:i], w.flying[i+1:]...)
@@ -152,7 +152,7 @@ func (w *wire) step(i int) {
 	}
 }
 
-// settle lets everything through, in order.
+// settle delivers everything, in order.
 func (w *wire) settle() {
 	for {
 		n := 0
@@ -169,7 +169,7 @@ func (w *wire) settle() {
 	}
 }
 
-// lose has a rank hear that another one is gone.
+// lose tells a rank that another rank is gone.
 func (w *wire) lose(rank, peer int) {
 	p, m := w.pmls[rank], w.modules[rank]
 	p.Failed(m, peer, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassPeerGone, Err: errors.New("killed")})
@@ -222,7 +222,7 @@ func newWire(n int, change func(w *wire)) (*wire, *pml.Group, []*pml.Context) {
 	return w, group, worlds
 }
 
-// withRemote gives the wire remote reads and writes, from the first byte that does not go eagerly.
+// withRemote gives the wire remote reads and writes, for all messages that are not sent eagerly.
 func withRemote(protocol pml.Protocol) func(w *wire) {
 	return func(w *wire) {
 		w.attrs.Caps |= btl.CapGet | btl.CapPut
@@ -279,8 +279,8 @@ func header(id pml.ContextID, tag int, seq uint32) []byte {
 	return b
 }
 
-// sleep does what the engine does with ranks that have nothing to do for so long that they probe for
-// a mismatch.
+// sleep does what the engine does with ranks that have nothing to do for long. They probe for a
+// mismatch then.
 func (w *wire) sleep(ranks ...int) {
 	for _, rank := range ranks {
 		for range 2 {
@@ -290,13 +290,13 @@ func (w *wire) sleep(ranks ...int) {
 	}
 }
 
-// testingT is what the wire's users need of a test, or of a fuzz target.
+// testingT is a test, or a fuzz target.
 type testingT interface {
 	require.TestingT
 	Helper()
 }
 
-// requireClean checks that nothing is left of what was sent.
+// requireClean checks that no rank has an operation under way or keeps a message.
 func requireClean(t testingT, w *wire) {
 	t.Helper()
 	for rank, p := range w.pmls {

@@ -57,8 +57,8 @@ func TestDefaultOrderIsByPriority(t *testing.T) {
 	require.Equal(t, names, set.List("btl"))
 }
 
-// TestHostNameIsPrintable: of what a peer says its machine is called only letters, digits and the
-// like are printed.
+// TestHostNameIsPrintable: errors contain only letters, digits and the like of the name of a peer's
+// machine.
 func TestHostNameIsPrintable(t *testing.T) {
 	assert.Equal(t, "node-7.cluster", hostName(cardOf("node-7.cluster")))
 	assert.Equal(t, "node31m", hostName(cardOf("node\x1b[31m\n")))
@@ -67,15 +67,15 @@ func TestHostNameIsPrintable(t *testing.T) {
 	assert.Len(t, hostName(cardOf(strings.Repeat("a", 500))), mostHostNameBytes)
 }
 
-// TestUnreachableNamesBothMachines: the error is one line that names both machines and wraps what
-// the rails have to say.
+// TestUnreachableNamesBothMachines: the error is one line that names both machines and wraps the
+// errors of the rails.
 func TestUnreachableNamesBothMachines(t *testing.T) {
 	r := railsOfRank(t, 3, 6, "btl", "self,sm")
 	r.cards = make([]wireup.Card, 6)
 	err := r.unreachable(5, cardOf("far"), nil)
 	assert.ErrorContains(t, err, "no rail leads from rank 3 on ")
 	assert.ErrorContains(t, err, " to rank 5 on far (btl=self,sm)")
-	cause := errors.New("it is shy")
+	cause := errors.New("connection refused")
 	err = r.unreachable(5, cardOf("far"), []error{cause})
 	assert.ErrorIs(t, err, cause)
 	assert.NotContains(t, err.Error(), "\n")
@@ -83,7 +83,7 @@ func TestUnreachableNamesBothMachines(t *testing.T) {
 	assert.ErrorContains(t, err, "rank 3 to itself")
 }
 
-// pairless is a transport whose rails lead nowhere, and that says why.
+// pairless is a transport whose rails do not connect to any peer, and that explains why.
 func pairless() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Reach: transport.Anywhere, Choices: []string{"tcp.include"},
@@ -92,33 +92,33 @@ func pairless() transport.Transport {
 	}
 }
 
-// TestUnreachableExplains: the error says what both ends have, why no rail leads from one to the
-// other, and what the user has set, in one line.
+// TestUnreachableExplains: the error names the addresses of both ends, the reason why no rail
+// connects them, and the user's settings, in one line.
 func TestUnreachableExplains(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "self,sm,tcp", "tcp.include", "lo")
 	r.allowed[2] = pairless()
-	r.list = []rail{{transport: "tcp", module: cardModule{card: []byte("four")}}}
+	r.list = []rail{{transport: "tcp", module: addressModule{address: []byte("four")}}}
 	r.cards = []wireup.Card{{}, cardOf("far")}
 	require.ErrorContains(t, r.unreachable(1, r.cards[1], nil), " to rank 1 on far (btl=self,sm,tcp); tcp: [four] here and [] there (tcp.include=lo here)")
 	r.cards[1].Rails = append(r.cards[1].Rails, wireup.Rail{BTL: "tcp", Address: []byte("six")})
 	err := r.unreachable(1, r.cards[1], nil)
 	require.ErrorContains(t, err, " on far (btl=self,sm,tcp); tcp: [four] here and [six] there (tcp.include=lo here)")
 	require.NotContains(t, err.Error(), "\n")
-	r.list, r.missing = nil, []missing{{pairless(), errors.New("rail tcp: all is dust")}}
-	require.ErrorContains(t, r.unreachable(1, r.cards[1], nil), " on far (btl=self,sm,tcp); rail tcp: all is dust")
+	r.list, r.missing = nil, []missing{{pairless(), errors.New("rail tcp: no interface is up")}}
+	require.ErrorContains(t, r.unreachable(1, r.cards[1], nil), " on far (btl=self,sm,tcp); rail tcp: no interface is up")
 	r.allowed = r.allowed[:2]
-	require.NotContains(t, r.unreachable(1, r.cards[1], nil).Error(), "dust")
+	require.NotContains(t, r.unreachable(1, r.cards[1], nil).Error(), "no interface")
 }
 
-// cardModule has nothing but a card.
-type cardModule struct {
+// addressModule has nothing but an address.
+type addressModule struct {
 	btl.Module
-	card []byte
+	address []byte
 }
 
-func (m cardModule) Address() []byte { return m.card }
+func (m addressModule) Address() []byte { return m.address }
 
-// stubModule is a rail that connects, unless it is told not to.
+// stubModule is a rail that connects, unless refuses is set.
 type stubModule struct {
 	btl.Module
 	refuses  error
@@ -137,9 +137,8 @@ func (m *stubModule) Connect(int, []byte) (btl.Endpoint, error) {
 	return stubEndpoint{}, nil
 }
 
-// TestFirstTransportOfTheListIsUsed: a peer is reached by the first transport of the list that
-// leads there, with all its rails. The rails of the others are known, and nothing is opened for
-// them.
+// TestFirstTransportOfTheListIsUsed: Resolve connects all rails of the first transport of the list
+// that reaches the peer. It lists the rails of the other transports and does not connect them.
 func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	both := []wireup.Rail{{BTL: "sm"}, {BTL: hostNameEntry}, {BTL: "ibverbs"}, {BTL: "ibverbs"}}
 	sm, verbs0, verbs1 := new(stubModule), new(stubModule), new(stubModule)
@@ -178,9 +177,9 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 		assert.Equal(t, c.want, got, "%v to %d", c.btls, c.peer)
 	}
 
-	// A rail that refuses may lead there later, and the next transport is used now.
+	// A rail that refuses may connect later. The next transport is used now.
 	r := open("sm,ibverbs")
-	sm.refuses = errors.New("it is shy")
+	sm.refuses = errors.New("connection refused")
 	got, err := r.Resolve(1)
 	require.NoError(t, err)
 	require.Len(t, got, 3)
@@ -195,8 +194,7 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	assert.ErrorIs(t, err, sm.refuses)
 }
 
-// TestOneRankOfAMachineWarns: of the ranks of a machine that lack a transport, the first one says
-// so.
+// TestOneRankOfAMachineWarns: the first rank of a machine that lacks a transport warns.
 func TestOneRankOfAMachineWarns(t *testing.T) {
 	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}}}
 	r := railsOfRank(t, 2, 3)
@@ -214,14 +212,14 @@ func TestOneRankOfAMachineWarns(t *testing.T) {
 	}
 }
 
-// TestOneRankOfAMachineWarnsOfDevices: of the ranks of a machine that lack rails of a transport,
-// the first one that has as few says so.
+// TestOneRankOfAMachineWarnsOfDevices: the first of the ranks of a machine that have the fewest
+// rails of a transport warns.
 func TestOneRankOfAMachineWarnsOfDevices(t *testing.T) {
 	with := func(host string, n int) wireup.Card {
 		return wireup.Card{Host: host, Rails: slices.Repeat([]wireup.Rail{{BTL: "tcp"}}, n)}
 	}
 	r := railsOfRank(t, 2, 3)
-	r.list = []rail{{transport: "sm", module: cardModule{}}, {transport: "tcp", module: cardModule{}}}
+	r.list = []rail{{transport: "sm", module: addressModule{}}, {transport: "tcp", module: addressModule{}}}
 	for _, c := range []struct {
 		before []wireup.Card
 		first  bool
@@ -236,7 +234,7 @@ func TestOneRankOfAMachineWarnsOfDevices(t *testing.T) {
 	}
 }
 
-// TestWarnsOfLeftOut: what was left out of many addresses is reported only if the user named some.
+// TestWarnsOfLeftOut: addresses that were left out are reported only if the user has named some.
 func TestWarnsOfLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		settings  []string
@@ -263,8 +261,8 @@ func TestReach(t *testing.T) {
 	open := func(rank, size int, btls string) *Rails {
 		r := railsOfRank(t, rank, size, "btl", btls)
 		r.list = []rail{
-			{transport: "sm", module: cardModule{}},
-			{transport: "ibverbs", port: "rxe0/1", module: cardModule{}}, {transport: "ibverbs", port: "rxe1/1", module: cardModule{}},
+			{transport: "sm", module: addressModule{}},
+			{transport: "ibverbs", port: "rxe0/1", module: addressModule{}}, {transport: "ibverbs", port: "rxe1/1", module: addressModule{}},
 		}
 		r.cards = []wireup.Card{here, here, {}, here, {Host: "there", Rails: here.Rails}, {Host: "there", Rails: here.Rails[:2]}, {}, here}
 		return r
@@ -274,10 +272,10 @@ func TestReach(t *testing.T) {
 	assert.Equal(t, "there are no other ranks", open(0, 1, "sm").reach())
 }
 
-// TestRareTransportIsReportedLast: that this machine has no RDMA devices is reported after other
-// errors, and not at all to a user who has not asked for them.
+// TestRareTransportIsReportedLast: an error says that there are no RDMA devices after other errors,
+// and only if the user has asked for them or there is no other error.
 func TestRareTransportIsReportedLast(t *testing.T) {
-	verbs, address := errors.New("rail ibverbs: there is no device"), errors.New("rail tcp: all is dust")
+	verbs, address := errors.New("rail ibverbs: there is no device"), errors.New("rail tcp: no interface is up")
 	noVerbs := missing{transport.Transport{Name: "ibverbs", Rare: true, Choices: []string{"ibverbs.devices"}}, verbs}
 	noTCP := missing{transport.Transport{Name: "tcp"}, address}
 	for _, c := range []struct {
