@@ -415,8 +415,8 @@ func CheckRevokedCollectives(w *Comm) {
 }
 
 // CallAll makes a communicator for each collective, calls desert, and then, unless desert returns
-// true, makes each collective in its communicator. It requires ErrProcFailed of each collective that needs all ranks. The others
-// may only fail with that error.
+// true, makes each collective in its communicator. It requires ErrProcFailed of each collective
+// that needs all ranks. The others may only fail with that error.
 func CallAll(w *Comm, desert func() bool) {
 	list := revocables()
 	var comms []*Comm
