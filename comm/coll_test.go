@@ -110,7 +110,7 @@ func checkCollectivesOfStructs(w *Comm) {
 	swapped, part := make([]particle, n), make([]particle, 1)
 	check(errors.Join(
 		Allgather(w, one, all), same("allgather", want, all),
-		Alltoall(w, all, swapped),
+		Alltoall(w, all, swapped), same("alltoall", slices.Repeat(one, n), swapped),
 		Scatter(w, all, part, n-1), same("scatter", one, part),
 		Bcast(w, one, 0), same("bcast", want[:1], one),
 		Bcast(w, make([]none, 5), 0),

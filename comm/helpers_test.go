@@ -157,6 +157,11 @@ func WaitingCalls() []WaitingCall {
 		if first == nil || errors.Is(second, ErrRequest) { // still active, as the job has ended
 			return first
 		}
+		for _, of := range []error{ErrUnreachable, ErrProcFailed} {
+			if errors.Is(first, of) != errors.Is(second, of) {
+				return fmt.Errorf("two waits end differently: %v, and %v", first, second)
+			}
+		}
 		return errors.Join(second, r.Free())
 	}
 	long := func() []byte { return make([]byte, 1<<20) }

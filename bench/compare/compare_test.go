@@ -291,6 +291,16 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// The limits of an axis are ticks at or beyond the values.
+func TestTicksOfAxis(t *testing.T) {
+	for v, want := range map[float64][2]float64{
+		0.03: {0.02, 0.05}, 0.5: {0.5, 0.5}, 0.7: {0.5, 1}, 1: {1, 1}, 1.5: {1, 2}, 4: {2, 5}, 20: {20, 20}, 999: {500, 1000},
+	} {
+		require.InDelta(t, want[0], floorTick(v), want[0]*1e-9, "below %v", v)
+		require.InDelta(t, want[1], ceilTick(v), want[1]*1e-9, "above %v", v)
+	}
+}
+
 func TestPlots(t *testing.T) {
 	for _, p := range plots() {
 		svg, ok := p.draw(some())

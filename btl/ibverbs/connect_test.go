@@ -235,6 +235,35 @@ func TestREQFromNewAddressOfOldEpoch(t *testing.T) {
 	require.Equal(t, uint32(10), a.ep.Epoch())
 }
 
+// TestMessageForOtherModuleIsIgnored: a message has to name both modules, and ranks of the job.
+func TestMessageForOtherModuleIsIgnored(t *testing.T) {
+	_, a, b := connectedWorld(t, Config{})
+	for name, change := range map[string]func(msg *message){
+		"module of the sender":    func(msg *message) { msg.fromNonce[0]++ },
+		"module of the recipient": func(msg *message) { msg.toNonce[0]++ },
+		"recipient":               func(msg *message) { msg.to = 0 },
+		"sender":                  func(msg *message) { msg.from = 2 },
+		"sender is the recipient": func(msg *message) { msg.from = 1 },
+	} {
+		msg := a.message(msgDOWN, a.ep.Epoch())
+		change(msg)
+		b.m.handle(msg)
+		require.Equal(t, btl.Up, b.ep.State(), name)
+	}
+	b.m.handle(a.message(msgDOWN, a.ep.Epoch()))
+	require.NotEqual(t, btl.Up, b.ep.State())
+}
+
+// TestFailedDatagramStopsNoOther: the datagram queue pair leaves SQE after a failed send.
+func TestFailedDatagramStopsNoOther(t *testing.T) {
+	w, a, b := newWorld(t, Config{})
+	for _, r := range []*testRank{a, b} {
+		r.hca.Inject(simhca.Fault{Kind: simhca.FaultSendStatus, QPN: r.m.h.ud.Num(), Status: verbs.StatusLocQPOpErr})
+	}
+	w.begin()
+	require.Equal(t, []int{1, 1}, []int{a.hca.Fired(), b.hca.Fired()})
+}
+
 // TestFirstMessageIsDOWN: a peer whose first message ends a connection can be asked for a new one.
 func TestFirstMessageIsDOWN(t *testing.T) {
 	w, a, b := newWorld(t, Config{})

@@ -1,11 +1,13 @@
 package ibverbs
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
@@ -148,14 +150,23 @@ func (h *hca) queryPort(cfg *Config) error {
 	case ok:
 		h.gid = gid
 	case cfg.GIDIndex != nil:
-		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %v: %w",
-			cfg.Port, *cfg.GIDIndex, gids, verbs.ErrInvalid)
+		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w",
+			cfg.Port, *cfg.GIDIndex, listGIDs(gids), verbs.ErrInvalid)
 	case h.roce:
 		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
 	case port.GRHRequired:
 		return fmt.Errorf("port %d: %w, and requires a global route", cfg.Port, errNoGID)
 	}
 	return nil
+}
+
+// listGIDs lists entries of a GID table for a message.
+func listGIDs(gids []verbs.GIDEntry) string {
+	var list []string
+	for _, g := range gids {
+		list = append(list, g.String())
+	}
+	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
 // queryMTU queries the port's present MTU. It changes with the MTU of the port's network

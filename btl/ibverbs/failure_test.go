@@ -195,8 +195,11 @@ func TestGIDChanges(t *testing.T) {
 		gid := a.m.h.gid
 		changed := gid.GID
 		changed[15] ^= 0x40
+		ah := a.m.peers[1].ah
+		require.NotNil(t, ah)
 		a.hca.ChangeGID(1, gid.Index, changed)
 		a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
+		require.False(t, a.m.peers[1].ah == ah, "an address handle from before is still in use")
 		w.recovers()
 		require.Equal(t, changed, a.m.h.gid.GID)
 	})

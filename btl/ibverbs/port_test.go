@@ -100,6 +100,21 @@ func TestGlobalRouteWithoutGID(t *testing.T) {
 	require.ErrorContains(t, a.failed[0], "requires a global route")
 }
 
+// TestNewWithUnusedGIDIndexFails: the error lists the entries that the port has.
+func TestNewWithUnusedGIDIndexFails(t *testing.T) {
+	node := simhca.NewFabric(simhca.Config{Virtual: true}).NewNode(simhca.DeviceConfig{Name: "sim0"})
+	cfg := Config{Size: 1, Events: new(testRank), Provider: node, Device: "sim0", GIDIndex: new(5)}
+	_, err := New(cfg)
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	require.ErrorContains(t, err, "nothing in entry 5 of its GIDs, it has 0 (fe80::")
+	require.ErrorContains(t, err, "), 1 (::ffff:10.")
+	for i := range 2 {
+		node.HCA("sim0").ChangeGID(1, i, verbs.GID{})
+	}
+	_, err = New(cfg)
+	require.ErrorContains(t, err, "nothing in entry 5 of its GIDs, it has none: ")
+}
+
 // TestPortLosesItsAddress: a port without an address may be about to be removed, which waits until
 // no process has the device open. So the rail fails once, whatever the device reports after that,
 // and the device is closed.

@@ -47,9 +47,8 @@ type ledger struct {
 }
 
 // entry is a region, or room for one. A generation is odd while the region lives: the owner stores
-// offset and bytes, then the odd generation, and on release the next even one. A reader whose key
-// has the generation that it finds before and after it has read, has read from that region. read
-// from that region.
+// offset and bytes, then the odd generation, and on release the next even one. A reader that finds
+// its key's generation here both before and after a read has read from that region.
 type entry struct {
 	generation uint32
 	_          uint32

@@ -99,8 +99,8 @@ func (m *module) Disarm() {
 	}
 }
 
-// wake writes to the pipe of the peer if the peer sleeps. Of several ranks that find it sleeping,
-// only one rings.
+// wake writes to the pipe of the peer if the peer sleeps. If several ranks find it sleeping, only
+// one of them writes.
 func (f *remoteSegment) wake() {
 	if atomic.LoadUint32(f.attention)&asleep == 0 {
 		return
@@ -113,7 +113,7 @@ func (f *remoteSegment) wake() {
 		f.wakeup = openWakeup(&f.address)
 	}
 	if f.wakeup >= 0 {
-		// A full pipe was rung; a closed pipe has no reader to wake.
+		// A full pipe wakes its reader without this byte; a closed pipe has no reader to wake.
 		_, _ = unix.Write(f.wakeup, wakeByte)
 	}
 }

@@ -40,13 +40,20 @@ func TestParseRailAddress(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, c, got)
 	}
-	bad := someAddresses()
-	bad[0].address = netip.MustParseAddrPort("0.0.0.0:1")
-	bad[1].rank = bad[1].size
-	bad[2].address = netip.MustParseAddrPort("[2001:db8::1]:0")
-	for _, c := range bad {
-		_, ok := parseRailAddress(c.encode())
-		require.False(t, ok, "%+v", c)
+	for what, damage := range map[string]func(c *railAddress){
+		"unspecified": func(c *railAddress) { c.address = netip.MustParseAddrPort("0.0.0.0:1") },
+		"multicast":   func(c *railAddress) { c.address = netip.MustParseAddrPort("[ff02::1]:1") },
+		"port":        func(c *railAddress) { c.address = netip.AddrPortFrom(c.address.Addr(), 0) },
+		"prefix":      func(c *railAddress) { c.bits = uint8(c.address.Addr().BitLen()) + 1 },
+		"rank":        func(c *railAddress) { c.rank = c.size },
+		"ranks":       func(c *railAddress) { c.size = maxRanks + 1 },
+		"fragment":    func(c *railAddress) { c.frag = maxFragBytes + 1 },
+	} {
+		for _, c := range someAddresses() {
+			damage(&c)
+			_, ok := parseRailAddress(c.encode())
+			require.False(t, ok, "%s: %+v", what, c)
+		}
 	}
 }
 

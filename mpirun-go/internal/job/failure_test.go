@@ -94,23 +94,24 @@ func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 	stderr := &lockedBuffer{}
 	local, remote := &recordingHost{name: "n1"}, &recordingHost{name: "n2"}
 	r := &run{
-		cfg:       Config{Hosts: []Host{local, remote, &recordingHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}, {Rank: 3, Host: 1}}},
+		cfg:       Config{Hosts: []Host{local, remote, &recordingHost{name: "n3"}}, Remote: true, Specs: []procs.Spec{{Rank: 0}, {Rank: 1, Host: 1}, {Rank: 2, Host: 1}, {Rank: 3, Host: 1}, {Rank: 4, Host: 1}}},
 		stopStart: make(chan struct{}), done: make(chan struct{}),
 	}
 	close(r.done)
 	r.stderr = r.newSink("standard error", stderr)
-	for i, spec := range r.cfg.Specs[:3] { // the start of rank 3 has not been reported
+	for i, spec := range r.cfg.Specs[:4] { // the start of rank 4 has not been reported
 		served := make(chan struct{})
 		close(served)
 		r.ranks = append(r.ranks, &rank{Proc: &procs.Proc{Rank: i, PID: 1 << 30}, host: spec.Host, served: served})
 	}
 	r.alive = len(r.ranks)
-	server, err := wireup.NewServer(wireup.ServerConfig{Size: 4, JobID: "j"})
+	server, err := wireup.NewServer(wireup.ServerConfig{Size: 5, JobID: "j"})
 	require.NoError(t, err)
 	r.server = server
 
 	r.onLost(2, errors.New("a host without ranks"))
 	assert.False(t, r.failed())
+	r.onExit(r.ranks[3], procs.Exit{}, 0, nil) // before the loss, so it was not lost
 	r.onExit(r.ranks[1], procs.Exit{}, 0, procs.ErrLost)
 	assert.False(t, r.failed())
 	r.onExit(r.ranks[0], procs.Exit{Code: 1}, 1, nil)
