@@ -23,24 +23,32 @@ type notices struct {
 	withheld int
 }
 
+// admit reports whether a line may be printed now, and how many were withheld before it.
+func (n *notices) admit(now int64) (withheld int, ok bool) {
+	if passed := int((now - n.last) / noticeEvery); passed > 0 {
+		n.told, n.last = max(n.told-passed, 0), now
+	}
+	if n.told >= maxNotices {
+		n.withheld++
+		return 0, false
+	}
+	n.told++
+	withheld, n.withheld = n.withheld, 0
+	return withheld, true
+}
+
 // onRail tells the user of a rail that has failed or come back. Lock held.
 func (j *job) onRail(e pml.RailEvent) {
 	if !j.settings.Bool("pml.notices") || j.ended != nil {
 		return
 	}
-	n := &j.notices
-	if passed := int((j.eng.Now() - n.last) / noticeEvery); passed > 0 {
-		n.told, n.last = max(n.told-passed, 0), j.eng.Now()
-	}
-	if n.told >= maxNotices {
-		n.withheld++
+	withheld, ok := j.notices.admit(j.eng.Now())
+	if !ok {
 		return
 	}
-	n.told++
 	more := ""
-	if n.withheld > 0 {
-		more = fmt.Sprintf(" (%d such lines before this one are left out)", n.withheld)
-		n.withheld = 0
+	if withheld > 0 {
+		more = fmt.Sprintf(" (%d such lines before this one are left out)", withheld)
 	}
 	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s%s\n", j.rank, describeRail(e), more)
 }

@@ -97,6 +97,36 @@ func TestOneLine(t *testing.T) {
 	assert.Equal(t, "a; b; c", oneLine(errors.Join(errors.New("a"), errors.New("b\r\n\nc\n"))))
 }
 
+func TestNoticesAreLimited(t *testing.T) {
+	var n notices
+	now := int64(1e15)
+	admit := func(times int) (admitted, withheld int) {
+		for range times {
+			before, ok := n.admit(now)
+			admitted, withheld = admitted+b2i(ok), withheld+before
+		}
+		return admitted, withheld
+	}
+	for _, step := range []struct {
+		after              time.Duration // the step before
+		admitted, withheld int
+	}{
+		{0, maxNotices, 0},
+		{time.Second / 2, 0, 0},
+		{time.Second / 2, 1, 19 + 10}, // those of both steps before
+		{3 * time.Second, 3, 9},
+		{time.Hour, maxNotices, 7},
+	} {
+		now += int64(step.after)
+		times := 10
+		if step.admitted == maxNotices {
+			times = maxNotices + 19
+		}
+		admitted, withheld := admit(times)
+		assert.Equal(t, []int{step.admitted, step.withheld}, []int{admitted, withheld}, step)
+	}
+}
+
 func TestDescribeRail(t *testing.T) {
 	const rail = "rail ibverbs:rxe0/1 to rank 3 "
 	cause := &btl.Error{Rail: "ibverbs:rxe0/1", Peer: 3, Class: btl.ClassPath, Native: "IBV_WC_RETRY_EXC_ERR", Err: errors.New("no answer\nat all")}

@@ -37,6 +37,11 @@ func TestLateCompletionDelaysLaterOnes(t *testing.T) {
 	a.modify(verbs.StateReset)
 	a.run()
 	require.Empty(t, a.poll())
+	b.modify(verbs.StateReset)
+	connect(t, a, b)
+	a.post(a.wr(7, verbs.WRRDMAWrite, b, 0, 8))
+	a.run()
+	require.Equal(t, []string{"7 SUCCESS"}, a.results(), "the dropped completion delays no other")
 }
 
 func TestSilentQueuePairCompletesOnlyInError(t *testing.T) {

@@ -216,6 +216,13 @@ func TestOpenFilesCreatesAll(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "rank.2.stderr"), 0o777))
 	_, err = output.OpenFiles(dir, 3)
 	assert.ErrorContains(t, err, "output directory: open ")
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		if name, err := os.Readlink(fd); err == nil {
+			assert.NotContains(t, name, dir, "an open file after the error")
+		}
+	}
 }
 
 // stuckWriter closes entered when Write is called, and returns when leave is closed.
