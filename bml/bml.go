@@ -54,7 +54,7 @@ type Upper interface {
 	Restart(t *Transfer)
 	// Lost says that a peer is lost: Peer.Err is why. Its operations have been called back.
 	Lost(pr *Peer)
-	// Recheck says that a rail of this rank is gone: a peer that is unknown, and that a request
+	// Recheck says that a module of this rank is gone: a peer that is unknown, and that a request
 	// waits for, may have become unreachable. Resolve tells.
 	Recheck()
 }
@@ -93,11 +93,11 @@ type BML struct {
 	deferred []work // runs at the next turn
 	blocked  []work // retries that failed in this turn; swapped with deferred
 
-	devices []*device
-	fallen  []fallenRail
-	blocks  []*block // by address
-	revoked int      // regions of blocks that were released so far
-	padding []byte   // of probes
+	ownModules []*ownModule
+	fallen     []fallenRail
+	blocks     []*block // by address
+	revoked    int      // regions of blocks that were released so far
+	padding    []byte   // of probes
 
 	freeTransfers []*Transfer
 

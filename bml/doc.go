@@ -3,8 +3,13 @@
 // a failed rail did not deliver, and brings rails back. The layer above (package pml) knows peers,
 // operations and transfers; it never looks at a rail.
 //
-// The package is a machine: it has no goroutine, clock, I/O or randomness of its own. The lock of
-// the rank's progress engine guards everything in it, and every caller holds that lock.
+// A rail is the path from one module of this rank (btl.Module) to one module of the peer. Each has
+// a tier, which is the place of its transport in the user's list. Rails of later tiers are spare:
+// they are opened when no rail of an earlier tier is up.
+//
+// The package is a deterministic state machine: it has no goroutine, clock, I/O or randomness of
+// its own. The lock of the rank's progress engine guards everything in it, and every caller holds
+// that lock.
 //
 // # What the layer above sees
 //
@@ -19,10 +24,9 @@
 // # Failover
 //
 // Nothing is recorded for failover while all is well: each BTL reports what became of each
-// operation, and what did not succeed is done again. failover.go tells the sequence from the first
-// error to the replay, in the order in which it happens. The rest of it is in health.go (how far a
-// rail is trusted), probe.go (how a rail comes back), grace.go (how long operations wait for one)
-// and lost.go (the end of a peer).
+// operation, and what did not succeed is done again. failover.go has the sequence from the first
+// error to the replay. The rest is in health.go (how far a rail is trusted), probe.go (how a rail
+// comes back), grace.go (how long operations wait for a rail) and lost.go (the end of a peer).
 //
 // # States of a peer
 //
@@ -33,34 +37,45 @@
 //	degraded    a rail is up, and another one has failed
 //	no path     all rails have failed; one may come back within the grace time
 //	failing     given up: nothing is posted, and the endpoints drain
-//	lost        given up and drained: nothing arrives, and nothing touches memory any more
+//	lost        given up for good: what still arrives is dropped
+//
+// The endpoints of a lost peer are usually drained; after a protocol error they drain afterwards.
+// The last rail has failed for good in one of three cases: the peer has closed it, no rail to the
+// peer can be opened again, or there is no grace time.
 //
 //	from        to          when
 //	new         connecting  BML.Resolve has found rails
-//	            failing     the peer's process has ended, or a rail of this rank that may have led
+//	            failing     the peer's process has ended, or a module of this rank that may have led
 //	                        there has failed and is not drained
 //	            lost        no rail leads there; the peer broke the protocol; or Close
 //	connecting  up          a rail is up
-//	            failing     as for up
+//	            failing     the grace time is over; or as for up
 //	            lost        as for up
 //	up          degraded    a rail failed, and another one is up
 //	            no path     the last rail failed
 //	            failing     the peer's process has ended; the last rail failed for good; no rail
-//	                        takes an operation; or messages were lost
+//	                        delivers an operation; or a device lost acknowledged messages
 //	            lost        the peer broke the protocol, or Close
-//	degraded    up          the last failed rail came back
+//	degraded    up          a rail came back, and no other one is missing
 //	            no path     the last rail failed
 //	            failing     as for up
 //	            lost        as for up
-//	no path     up          the rail came back, and was the only one
+//	no path     up          a rail came back, and no other one is missing
 //	            degraded    a rail came back, and others did not
 //	            failing     the grace time is over; or as for up
 //	            lost        as for up
 //	failing     lost        every endpoint to the peer is drained
 //
-// The last rail fails for good if the peer has closed it, if no rail to the peer can be opened
-// again, or if there is no grace time. No rail takes an operation if each one calls it wrong, or
-// fails with it again and again until the grace time is over.
+// No rail delivers an operation in one of these cases:
+//
+//   - Every rail rejects it, for example as too long, and it has no number, or it replaces another
+//     operation that every rail rejected (refused.go).
+//   - Every rail that is up fails with it, again and again, until the grace time is over.
+//   - It was posted again maxRetries times (failover.go), or its message was started again
+//     maxRestarts times (package pml), 100 times each.
+//   - A post returns an error that the contract of package btl does not name (tryPost in post.go).
+//
+// A device loses acknowledged messages if it breaks before its rank has read them (counters.go).
 //
 // Whether a peer has called Finalize does not concern its rails; package pml keeps that.
 //
@@ -69,7 +84,7 @@
 //	state    meaning
 //	up       takes traffic
 //	failing  its endpoint has failed, and is not drained yet
-//	down     drained; the next incarnation is not made yet
+//	down     has no working endpoint: none was opened yet, or the last one is drained
 //	probing  the next incarnation is made, and the peer has not answered by it
 //
 //	from     to       when
@@ -79,20 +94,22 @@
 //	probing  up       PROBEACK came, or this rank's PROBEACK was delivered
 //	         failing  the endpoint failed, or no probe was delivered
 //
+// A rail starts up, or down if it is spare or could not connect.
+//
 // # Wire format
 //
 // Numbers are little-endian. Every numbered fragment has its sequence number in bytes 12 to 15: the
 // low half of a 64-bit count of the numbered fragments from one rank to another.
 //
 //	RAILDOWN     24  rail 1, version 1, zero 2, epoch 4, delivery counters 12, zero 4
-//	RAILDOWNACK  24  as RAILDOWN; the rail is the receiver's number
+//	RAILDOWNACK  24  as RAILDOWN; the rail has the number that the addressee gave it
 //	PROBE        24  as RAILDOWN, the last 4 being the length of the padding that follows
 //	PROBEACK     24  as PROBE
 //
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
 //	remote key descriptor  48  rail 1, zero 7, offset 8, key 32
 //
-// RAILDOWN says that the sender's half of a rail has failed, RAILDOWNACK that the receiver's half
-// is drained too. PROBE and PROBEACK go by the rail that they are about. None of them is numbered:
-// a late or repeated one does no harm.
+// RAILDOWN says that its sender's half of a rail has failed. RAILDOWNACK answers it, and says that
+// its sender's half is drained. PROBE and PROBEACK go by the rail that they are about. None of them
+// is numbered: a late or repeated one does no harm.
 package bml

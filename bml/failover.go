@@ -9,21 +9,23 @@ import (
 
 // What happens when a rail fails, in this order:
 //
-//  1. The BTL reports the rail (Failed), and calls back what it had accepted. The rail takes no
-//     more traffic. What waited for it goes by another rail.
-//  2. Fragments whose delivery is unknown go to the replay queue, except pieces of transfers and
-//     PROBEs. A transfer with a failed piece is interrupted: it posts no more pieces.
-//  3. The side that saw the failure sends RAILDOWN by another rail. The peer then fails its half.
+//  1. The BTL reports the failure (Failed), and calls back what it had accepted. The rail takes no
+//     more traffic. Operations in its queue go by another rail.
+//  2. Fragments that were called back with an error go to the replay queue, except pieces of
+//     transfers and PROBEs. A failed piece interrupts its transfer, which posts no more pieces.
+//  3. Each rank sends RAILDOWN by another rail when its half has failed. A rank that gets RAILDOWN
+//     fails its half.
 //  4. The BTL reports that the endpoint is drained (Drained): nothing of that incarnation touches
-//     memory here any more. A side that got RAILDOWN then answers with RAILDOWNACK.
+//     memory here any more. Each rank answers the other's RAILDOWN with RAILDOWNACK when its own
+//     half is drained.
 //  5. When no endpoint to the peer is draining, the replay queue is posted again, under the old
-//     numbers. The peer drops what it has had.
+//     numbers. The peer drops fragments that it has already.
 //  6. When both halves of each failed rail are drained, the rails are fenced: nothing of an
 //     interrupted transfer can reach a buffer any more. The layer above restarts it (Upper.Restart;
 //     RNDVRESTARTNOTIFY in pml).
 //
 // If no other rail can carry RAILDOWN, the PROBE of the next incarnation tells the same (probe.go):
-// neither side makes one before its half of the last one is drained.
+// neither rank makes one before its half of the last one is drained.
 
 // Failed implements btl.Events. A rail that a peer does not use concerns it only if the BTL says
 // that the peer's process has ended.
@@ -89,9 +91,9 @@ func (b *BML) railFailed(rl *Rail, err error) {
 	if wasUp { // otherwise only probes were posted by it
 		rc.failedAt = b.eng.Now()
 		pr.drains(rl.module)
-		if !rc.isUnfenced {
-			rc.isUnfenced = true
-			pr.unfenced++
+		if !rc.isPeerDraining {
+			rc.isPeerDraining = true
+			pr.peerDraining++
 		}
 	}
 	b.penalize(rl, err, wasUp)
@@ -272,24 +274,24 @@ func (b *BML) railDrained(rl *Rail) {
 
 // railDownAckArrived takes a RAILDOWNACK: the peer's half is drained too.
 func (b *BML) railDownAckArrived(_ *Peer, _ btl.Module, rl *Rail, h railHeader) {
-	if rl != nil && rl.recovery.isUnfenced && rl.recovery.epoch == h.epoch {
-		b.fence(rl)
+	if rl != nil && rl.recovery.isPeerDraining && rl.recovery.epoch == h.epoch {
+		b.peerHalfDrained(rl)
 	}
 }
 
-// fence is called when the peer's half of a failed rail is known to be drained.
-func (b *BML) fence(rl *Rail) {
-	if !rl.recovery.isUnfenced {
+// peerHalfDrained is called when the peer's half of a failed rail is known to be drained.
+func (b *BML) peerHalfDrained(rl *Rail) {
+	if !rl.recovery.isPeerDraining {
 		return
 	}
-	rl.recovery.isUnfenced = false
-	rl.peer.unfenced--
+	rl.recovery.isPeerDraining = false
+	rl.peer.peerDraining--
 	b.settled(rl.peer)
 }
 
-// IsFenced reports whether nothing of a failed incarnation can reach a buffer any more, here or at
-// the peer.
-func (pr *Peer) IsFenced() bool { return pr.unfenced == 0 && len(pr.draining) == 0 }
+// IsFenced reports whether both halves of every failed rail are drained: nothing of a failed
+// incarnation can reach a buffer any more, here or at the peer.
+func (pr *Peer) IsFenced() bool { return pr.peerDraining == 0 && len(pr.draining) == 0 }
 
 // settled posts the replay queue once all failed endpoints are drained here, and restarts
 // interrupted transfers once they are fenced.

@@ -10,18 +10,19 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// The grace time bounds how long operations wait for a rail that delivers (F5). It is over in one
-// of two cases:
+// The grace time bounds how long operations wait for a rail that delivers. It is over in one of two
+// cases:
 //
 //   - No rail to the peer is up, and none has come back for that long.
-//   - An operation or a transfer has failed, was tried again, and fails once more when the grace
-//     time since its first failure is over and every rail that is up has failed with it.
+//   - An operation or a transfer fails again, its first failure was longer ago than the grace time,
+//     and every rail that is up has failed with it.
 //
 // The second case is for paths that deliver probes and lose what follows. A rail that comes back
-// does not stop that time; only delivery does.
+// does not restart that time; only delivery ends it.
 //
 // A timer counts the time in parts. So a rank that makes no calls for long, and tries nothing,
-// loses one part at most.
+// loses one part at most. A part in which a PROBE was delivered, but not answered, does not count:
+// the peer is only busy.
 
 const (
 	// minGrace is the least grace time of what can be tried by another rail at once, and of a rail
@@ -82,8 +83,7 @@ func (b *BML) stopGrace(pr *Peer) {
 	}
 }
 
-// gracePartOver is called when a part is over. While a PROBE was delivered, and only not answered,
-// the peer is busy elsewhere, and the part does not count.
+// gracePartOver is called when a part is over.
 func (b *BML) gracePartOver(pr *Peer) {
 	if !pr.IsAlive() || b.closed != nil {
 		return

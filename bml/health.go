@@ -8,21 +8,21 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// health says how far a rail to a peer, or a device of this rank, is trusted, from 0 to fullHealth.
-// A failure takes from it, by the side that the error is evidence against; time without a failure
-// gives back. A rail that has just come back has little health, and so a small share of long
-// messages (seed 002: LNet health).
+// health says how far a rail to a peer, or a module of this rank, is trusted, from 0 to fullHealth.
+// A failure lowers it, by the side that the error is evidence against; time without a failure
+// raises it. A rail that has just come back has little health, and so a small share of long
+// messages. The idea is that of LNet health (Lustre manual).
 type health int
 
 const (
 	fullHealth health = 1000
 	// trusted is what a rail needs to be the first because of its latency.
 	trusted health = 500
-	// devicePenalty is what the failure of a rail takes from its device, if the error is evidence
-	// against this side: after three failures in a row the device has nothing left.
-	devicePenalty health = 400
+	// modulePenalty is what the failure of a rail takes from its module, if the error is evidence
+	// against this side: after three failures in a row the module has nothing left.
+	modulePenalty health = 400
 
-	// A rail or device that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
+	// A rail or module that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
 	recoverPeriod        = 100 * time.Millisecond
 	recoverStep   health = 125
 )
@@ -35,8 +35,8 @@ type recovery struct {
 
 	failedAt int64 // engine's time of the failure; 0 once its operations were posted again
 
-	isUnfenced bool // the peer's half may not be drained yet; counted in Peer.unfenced
-	isUntold   bool // RAILDOWN is not sent, because no rail was up
+	isPeerDraining bool // the peer's half may not be drained yet; counted in Peer.peerDraining
+	isUntold       bool // RAILDOWN is not sent, because no rail was up
 	// isAsked: the peer waits for a RAILDOWNACK of the incarnation askedEpoch.
 	isAsked    bool
 	askedEpoch uint32
@@ -79,31 +79,31 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Cause: cause, Left: left})
 }
 
-// device is a module of this rank: a failure on this side says something about every rail that uses
-// it.
-type device struct {
+// ownModule is what is known of a module of this rank: a failure on this side says something about
+// every rail that uses the module.
+type ownModule struct {
 	module btl.Module
 	health health
 	timer  *progress.Timer // while it recovers
 	probes int             // PROBEs under way
 }
 
-// deviceOf is the device of a module.
-func (b *BML) deviceOf(m btl.Module) *device {
-	for _, d := range b.devices {
+// ownModuleOf returns what is known of a module.
+func (b *BML) ownModuleOf(m btl.Module) *ownModule {
+	for _, d := range b.ownModules {
 		if d.module == m {
 			return d
 		}
 	}
-	d := &device{module: m, health: fullHealth}
-	b.devices = append(b.devices, d)
+	d := &ownModule{module: m, health: fullHealth}
+	b.ownModules = append(b.ownModules, d)
 	return d
 }
 
-// trust is how far a rail is trusted: no more than its device.
-func (rl *Rail) trust() health { return min(rl.health, rl.device.health) }
+// trust is how far a rail is trusted: no more than its module.
+func (rl *Rail) trust() health { return min(rl.health, rl.own.health) }
 
-// penalize takes from the health of a rail that has failed, and of its device if the error is
+// penalize takes from the health of a rail that has failed, and of its module if the error is
 // evidence against this side.
 func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	rc := &rl.recovery
@@ -119,32 +119,32 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 		side = be.Side
 	}
 	if side == btl.SideLocal || side == btl.SideBoth {
-		rl.device.health = max(rl.device.health-devicePenalty, 0)
-		b.weighDevice(rl.device)
-		b.recoverDevice(rl.device)
+		rl.own.health = max(rl.own.health-modulePenalty, 0)
+		b.weighModule(rl.own)
+		b.recoverModule(rl.own)
 	}
 	rl.health = 0 // it has failed, whichever side is at fault
 	rl.weigh()
 }
 
-// recoverDevice gives a device its health back over time.
-func (b *BML) recoverDevice(d *device) {
+// recoverModule gives a module its health back over time.
+func (b *BML) recoverModule(d *ownModule) {
 	if d.timer != nil || d.health == fullHealth {
 		return
 	}
 	d.timer = b.eng.After(int64(recoverPeriod), func() {
 		d.timer = nil
 		d.health = min(d.health+recoverStep, fullHealth)
-		b.weighDevice(d)
-		b.recoverDevice(d)
+		b.weighModule(d)
+		b.recoverModule(d)
 	})
 }
 
-// weighDevice gives all rails of a device the share that they have at its health.
-func (b *BML) weighDevice(d *device) {
+// weighModule gives all rails of a module the share that they have at its health.
+func (b *BML) weighModule(d *ownModule) {
 	for _, pr := range b.peers {
 		for i := 0; pr != nil && i < len(pr.rails); i++ {
-			if rl := &pr.rails[i]; rl.device == d {
+			if rl := &pr.rails[i]; rl.own == d {
 				rl.weigh()
 				b.prefer(pr)
 			}

@@ -109,7 +109,7 @@ func TestHealthAfterFailure(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		err                 error
-		rail, device, flaps int
+		rail, module, flaps int
 	}{
 		{"remote", of(btl.ClassPath, btl.SideRemote), 0, 1000, 1},
 		{"local", of(btl.ClassPath, btl.SideLocal), 0, 600, 1},
@@ -127,23 +127,23 @@ func TestHealthAfterFailure(t *testing.T) {
 			w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
 			w.ranks[0].railFailed(&w.pr.rails[0], c.err)
 			rl := &w.pr.rails[0]
-			require.Equal(t, []int{c.rail, c.device, c.flaps}, []int{int(rl.health), int(rl.device.health), rl.recovery.flaps})
+			require.Equal(t, []int{c.rail, c.module, c.flaps}, []int{int(rl.health), int(rl.own.health), rl.recovery.flaps})
 			require.Equal(t, fullHealth, w.pr.rails[1].trust(), "the other rail")
 		})
 	}
 }
 
-// Several failures do not make the health of a device negative.
+// Several failures do not make the health of a module negative.
 func TestDeviceHealthNotNegative(t *testing.T) {
 	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
 	rl := &w.pr.rails[0]
 	for _, left := range []health{600, 200, 0, 0} {
 		w.ranks[0].penalize(rl, sideError(btl.SideLocal), true)
-		require.Equal(t, left, rl.device.health)
+		require.Equal(t, left, rl.own.health)
 	}
 }
 
-// A penalized device gets an eighth of its health back every tenth of a second.
+// A penalized module gets an eighth of its health back every tenth of a second.
 func TestDeviceHealthReturns(t *testing.T) {
 	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
 	rl := &w.pr.rails[1]
@@ -155,9 +155,9 @@ func TestDeviceHealthReturns(t *testing.T) {
 	begin := w.fabric.Now()
 	var at []int64
 	for want := health(325); ; want = min(want+125, fullHealth) {
-		w.until(t, "health", func() bool { return rl.device.health == want }, 0)
+		w.until(t, "health", func() bool { return rl.own.health == want }, 0)
 		at = append(at, w.fabric.Now()-begin)
-		require.Equal(t, rl.module.Attrs().BandwidthMBps*int64(want)/1000, rl.weight, "the rail is not weighed by its device")
+		require.Equal(t, rl.module.Attrs().BandwidthMBps*int64(want)/1000, rl.weight, "the rail is not weighed by its module")
 		if want == fullHealth {
 			break
 		}
@@ -165,7 +165,7 @@ func TestDeviceHealthReturns(t *testing.T) {
 	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701}, millis(at))
 }
 
-// A local failure of a rail to one peer lowers the weight and the rank of the device's rails to all
+// A local failure of a rail to one peer lowers the weight and the rank of the module's rails to all
 // other peers.
 func TestDeviceHealthBoundsAllItsRails(t *testing.T) {
 	w := newWire(t, 3, withRails(2), withGrace(10*sec))
@@ -187,12 +187,12 @@ func TestWeightOfHealth(t *testing.T) {
 	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000})
 	rl := &w.pr.rails[0]
 	for _, c := range []struct {
-		rail, device health
+		rail, module health
 		want         int64
 	}{
 		{1000, 1000, 8000}, {500, 1000, 4000}, {1000, 500, 4000}, {250, 500, 2000}, {125, 1000, 1000}, {0, 1000, 1}, {1000, 0, 1},
 	} {
-		rl.health, rl.device.health = c.rail, c.device
+		rl.health, rl.own.health = c.rail, c.module
 		rl.weigh()
 		require.Equal(t, c.want, rl.weight, "%+v", c)
 	}
@@ -300,7 +300,7 @@ func TestRailThatStaysDownIsFenced(t *testing.T) {
 	require.NoError(t, w.ranks[1].Resolve(w.ranks[1].Peer(0)))
 	require.NoError(t, w.ranks[0].Resolve(w.ranks[0].Peer(1)))
 	m := w.ranks[0].sendLong(1, in)
-	for m.t.lanes[0].pieces == 0 || m.t.lanes[1].pieces == 0 {
+	for m.t.loads[0].pieces == 0 || m.t.loads[1].pieces == 0 {
 		w.ranks[0].eng.Turn()
 		w.ranks[1].eng.Turn()
 		w.fabric.Advance()
@@ -308,7 +308,7 @@ func TestRailThatStaysDownIsFenced(t *testing.T) {
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
 	require.NoError(t, w.fabric.FailRail(1, loop.Lose)) // it cannot be opened again
 	w.run(100*msec, 0, 1)
-	require.Positive(t, w.ranks[0].Peer(1).unfenced)
+	require.Positive(t, w.ranks[0].Peer(1).peerDraining)
 	require.Empty(t, w.ranks[0].restarts)
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 	w.run(2*sec, 0, 1)
@@ -355,10 +355,10 @@ func TestNoTimerIsLeftInFullHealth(t *testing.T) {
 	w.ranks[0].failRail(rl, sideError(btl.SideLocal))
 	w.until(t, "the rail", w.isUp, 0, 1)
 	require.NotNil(t, rl.recovery.timer)
-	require.NotNil(t, rl.device.timer)
+	require.NotNil(t, rl.own.timer)
 	w.run(sec, 0, 1)
 	require.Nil(t, rl.recovery.timer)
-	require.Nil(t, rl.device.timer)
+	require.Nil(t, rl.own.timer)
 	require.Empty(t, w.ranks[0].Leftovers())
 }
 

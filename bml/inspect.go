@@ -19,7 +19,7 @@ type RailStatus struct {
 	State string
 	// First: short messages go by it.
 	First bool
-	// Health, from 0 to 1000, is how far the rail and its device are trusted since they last
+	// Health, from 0 to 1000, is how far the rail and its module are trusted since they last
 	// failed. The rail's share of long messages is proportional to it.
 	Health int
 	// Cause of its last failure while it was up, or why it was down from the start; nil if there
@@ -127,7 +127,7 @@ func (b *BML) Leftovers() []string {
 		add(pr.state != PeerNew && !pr.HasPath(), "rank %d: is %v", pr.rank, pr.state)
 		add(!pr.replay.Empty(), "rank %d: operations to be replayed", pr.rank)
 		add(!pr.waiting.Empty(), "rank %d: operations that wait for a rail", pr.rank)
-		add(pr.unfenced != 0, "rank %d: %d rails that are not fenced", pr.rank, pr.unfenced)
+		add(pr.peerDraining != 0, "rank %d: %d failed rails whose other half is not drained", pr.rank, pr.peerDraining)
 		add(len(pr.draining) != 0, "rank %d: %d endpoints that drain", pr.rank, len(pr.draining))
 		add(len(pr.interrupted) != 0, "rank %d: %d interrupted transfers", pr.rank, len(pr.interrupted))
 		add(len(pr.early) != 0, "rank %d: %d early fragments", pr.rank, len(pr.early))

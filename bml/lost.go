@@ -36,7 +36,7 @@ func (b *BML) forgetFallen(m btl.Module) {
 	}
 }
 
-// HasFallen reports whether a rail of this rank has failed as a whole. A peer that is unknown may
+// HasFallen reports whether a module of this rank has failed as a whole. A peer that is unknown may
 // then be unreachable.
 func (b *BML) HasFallen() bool { return len(b.fallen) > 0 }
 

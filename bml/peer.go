@@ -91,8 +91,8 @@ type Peer struct {
 	replay btl.Queue
 	// draining are the modules whose endpoints to the peer have failed and are not drained.
 	draining []btl.Module
-	// unfenced counts the failed rails of which not both halves are known to be drained.
-	unfenced int
+	// peerDraining counts the failed rails whose half at the peer is not known to be drained.
+	peerDraining int
 	// interrupted are the transfers that are to be restarted.
 	interrupted    []*Transfer
 	isSettling     bool // workSettle is deferred

@@ -28,9 +28,9 @@ const (
 	maxProbes      = 10
 	reminderPeriod = 2 * time.Second
 
-	// maxDeviceProbes is how many PROBEs a device has under way. Each is as long as the longest
+	// maxModuleProbes is how many PROBEs a module has under way. Each is as long as the longest
 	// fragment, and takes room from fragments to other peers.
-	maxDeviceProbes = 32
+	maxModuleProbes = 32
 )
 
 // planReopen has the next incarnation of a rail that is down made after a while. That of a spare
@@ -82,7 +82,7 @@ func (b *BML) probe(rl *Rail) {
 	if rl.state != railProbing {
 		return
 	}
-	hasRoom := rc.isProbing || rl.device.probes < maxDeviceProbes
+	hasRoom := rc.isProbing || rl.own.probes < maxModuleProbes
 	period := probePeriod
 	switch {
 	case rc.delivers:
@@ -97,10 +97,10 @@ func (b *BML) probe(rl *Rail) {
 	b.later(rl, period, b.probe)
 	if hasRoom && !rc.isProbing {
 		rc.isProbing = true
-		rl.device.probes++
+		rl.own.probes++
 		b.postProbe(rl, TagProbe, func(isDelivered bool) {
 			rc.isProbing = false
-			rl.device.probes--
+			rl.own.probes--
 			if isDelivered {
 				rc.probes, rc.delivers = 0, true
 			}
@@ -135,7 +135,7 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 		return // of a rail that this rank does not use
 	}
 	if h.epoch > rl.recovery.epoch {
-		b.fence(rl)
+		b.peerHalfDrained(rl)
 	}
 	if rl.state == railDown && !b.reopen(rl) || rl.state == railFailing || rl.endpoint.Epoch() != h.epoch {
 		return // the peer probes again
@@ -150,7 +150,7 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 // probeAckArrived takes a PROBEACK.
 func (b *BML) probeAckArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if rl != nil && rl.module == by && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
-		b.fence(rl)
+		b.peerHalfDrained(rl)
 		b.railReturned(rl)
 	}
 }

@@ -113,7 +113,7 @@ func TestUndeliveredProbeEndsIncarnation(t *testing.T) {
 	require.InDelta(t, 2000, took/msec, 15)
 	require.Len(t, w.probes, 1)
 	w.until(t, "the rail", w.isUp, 0, 1)
-	require.Zero(t, rl.device.probes)
+	require.Zero(t, rl.own.probes)
 }
 
 // A PROBE that was delivered is sent again every two seconds while the peer is busy elsewhere, and
@@ -285,7 +285,7 @@ func TestFailedRailIsNotProbed(t *testing.T) {
 // An incarnation ends after two seconds without an answer, even if its PROBE was the last that the
 // device has room for, or ended with an error that is no evidence against the rail.
 func TestProbesInVainEndIncarnations(t *testing.T) {
-	const most = maxDeviceProbes
+	const most = maxModuleProbes
 	w := newWire(t, most+1, mended, withGrace(100*sec))
 	b := w.ranks[0].BML
 	w.ranks = w.ranks[:1]
@@ -373,27 +373,27 @@ func TestLateProbeAckPutsNoRailInUse(t *testing.T) {
 func TestProbeOfLaterIncarnationFences(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
 	w.rails[0][0].lose(1, pathError(0))
-	require.Equal(t, 1, pr.unfenced)
+	require.Equal(t, 1, pr.peerDraining)
 	w.arrive(1, 1, 0, TagProbe, railMessage(railHeader{epoch: 2})) // not by its rail
-	require.Equal(t, 1, pr.unfenced)
+	require.Equal(t, 1, pr.peerDraining)
 	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 1}))
-	require.Equal(t, 1, pr.unfenced)
+	require.Equal(t, 1, pr.peerDraining)
 
 	w.rails[0][0].lose(1, pathError(0)) // the incarnation that the PROBE made
-	require.Equal(t, 1, pr.unfenced)
+	require.Equal(t, 1, pr.peerDraining)
 	require.EqualValues(t, 2, pr.rails[0].recovery.epoch)
 	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 2}))
-	require.Equal(t, 1, pr.unfenced)
+	require.Equal(t, 1, pr.peerDraining)
 	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 3}))
-	require.Zero(t, pr.unfenced)
+	require.Zero(t, pr.peerDraining)
 	require.True(t, pr.IsFenced())
 
 	w, _, pr = newDeferredWire(t)
 	w.rails[0][0].lose(1, pathError(0))
 	w.pass(6 * msec)
-	require.Equal(t, 1, pr.unfenced)
+	require.Equal(t, 1, pr.peerDraining)
 	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
-	require.Zero(t, pr.unfenced)
+	require.Zero(t, pr.peerDraining)
 }
 
 // A rail fails while no rail is up. RAILDOWN goes when another rail is up.

@@ -87,7 +87,7 @@ type Rail struct {
 	reopen   func() (btl.Endpoint, error)
 	recovery recovery
 	health   health
-	device   *device
+	own      *ownModule
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
 
@@ -123,7 +123,7 @@ func (b *BML) Resolve(pr *Peer) error {
 		b.checkRails(pr)
 		return nil
 	}
-	// A fragment may still come by a rail of this rank that has failed and is not drained.
+	// A fragment may still come by a module of this rank that has failed and is not drained.
 	for _, f := range b.fallen {
 		if !f.drained {
 			b.fail(pr, b.CauseOf(f.cause), f.module)
@@ -185,7 +185,7 @@ func (b *BML) newRail(pr *Peer, r Route) Rail {
 	a := r.Module.Attrs()
 	rl := Rail{
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier, reopen: r.Reopen,
-		sendBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0), health: fullHealth, device: b.deviceOf(r.Module),
+		sendBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0), health: fullHealth, own: b.ownModuleOf(r.Module),
 	}
 	rl.weight = max(a.BandwidthMBps, 1)
 	if registrar, ok := r.Module.(btl.Registrar); ok && rl.caps(b) != 0 {

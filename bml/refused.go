@@ -7,11 +7,11 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A rail may call an operation wrong in itself (F7): it refuses it for its length, or ends it with
-// an error of ClassUsage. That says nothing of the path. The operation is tried by other rails.
-// When none takes it, it ends with a *RefusedError, and the layer above puts another fragment in
-// its place. If every rail refuses that one too, or an operation that has no number, the peer is
-// given up.
+// A rail may call an operation wrong in itself: it refuses the operation for its length, or ends
+// it with an error of ClassUsage. That is no evidence against the path. The operation is tried by
+// other rails. When none takes it, it ends with a *RefusedError, and the layer above puts another
+// fragment in its place. If every rail refuses that fragment too, or an operation that has no
+// number, the peer is given up.
 
 // maxMistakes is how often an operation is called wrong before it is refused; it is tried at least
 // once by each rail.

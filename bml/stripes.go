@@ -17,11 +17,11 @@ type stripes struct {
 	from, end int64 // the range
 	next      int64 // the first byte that is not handed out
 	under     int   // pieces under way
-	lanes     [maxRails]lane
+	loads     [maxRails]load
 }
 
-// lane is what a rail has under way.
-type lane struct {
+// load is what a rail has under way.
+type load struct {
 	pieces int
 	bytes  int64
 }
@@ -40,8 +40,8 @@ func (s *stripes) take(rails []Rail, set RailSet, by Access, headerBytes int) (i
 	to = from + s.piece(&rails[i], by, headerBytes)
 	s.next = to
 	s.under++
-	s.lanes[i].pieces++
-	s.lanes[i].bytes += to - from
+	s.loads[i].pieces++
+	s.loads[i].bytes += to - from
 	return i, from, to
 }
 
@@ -59,7 +59,7 @@ func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) in
 	// would know it.
 	done := func(i int) int64 {
 		rl := &rails[i]
-		t := nanos(s.lanes[i].bytes+s.piece(rl, by, headerBytes), rl.weight) + rl.latencyNanos
+		t := nanos(s.loads[i].bytes+s.piece(rl, by, headerBytes), rl.weight) + rl.latencyNanos
 		if by != Fragments {
 			t += rl.latencyNanos
 		}
@@ -73,15 +73,15 @@ func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) in
 		if best < 0 || done(i) < done(best) {
 			best = i
 		}
-		left += s.lanes[i].bytes
+		left += s.loads[i].bytes
 		weights += rails[i].weight
 	}
-	if best < 0 || s.lanes[best].pieces < pipelineDepth {
+	if best < 0 || s.loads[best].pieces < pipelineDepth {
 		return best
 	}
 	best = -1
 	for i := range rails {
-		if set.Has(i) && s.lanes[i].pieces < pipelineDepth && done(i) <= nanos(left, weights) && (best < 0 || done(i) < done(best)) {
+		if set.Has(i) && s.loads[i].pieces < pipelineDepth && done(i) <= nanos(left, weights) && (best < 0 || done(i) < done(best)) {
 			best = i
 		}
 	}
@@ -98,6 +98,6 @@ func nanos(bytes, weight int64) int64 { return bytes * 1000 / weight }
 // done counts a piece of rail i that is no longer under way.
 func (s *stripes) done(i, bytes int) {
 	s.under--
-	s.lanes[i].pieces--
-	s.lanes[i].bytes -= int64(bytes)
+	s.loads[i].pieces--
+	s.loads[i].bytes -= int64(bytes)
 }

@@ -3,9 +3,13 @@
 //
 // # The parts
 //
-// A [Module] is one rail: one port, one local address, one shared segment, one lane of the
-// in-process fabric. An [Endpoint] is that rail's connection to one peer. The layer above posts
-// operations on endpoints, and implements [Events] to learn what arrives and what fails.
+// A [Module] is one port, one local address, one shared segment, or one rail of the in-process
+// fabric. An [Endpoint] is its connection to one peer. The layer above posts operations on
+// endpoints, and implements [Events] to learn what arrives and what fails.
+//
+// A rail to a peer is the path from one module of this rank to one module of the peer. In this
+// package and the transports, "the rail" of a module means all its paths, and "the whole rail" the
+// module with all its endpoints.
 //
 // # Life of an endpoint
 //
@@ -37,13 +41,13 @@
 //	C3  An error means delivery unknown, never "not delivered".
 //	C4  At its first error an endpoint becomes Failed and refuses new posts. Then Failed is
 //	    called once, for one peer, or for AllPeers if the whole rail fails. Then every
-//	    outstanding and internally queued operation completes with an error. Then Drained is
-//	    called. Until Drained, buffers of accepted operations belong to the BTL; after it,
-//	    nothing of that incarnation can touch local memory.
+//	    outstanding and internally queued operation is called back: with nil if the BTL knows
+//	    that it was delivered, else with an error. Then Drained is called. Until Drained,
+//	    buffers of accepted operations belong to the BTL; after it, nothing of that
+//	    incarnation can touch local memory.
 //	    A Get or Put that is wrong in itself (ClassUsage) may end alone with its error, where
 //	    the transport can tell; the endpoint then stays Up.
-//	    Between Failed and Drained, operations may still complete with nil, and what the
-//	    peer's BTL had taken before may still arrive.
+//	    Between Failed and Drained, what the peer's BTL had taken before may still arrive.
 //	C5  Every incarnation of an endpoint has an epoch, the same on both sides. What bears an
 //	    old epoch is dropped. An end that learns of a newer incarnation than its own fails.
 //	C6  ErrResource means not taken, nothing sent: the caller keeps the operation and posts
@@ -52,8 +56,8 @@
 //	    evidence points to.
 //	C8  Nothing that arrives from a peer is trusted: lengths, handles (slot and generation,
 //	    never pointers) and epochs are checked before use.
-//	C9  Faults are a call, not a patch: package btl/faults makes an Injector of any module,
-//	    and endpoints are StaleSenders.
+//	C9  Tests inject faults by wrapping a module (btl/faults). Every endpoint also has
+//	    SendStale, for tests.
 //	C10 The memory of an accepted Send or Put can be taken back (Endpoint.Rebind). Where the
 //	    BTL cannot release it at once, because a device was given its address, the operation
 //	    is called back within the BTL's own deadline for operations that do not complete, and
@@ -129,7 +133,7 @@ type Attrs struct {
 	Caps      Caps
 }
 
-// Module is one rail of one rank.
+// Module is one port or address of one rank (see "The parts").
 type Module interface {
 	// Attrs describes the rail. The result is shared, and the caller must not change it.
 	Attrs() *Attrs

@@ -29,7 +29,8 @@
 // A slice that is given to a call belongs to the library until the call returns, or until its
 // request is complete. Until then the program must not write to a slice that is sent, and must not
 // touch a slice that is received into. All functions may be called from any goroutine. A call that
-// waits makes progress for all other calls of the rank; no thread does so in the background.
+// waits makes progress for all other calls of the rank. There is no thread that always polls. A
+// transport may ask for single progress calls while the program computes.
 //
 // # Errors
 //

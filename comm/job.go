@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// job is one rank of a job. It owns everything that Init or RunLocal makes. The engine's lock
-// guards the fields that change.
+// job is what one rank keeps of its job. It owns everything that Init or RunLocal makes for the
+// rank. The engine's lock guards the fields that change.
 type job struct {
 	rank, size int
 	world      *Comm

@@ -1,10 +1,10 @@
 // Package pml is the point-to-point messaging layer of one rank. It matches messages with receives,
 // chooses the protocol that moves a message, and runs the state machines of sends and receives.
 //
-// The package is a machine: it has no goroutine, clock, I/O or randomness of its own. The calls of
-// the user and the events of the layer below drive it, so the same calls and events in the same
-// order have the same result. The lock of the rank's progress engine guards everything in it, and
-// every caller holds that lock.
+// The package is a deterministic state machine: it has no goroutine, clock, I/O or randomness of
+// its own. The calls of the user and the events of the layer below drive it, so the same calls and
+// events in the same order have the same result. The lock of the rank's progress engine guards
+// everything in it, and every caller holds that lock.
 //
 // The layer below is package bml: one reliable, ordered channel to each peer. Failover shows here
 // in three events only. Op.Then says what became of an operation, [bml.Upper].Restart that a
@@ -17,7 +17,8 @@
 //	remote read   sender ── RGET ───▶  ◀══ get ══  ◀── FIN ──
 //	remote write  sender ── RNDV ───▶  ◀── PUT ──  ══ put ══▶ ── FIN ──▶
 //
-// RNDV and RGET are the ready-to-send messages (RTS), ACK and PUT the clear-to-send messages (CTS).
+// RNDV and RGET are requests to send (RTS), ACK and PUT the answers that clear the way (CTS: clear
+// to send).
 // The sender takes the first protocol that it can use:
 //
 //  1. Eager, if the message is not longer than the rail's eager limit and the receiver's window has
@@ -37,8 +38,8 @@
 //
 // A transfer by remote access that turns out to be impossible goes on as a rendezvous: the receiver
 // asks for fragments with an ACK if it cannot read, and a sender that cannot write sends fragments.
-// Package bml spreads the pieces of a long message over all rails. Everything else goes by the rail
-// of the lowest latency.
+// Package bml spreads the pieces of a long message over all rails that are up. Everything else goes
+// by one of them: the trusted one with the lowest latency, or the healthiest if none is trusted.
 //
 // # Wire format
 //
@@ -94,9 +95,10 @@
 // 64 bytes and its payload. A message that does not fit goes as a RNDV without data, whatever its
 // length. The second window is as long and counts those RNDVs, at 64 bytes each. A send that finds
 // no room there either is pending, and later sends to the same peer wait behind it. The receiver
-// sends a CREDIT when half a window was consumed. It also opens another window of RNDVs when an
-// operation waits for a message that may be behind pending sends, so ranks never wait in a circle
-// (credit.go).
+// sends a CREDIT when half a window was consumed.
+//
+// If a receive waits, its message may be stuck behind sends that are waiting for room. Then the
+// receiver lets the peer send another window of RNDVs. So ranks never wait in a circle (credit.go).
 //
 // # Files
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // If every rail calls an operation wrong in itself (bml.RefusedError), its request ends with an
-// error at both ranks (F7):
+// error at both ranks:
 //
 //   - A NACK takes the place of a numbered fragment. It has the fragment's number, so that the
 //     sequence has no gap, and the start of its header. The NACK of a message is matched as the

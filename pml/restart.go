@@ -7,14 +7,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// How a long message starts again after a rail failed with one of its pieces (F2). When it calls
-// interrupted, the BML has stopped the transfer, every piece has ended, and both halves of each
-// failed rail are drained. So nothing of the old attempt can reach a buffer any more. Then:
+// How a long message starts again after a rail failed with one of its pieces. When the BML calls
+// interrupted, it has stopped the transfer, every piece has ended, and both halves of each failed
+// rail are drained. So nothing of the old attempt can reach a buffer any more. Then:
 //
 //  1. A sender of fragments or remote writes sends RNDVRESTARTNOTIFY.
 //  2. The receiver gives its receive a new handle, so fragments of the old attempt that are still
 //     to be delivered find nothing. It revokes its remote keys, forgets what has arrived, and
-//     answers RNDVRESTARTACK. If it has the whole message already it answers RNDVRESTARTNACK.
+//     answers RNDVRESTARTACK. If the receive needs nothing more, it answers RNDVRESTARTNACK.
 //  3. After RNDVRESTARTACK the sender sends the whole message again, in fragments. After
 //     RNDVRESTARTNACK it is done.
 //

@@ -1,4 +1,5 @@
-// Package base is the part that all transports have in common, as uct/base is in UCX.
+// Package base is the part that all transports have in common (as src/uct/base is in the library
+// UCX).
 //
 // A transport embeds [Rail] in its module and [Endpoint] in its endpoint, both by value, so that a
 // post or a progress call reaches their fields without a further pointer or interface call. Rail

@@ -45,7 +45,7 @@ type Rails struct {
 	driven bool // self is
 }
 
-// rail is one rail of this rank.
+// rail is one module of this rank, with its names for messages.
 type rail struct {
 	transport string // the name of its transport
 	port      string // the device or address, "" if there is nothing to name
