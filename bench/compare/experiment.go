@@ -1,6 +1,9 @@
 package main
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // experiment is a benchmark that all contenders run.
 type experiment struct {
@@ -26,10 +29,14 @@ const noSizes = "-"
 
 // experiments lists all experiments: those that the targets need, and harder variants of them.
 func experiments() []experiment {
-	const some, few = "8,1K,8K,64K,1M", "8,64K"
+	const (
+		curve = "1,8,64,512,1K,4K,8K,16K,32K,64K,256K,1M,4M"
+		some  = "8,1K,8K,64K,1M"
+		few   = "8,64K"
+	)
 	all := []experiment{
-		{name: "latency", ranks: 2, args: []string{"latency"}, sizes: "1:4M", quick: "8,1K,64K,1M"},
-		{name: "bw", ranks: 2, args: []string{"bw"}, sizes: "1:4M", quick: "8,8K,64K,1M"},
+		{name: "latency", ranks: 2, args: []string{"latency"}, sizes: curve, quick: "8,1K,64K,1M"},
+		{name: "bw", ranks: 2, args: []string{"bw"}, sizes: curve, quick: "8,8K,64K,1M"},
 		{name: "bibw", ranks: 2, args: []string{"bibw"}, sizes: some},
 		{name: "mbw_mr", ranks: 2, args: []string{"mbw_mr"}, sizes: some},
 		{name: "platency", ranks: 2, args: []string{"platency"}, sizes: some, quick: "8"},
@@ -40,8 +47,8 @@ func experiments() []experiment {
 		{name: "bw, 10 % unexpected", ranks: 2, args: []string{"bw", "--unexpected", "10"}, sizes: some},
 		{name: "latency, two communicators", ranks: 2, args: []string{"latency", "--two-comms"}, sizes: some},
 		{name: "bw, two communicators", ranks: 2, args: []string{"bw", "--two-comms"}, sizes: some},
-		{name: latencyTCP, ranks: 2, args: []string{"latency"}, sizes: "1:4M", quick: "8,1K,64K,1M", tcp: true},
-		{name: bwTCP, ranks: 2, args: []string{"bw"}, sizes: "1:4M", quick: "64K,1M", tcp: true},
+		{name: latencyTCP, ranks: 2, args: []string{"latency"}, sizes: curve, quick: "8,1K,64K,1M", tcp: true},
+		{name: bwTCP, ranks: 2, args: []string{"bw"}, sizes: curve, quick: "64K,1M", tcp: true},
 	}
 	for _, ranks := range []int{2, 4, 8} {
 		quick, quickSizes := "", ""
@@ -58,11 +65,15 @@ func experiments() []experiment {
 		experiment{name: goroutinesName, ranks: 2, args: []string{"latency"}, sizes: few, quick: "8", kind: goroutines})
 }
 
-// split returns an experiment for each of the given sizes. It returns e itself if no sizes are
-// given, if e has none, or if contenders do not take turns in it.
+// split returns an experiment for each size: a run of one size is short, so the contenders' turns
+// come close together. sizes replace those of e, unless there are none. It returns e itself if e
+// has no sizes, or if contenders do not take turns in it.
 func (e experiment) split(sizes []string) []experiment {
-	if len(sizes) == 0 || e.sizes == "" || e.kind == goroutines {
+	if e.sizes == "" || e.kind == goroutines {
 		return []experiment{e}
+	}
+	if len(sizes) == 0 {
+		sizes = strings.Split(e.sizes, ",")
 	}
 	var all []experiment
 	for _, e.sizes = range sizes {

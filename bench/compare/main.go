@@ -1,6 +1,7 @@
 // Compare measures mpigo beside Open MPI and MPICH with the benchmarks of ../ and ../peers. The
-// contenders take turns, in several rounds, so other work on the machine affects all of them.
-// Compare writes the results, tables, and plots, and compares the results with targets.
+// contenders take short turns, each with one size, in several rounds, so other work on the machine
+// affects all of them. Compare writes the results, tables, and plots, and compares the results with
+// targets.
 //
 //	go run ./bench/compare -rounds 5 -o docs/performance
 //	go run ./bench/compare -quick
@@ -61,8 +62,7 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&opts.quick, "quick", false, "few sizes, in under a minute")
 	flags.StringVar(&only, "only", "", "run the experiments whose names match this regular expression: 'latency|bw'")
 	flags.StringVar(&contenders, "contenders", "", "run the contenders whose names match: 'mpigo|MPICH'")
-	flags.StringVar(&sizes, "sizes", "", "measure these sizes, each in a run of its own, which brings "+
-		"the contenders' turns closer together: '8,1K,64K'")
+	flags.StringVar(&sizes, "sizes", "", "measure these sizes instead of each benchmark's own: '8,1K,64K'")
 	flags.StringVar(&opts.out, "o", "", "directory for "+resultsFile+", tables.md and plots (default: print the tables)")
 	flags.StringVar(&opts.from, "from", "", "measure nothing: make tables and plots of this "+resultsFile)
 	flags.StringVar(&opts.bind, "bind", bindCore, "core: bind ranks to cores, if there are enough; "+

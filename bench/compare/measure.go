@@ -101,7 +101,11 @@ func (m *measurement) choose(ctx context.Context, dir string) error {
 	}
 	for _, e := range experiments() {
 		if m.opts.experiments.MatchString(e.name) && (!m.opts.quick || e.quick != "") {
-			m.experiments = append(m.experiments, e.split(m.opts.sizes)...)
+			if m.opts.quick { // all sizes in one run
+				m.experiments = append(m.experiments, e)
+			} else {
+				m.experiments = append(m.experiments, e.split(m.opts.sizes)...)
+			}
 		}
 	}
 	if len(m.contenders) == 0 || len(m.experiments) == 0 {

@@ -59,7 +59,7 @@ func writeMarks(b *strings.Builder, r *results) {
 	}
 	fmt.Fprintf(b, "\n## Targets\n\n%d of %d reached. Values are medians, and in brackets the best of all rounds. "+
 		"The ratio is mpigo's\nvalue to the other's. The column round by round has the median of the ratios of "+
-		"each round.\n\n", reached, len(out))
+		"each round,\nwhich is what counts.\n\n", reached, len(out))
 	b.WriteString("| benchmark | mpigo | other | other is | ratio | round by round | target | |\n" +
 		"| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |\n")
 	for _, o := range out {
@@ -74,7 +74,7 @@ func writeMarks(b *strings.Builder, r *results) {
 		if o.paired > 0 {
 			paired = fmt.Sprintf("%.2f", o.paired)
 		}
-		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %.1f | %s |\n", o.name,
+		fmt.Fprintf(b, "| %s | %s %s | %s %s | %s | %.2f (%.2f) | %s | %s %g | %s |\n", o.name,
 			both(o.ours), o.target.at.Unit, both(o.others), o.target.at.Unit, o.other, o.ratio, o.best, paired, relation, o.limit, result)
 	}
 }
