@@ -59,11 +59,13 @@ type Peer struct {
 
 	// first takes all operations but the pieces of transfers; nil while the peer is new. The next
 	// fields are what a short message needs to know of it: useFirst sets them, and stopInline
-	// clears the inliner when the path is gone, or fragments wait for room. What a short message
+	// clears them when the path is gone, or fragments wait for room. What a short message
 	// reads and writes stands here together, in two cache lines.
-	first       *Rail
-	inliner     btl.Inliner // nil: nothing goes inline
-	inlineBytes int         // longest fragment to go inline; 0 without inliner
+	first         *Rail
+	inliner       btl.Inliner       // nil: nothing goes inline
+	shortSender   btl.ShortSender   // the inliner, if it is one
+	shortReceiver btl.ShortReceiver // the first rail's endpoint, if it is one
+	inlineBytes   int               // longest fragment to go inline; 0 without inliner
 	// sendSeq counts the numbered fragments posted, recvSeq those handed up.
 	sendSeq, recvSeq uint64
 	// early holds numbered fragments beyond recvSeq, by number.
@@ -197,4 +199,6 @@ func (b *BML) refresh(pr *Peer) {
 }
 
 // stopInline keeps fragments from going inline: the first rail is down, or others wait for it.
-func (pr *Peer) stopInline() { pr.inliner, pr.inlineBytes = nil, 0 }
+func (pr *Peer) stopInline() {
+	pr.inliner, pr.shortSender, pr.shortReceiver, pr.inlineBytes = nil, nil, nil, 0
+}

@@ -34,6 +34,23 @@ func (pr *Peer) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	return true
 }
 
+// ShortSender returns the endpoint that takes a short fragment now, nil if there is none, and the
+// number of the next numbered fragment. CountSent counts a fragment that it took.
+func (pr *Peer) ShortSender() (btl.ShortSender, uint32) { return pr.shortSender, uint32(pr.sendSeq) }
+
+// CountSent counts a numbered fragment that a ShortSender took.
+func (pr *Peer) CountSent() { pr.sendSeq++ }
+
+// ShortReceiver returns the endpoint that can hand over the next fragment of the peer without
+// Arrived, nil if there is none, and the number of that fragment. TakeNext counts a fragment that
+// was handed over.
+func (pr *Peer) ShortReceiver() (btl.ShortReceiver, uint32) {
+	if len(pr.early) > 0 || pr.via == nil || pr.state >= PeerFailing {
+		return nil, 0
+	}
+	return pr.shortReceiver, uint32(pr.recvSeq)
+}
+
 // NextSeq is the number of the next numbered fragment.
 func (pr *Peer) NextSeq() uint32 { return uint32(pr.sendSeq) }
 

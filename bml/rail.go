@@ -275,6 +275,8 @@ func (b *BML) useFirst(pr *Peer, index int) {
 	pr.stopInline()
 	if a.Caps&btl.CapInline != 0 && first.state == railUp && first.queue.Empty() {
 		pr.inliner, _ = first.endpoint.(btl.Inliner)
+		pr.shortSender, _ = first.endpoint.(btl.ShortSender)
+		pr.shortReceiver, _ = first.endpoint.(btl.ShortReceiver)
 	}
 	if pr.inliner != nil {
 		pr.inlineBytes = min(a.InlineBytes, pr.eagerBytes+b.cfg.MatchBytes)

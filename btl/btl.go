@@ -208,6 +208,25 @@ type Inliner interface {
 	SendInline(tag Tag, hdr, payload []byte) bool
 }
 
+// ShortSender is an Inliner whose path for the header of a short message is shorter than by slices.
+type ShortSender interface {
+	Inliner
+	// SendShort is SendInline of a header of 16 bytes, which are two little-endian words. If it
+	// reports false, SendInline may still take the fragment. It calls no event.
+	SendShort(tag Tag, first, second uint64, payload []byte) bool
+}
+
+// ShortReceiver is an endpoint that hands a fragment to a caller that knows its header, without
+// Events.Arrived.
+type ShortReceiver interface {
+	// ReceiveShort looks up to polls times for the next fragment that Module.Progress would hand up
+	// from this peer. If that has the tag, begins with the two little-endian words, and its rest
+	// fits into buf, ReceiveShort copies the rest and returns its length: the fragment is handed
+	// up. In any other case it takes nothing and returns −1. It does not wait for the polls that
+	// are left when a fragment is there that it does not take.
+	ReceiveShort(polls int, tag Tag, first, second uint64, buf []byte) int
+}
+
 // DeliveryCounter is an endpoint whose device acknowledges messages that this rank has not looked
 // at yet, and may break in between. The delivery counters of both ends then tell whether anything
 // was lost.

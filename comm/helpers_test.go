@@ -50,6 +50,12 @@ func locked[T any](w *Comm, f func() T) T {
 // all ranks are connected.
 func localWorld(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, opts ...Option) []*Comm {
 	tb.Helper()
+	return localWorldOf(tb, ranks, open, unchanged, opts...)
+}
+
+// localWorldOf is localWorld with each endpoint as wrap makes it.
+func localWorldOf(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, wrap func(btl.Endpoint) btl.Endpoint, opts ...Option) []*Comm {
+	tb.Helper()
 	_, settings, err := makeOptions(opts)
 	require.NoError(tb, err)
 	worlds := make([]*Comm, ranks)
@@ -65,7 +71,13 @@ func localWorld(tb testing.TB, ranks int, open func(j *job, wakeup *progress.Pip
 			var all rails.Routes
 			for i, m := range j.modules {
 				address := worlds[peer].job.modules[i].Address()
-				all.Add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) { return m.Connect(peer, address) })
+				all.Add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) {
+					ep, err := m.Connect(peer, address)
+					if err != nil {
+						return nil, err
+					}
+					return wrap(ep), nil
+				})
 			}
 			if len(all.List) == 0 {
 				return nil, errors.Join(append(all.Refused, ErrUnreachable)...)

@@ -21,24 +21,46 @@ import (
 //   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
 //     for the peer; ErrFinalized.
 func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err error) {
+	if c.enterNow(elemOf[T](), source, tag) {
+		defer c.leave()
+		if !c.p2p.RecvNow(&st, bytesOf(buf), int(sizeOf[T]()), source, tag) {
+			err = c.recvEntered(&st, bytesOf(buf), int(sizeOf[T]()), source, tag)
+		}
+		return st, err
+	}
 	err = c.recv(&st, elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
 	return st, err
 }
 
 // Irecv begins to receive into buf. Arguments and errors as for Recv.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
+	if c.enterNow(elemOf[T](), source, tag) {
+		defer c.leave()
+		if r := c.p2p.IrecvNow(bytesOf(buf), int(sizeOf[T]()), source, tag, irecvOp); r != nil {
+			return r.Handle(), nil
+		}
+		return c.irecvEntered(bytesOf(buf), int(sizeOf[T]()), source, tag), nil
+	}
 	return c.irecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
 }
 
+// Names of the calls, for errors.
+const (
+	recvOp  = "recv"
+	irecvOp = "irecv"
+)
+
 func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
-	const op = "irecv"
-	if !c.enterNow(elem, source, tag) {
-		if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
-			return request.Request{}, c.fail(op, source, tag, err)
-		}
+	if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
+		return request.Request{}, c.fail(irecvOp, source, tag, err)
 	}
 	defer c.leave()
-	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, op).Handle(), nil
+	return c.irecvEntered(buf, size, source, tag), nil
+}
+
+// irecvEntered is irecv after the checks. Lock held.
+func (c *Comm) irecvEntered(buf []byte, size, source, tag int) request.Request {
+	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, irecvOp).Handle()
 }
 
 // enterRecv checks the arguments that all receives and probes have. It holds the lock if it does
@@ -64,16 +86,18 @@ func (c *Comm) enterRecv(bad error, source, tag int) error {
 }
 
 // recv fills in st, which is zero.
-func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source, tag int) (err error) {
-	const op = "recv"
-	if !c.enterNow(elem, source, tag) {
-		if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
-			*st = request.Empty()
-			return c.fail(op, source, tag, err)
-		}
+func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source, tag int) error {
+	if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
+		*st = request.Empty()
+		return c.fail(recvOp, source, tag, err)
 	}
 	defer c.leave()
-	if r := c.job.pml.Recv(st, c.p2p, buf, size, source, tag, op); r != nil {
+	return c.recvEntered(st, buf, size, source, tag)
+}
+
+// recvEntered is recv after the checks. Lock held.
+func (c *Comm) recvEntered(st *request.Status, buf []byte, size, source, tag int) (err error) {
+	if r := c.job.pml.Recv(st, c.p2p, buf, size, source, tag, recvOp); r != nil {
 		*st, err = awaitRecv(c.ctx, r)
 	}
 	return err

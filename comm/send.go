@@ -24,6 +24,13 @@ import (
 //     for the peer; ErrComm also if the peer has freed the communicator without receiving the
 //     message; ErrFinalized.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
+	if c.enterNow(elemOf[T](), dest, tag) {
+		defer c.leave()
+		if c.p2p.SendNow(bytesOf(buf), dest, tag) {
+			return nil
+		}
+		return c.sendEntered(bytesOf(buf), dest, tag, pml.Standard, sendOps[sendStandard])
+	}
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
 
@@ -46,6 +53,13 @@ func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 // Isend begins to send buf to dest under tag. buf may be used again when the request is complete.
 // Arguments and errors as for Send.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+	if c.enterNow(elemOf[T](), dest, tag) {
+		defer c.leave()
+		if c.p2p.SendNow(bytesOf(buf), dest, tag) {
+			return c.p2p.SentNow(dest, tag, isendOps[sendStandard]).Handle(), nil
+		}
+		return c.isendEntered(bytesOf(buf), dest, tag, sendStandard), nil
+	}
 	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
 
@@ -129,12 +143,12 @@ func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) err
 			return c.fail(sendOps[kind], dest, tag, err)
 		}
 	}
+	defer c.leave()
 	return c.sendEntered(buf, dest, tag, sendModes[kind], sendOps[kind])
 }
 
-// sendEntered is a blocking send after the checks. It gives the lock back.
+// sendEntered is a blocking send after the checks. Lock held.
 func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op string) error {
-	defer c.leave()
 	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op); r != nil {
 		return awaitSend(c.ctx, r)
 	}
@@ -148,7 +162,12 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 		}
 	}
 	defer c.leave()
-	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle(), nil
+	return c.isendEntered(buf, dest, tag, kind), nil
+}
+
+// isendEntered is isend after the checks. Lock held.
+func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) request.Request {
+	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle()
 }
 
 // awaitSend finishes a blocking send. If ctx ends, the send goes on in the background. Lock held.

@@ -30,6 +30,7 @@ func SendValue[T any](c *Comm, v T, dest, tag int) error {
 	if err := c.enterSend(bad, dest, tag); err != nil {
 		return c.fail(op, dest, tag, err)
 	}
+	defer c.leave()
 	return c.sendEntered(b, dest, tag, pml.Standard, op)
 }
 

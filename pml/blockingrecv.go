@@ -1,11 +1,14 @@
 package pml
 
-import "github.com/mpigo/mpigo/request"
+import (
+	"github.com/mpigo/mpigo/request"
+)
 
 // blockingRecv is a blocking receive without a request: it polls for its message first, which most
 // often arrives within that time. There is one at a time, because it holds the engine's lock. No
 // receive of its context was posted when it began, so it is older than all of them.
 type blockingRecv struct {
+	p     *PML
 	need  int32    // 1 while it waits, for Engine.Spin
 	ctx   *Context // nil if there is none
 	buf   []byte
@@ -34,7 +37,11 @@ func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag
 	d.need, d.ctx, d.buf, d.world, d.tag = 1, c, buf, world, tag
 	d.elem, d.source, d.op = elem, source, op
 	p.grant(c, world)
-	p.eng.Spin(&d.need)
+	if d.p = p; tag >= 0 {
+		p.eng.Spin(&d.need, d)
+	} else {
+		p.eng.Spin(&d.need, nil)
+	}
 	if d.ctx != nil && d.need > 0 {
 		p.postBlocking()
 	}

@@ -123,11 +123,13 @@ type Caller interface {
 
 // Context is a matching space: messages of one are never received in another.
 type Context struct {
-	p      *PML
-	id     ContextID
-	group  *Group
-	rank   int
-	caller Caller
+	p  *PML
+	id ContextID
+	// firstWord is the first word of the header of a MATCH in this context.
+	firstWord uint64
+	group     *Group
+	rank      int
+	caller    Caller
 	// revoked lists the ranks that gave up the collective which made the communicator (revoke.go).
 	revoked []revocation
 	origin  origin
@@ -181,6 +183,7 @@ func (p *PML) AddContext(id ContextID, group *Group, rank int, caller Caller) *C
 
 func (p *PML) addContext(c *Context) *Context {
 	id := c.id
+	c.firstWord = uint64(id) | Version<<56
 	c.posted.init()
 	c.unexpected.init()
 	p.contexts[id] = c

@@ -247,6 +247,12 @@ func (q *posted) first(source, tag int) *RecvRequest {
 	return r
 }
 
+// isNext reports whether r, whose source and tag are no wildcards, is the receive that the next
+// message with these would match.
+func (q *posted) isNext(r *RecvRequest) bool {
+	return r.world >= 0 && r.node.prev == nil && q.anyTag+q.anySource+q.anyBoth == 0
+}
+
 func older(a, b *RecvRequest) *RecvRequest {
 	if a == nil || b != nil && b.order < a.order {
 		return b

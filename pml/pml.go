@@ -106,6 +106,8 @@ type PML struct {
 	freeProbe pool[ProbeRequest]
 	messages  messagePool
 	blocking  blockingRecv
+	// shortReceives counts messages received the short way since the last turn of progress.
+	shortReceives int
 
 	// bcopies counts sends from copies that are under way, bcopiesSinceTurn those since one made a
 	// turn of progress. freeBcopies has the buffers that are free; there are never more than were
@@ -178,6 +180,7 @@ func (p *PML) newBML() *bml.BML {
 // Progress implements progress.Poller. It returns the number of operations that rails have
 // accepted.
 func (p *PML) Progress() int {
+	p.shortReceives = 0
 	if p.turnsUntilIdle--; p.turnsUntilIdle < 0 {
 		p.idle()
 	}

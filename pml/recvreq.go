@@ -78,8 +78,7 @@ func (p *PML) Imrecv(m *Message, buf []byte, elem int, op string) *RecvRequest {
 func (p *PML) newRecv(c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
 	r := p.freeRecvs.get()
 	if r == nil {
-		r = &RecvRequest{p: p}
-		r.Bind(p.eng, r)
+		r = p.makeRecv()
 	}
 	r.ctx, r.buf, r.source, r.tag, r.op = c, buf, source, tag, op
 	r.ElemBytes = elem
@@ -88,9 +87,20 @@ func (p *PML) newRecv(c *Context, buf []byte, elem, source, tag int, op string) 
 	return r
 }
 
+func (p *PML) makeRecv() *RecvRequest {
+	r := &RecvRequest{p: p}
+	r.Bind(p.eng, r)
+	r.LookAhead(r)
+	return r
+}
+
 // Start implements request.Operation.
 func (r *RecvRequest) Start() {
 	r.gotSource, r.gotTag = r.source, r.tag
+	if r.ctx.mayPost(r.source, r.tag) {
+		r.post()
+		return
+	}
 	if r.source == request.ProcNull {
 		r.Complete(request.Status{Source: request.ProcNull, Tag: request.AnyTag}, nil)
 		return
@@ -139,8 +149,13 @@ func (r *RecvRequest) complete(data []byte) {
 		err = truncated(int64(len(data)), len(r.buf))
 	}
 	n := copy(r.buf, data)
-	r.move(recvIdle)
 	r.p.stats.Received++
+	r.received(n, err)
+}
+
+// received ends a receive whose whole message, of n bytes, is in its buffer.
+func (r *RecvRequest) received(n int, err error) {
+	r.move(recvIdle)
 	r.from = nil
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, int64(n), err)
@@ -444,7 +459,9 @@ func (r *RecvRequest) Release() {
 		r.ctx.persistent--
 		r.ctx.freeIfUnused()
 	}
-	r.p.endTransfer(&r.t, false, false)
+	if r.t != nil {
+		r.p.endTransfer(&r.t, false, false)
+	}
 	r.ctx, r.buf = nil, nil
 	if !r.p.freeRecvs.put(r) {
 		r.Unbind()

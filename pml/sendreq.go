@@ -89,9 +89,9 @@ func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
 	if len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
 		return false
 	}
+	pr.credit.spend(len(buf)) // first, because no CREDIT may say more than was counted
 	h := matchHdr{context: c.id, tag: int32(tag), seq: pr.NextSeq()}
 	h.encode(p.scratch[:])
-	pr.credit.spend(len(buf)) // first, because no CREDIT may say more than was counted
 	if !pr.SendInline(tagMatch, p.scratch[:matchBytes], buf) {
 		pr.credit.unspend(len(buf))
 		return false
@@ -118,18 +118,32 @@ func (p *PML) SendInit(c *Context, buf []byte, dest, tag int, mode Mode, op stri
 func (p *PML) newSend(c *Context, buf []byte, dest, tag int, mode Mode, op string) *SendRequest {
 	s := p.freeSends.get()
 	if s == nil {
-		s = &SendRequest{p: p}
-		s.Bind(p.eng, s)
-		p.bml.Init(&s.head)
-		s.head.Request, s.head.Then = s, p.headDone
+		s = p.makeSend()
 	}
 	s.ctx, s.buf, s.dest, s.tag, s.mode, s.op = c, buf, dest, tag, mode, op
 	s.detached = false
 	return s
 }
 
+func (p *PML) makeSend() *SendRequest {
+	s := &SendRequest{p: p}
+	s.Bind(p.eng, s)
+	p.bml.Init(&s.head)
+	s.head.Request, s.head.Then = s, p.headDone
+	return s
+}
+
 // Start implements request.Operation.
 func (s *SendRequest) Start() {
+	if s.mode != Synchronous && s.ctx.SendNow(s.buf, s.dest, s.tag) {
+		s.CompleteEmpty()
+		return
+	}
+	s.launchOrPend()
+}
+
+// launchOrPend is Start of a send that does not go inline, or not by the shortest way.
+func (s *SendRequest) launchOrPend() {
 	p := s.p
 	if s.dest == request.ProcNull {
 		s.Complete(request.Empty(), nil)
@@ -480,7 +494,9 @@ func (s *SendRequest) Cancel() {}
 
 // Release implements request.Operation.
 func (s *SendRequest) Release() {
-	s.p.endTransfer(&s.t, false, false)
+	if s.t != nil {
+		s.p.endTransfer(&s.t, false, false)
+	}
 	if s.isBcopy {
 		s.isBcopy = false
 		s.p.bcopies--

@@ -14,6 +14,9 @@ const (
 	// timersEvery: every timersEvery-th turn runs the timers. In Spin, only this turn polls all
 	// pollers.
 	timersEvery = 8
+	// turnsPerAhead: a look ahead, and the turn after it, take about as long as this many turns
+	// with a pause after each.
+	turnsPerAhead = 4
 	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this
 	// many turns of Spin.
 	turnsPerPoll = 4
@@ -79,6 +82,7 @@ type Engine struct {
 	waiters  []*Waiter // the pool
 	polls    int       // consecutive Polls without an event
 	done     uint64    // completed operations
+	failed   uint64    // of those, with an error
 
 	// Set by OnBound; nil without a test harness.
 	bound, unbound func(obj any)
@@ -164,10 +168,16 @@ func (e *Engine) Poll() int {
 }
 
 // CountCompletion counts the completion of an operation and returns its number, from 1. Lock held.
-func (e *Engine) CountCompletion() uint64 {
+func (e *Engine) CountCompletion(failed bool) uint64 {
 	e.done++
+	if failed {
+		e.failed++
+	}
 	return e.done
 }
+
+// Failed is the number of operations that have completed with an error. Lock held.
+func (e *Engine) Failed() uint64 { return e.failed }
 
 // Counters returns the counters. Lock held.
 func (e *Engine) Counters() Counters {

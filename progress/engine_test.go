@@ -46,7 +46,7 @@ func TestCountCompletionCountsFromOne(t *testing.T) {
 	e.Lock()
 	defer e.Unlock()
 	for i := range uint64(5) {
-		assert.Equal(t, i+1, e.CountCompletion())
+		assert.Equal(t, i+1, e.CountCompletion(false))
 	}
 	assert.Equal(t, Counters{Done: 5}, e.Counters())
 }

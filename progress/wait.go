@@ -55,7 +55,7 @@ func (e *Engine) Wait(ctx context.Context, w *Waiter) error {
 	if ctx != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return e.WaitOn(ctx, w, e.Spin(&w.need))
+	return e.WaitOn(ctx, w, e.Spin(&w.need, nil))
 }
 
 // WaitOn is the rest of Wait after a Spin; empty is what that returned.
@@ -105,13 +105,22 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 // Spin is the first stage of a wait, and mostly the only one: it polls until *need is not positive.
 // The completion of the operation counts *need down, under the lock. Spin keeps the lock and
 // ignores contexts. So it gives up when another goroutine drives or wants the lock, when the engine
-// is stopped, and after Config.SpinTurns turns, with or without events. It returns the number of
-// turns since the last event, for WaitOn. Lock held; not from a poller or timer.
-func (e *Engine) Spin(need *int32) (empty int) {
-	if e.driver != nil || e.stopErr != nil || e.cfg.Idle != nil {
+// is stopped, when an operation fails, because the caller may wait for several, and after
+// Config.SpinTurns turns, with or without events. It returns the number of turns since the last
+// event, for WaitOn. Lock held; not from a poller or timer.
+//
+// ahead, if not nil, looks before each turn, until it cannot look any more.
+func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
+	if *need <= 0 || e.driver != nil || e.stopErr != nil || e.cfg.Idle != nil {
 		return 0
 	}
-	for turns := e.cfg.SpinTurns; turns > 0 && e.coming == 0 && e.wanted.Load() == 0; turns-- {
+	turns, failed := e.cfg.SpinTurns, e.failed
+	if ahead != nil {
+		if turns, empty = e.spinAhead(need, ahead); *need <= 0 {
+			return 0
+		}
+	}
+	for ; turns > 0 && e.coming == 0 && e.wanted.Load() == 0 && e.failed == failed; turns-- {
 		n := 0
 		if e.turn%timersEvery == timersEvery-1 || e.hot >= len(e.pollers) {
 			n = e.Turn()
@@ -133,6 +142,38 @@ func (e *Engine) Spin(need *int32) (empty int) {
 		pause()
 	}
 	return empty
+}
+
+// Ahead looks for the one event that a wait needs, by a shorter way than a turn of progress.
+type Ahead interface {
+	// Look looks for a fraction of a microsecond, and handles the event if it comes. It returns the
+	// number of events, and whether it was able to look. The engine's lock is held.
+	Look() (events int, able bool)
+}
+
+// spinAhead is Spin while ahead can look. It returns the turns that are left, and the number of
+// turns since the last event.
+func (e *Engine) spinAhead(need *int32, ahead Ahead) (turns, empty int) {
+	failed := e.failed
+	for turns = e.cfg.SpinTurns; turns > 0 && e.coming == 0 && e.wanted.Load() == 0 && e.failed == failed; turns -= turnsPerAhead {
+		n, able := ahead.Look()
+		if !able {
+			return turns, empty
+		}
+		e.events += uint64(n)
+		if n == 0 {
+			n = e.Turn()
+		}
+		if *need <= 0 {
+			return turns, 0
+		}
+		if n > 0 {
+			empty = 0
+			continue
+		}
+		empty += turnsPerAhead
+	}
+	return turns, empty
 }
 
 // handOver wakes a parked goroutine to drive if nobody does.

@@ -584,3 +584,54 @@ func TestPoolOfWaitersIsBounded(t *testing.T) {
 		assert.Equal(t, maxWaiters, len(e.waiters))
 	})
 }
+
+// lookFunc is an Ahead.
+type lookFunc func() (events int, able bool)
+
+func (f lookFunc) Look() (events int, able bool) { return f() }
+
+func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		ableFor      int // calls of Look
+		comesAt      int // the call that finds the event
+		looks, turns int
+	}{
+		{"it finds the event", 100, 3, 3, 2},
+		{"it never finds one", 100, 0, 25, 25},
+		{"it cannot look", 0, 0, 1, 100},
+		{"it cannot look any more", 5, 0, 6, 5 + 80},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := New(Config{SpinTurns: 100})
+			polls, looks, need := 0, 0, int32(1)
+			e.AddPoller(&pollFunc{})
+			other := &pollFunc{find: func() int { polls++; return 0 }}
+			e.AddPoller(other)
+			ahead := lookFunc(func() (int, bool) {
+				looks++
+				if looks > test.ableFor {
+					return 0, false
+				}
+				if looks == test.comesAt {
+					need--
+					return 1, true
+				}
+				return 0, true
+			})
+			locked(e, func() {
+				before := e.turn
+				empty := e.Spin(&need, ahead)
+				require.Equal(t, test.looks, looks)
+				require.EqualValues(t, test.turns, e.turn-before)
+				if need > 0 {
+					require.Equal(t, 100, empty)
+				}
+			})
+			// As without ahead, turns between those of the timers poll only the hot poller.
+			if test.ableFor == 0 {
+				require.Less(t, polls, 20)
+			}
+		})
+	}
+}

@@ -203,3 +203,18 @@ func TestWaitAllWithFailureStopsSpinning(t *testing.T) {
 		assert.LessOrEqual(t, r.Counters().Turns, uint64(3))
 	}
 }
+
+// The error of a list names the request, though those before it were taken earlier.
+func TestWaitAllNamesFailedRequestAfterCompleteOnes(t *testing.T) {
+	r := &rank{Engine: progress.New(progress.Config{})}
+	r.AddPoller(r)
+	good, first := r.active("")
+	bad, second := r.active("")
+	good.complete(message, nil)
+	bad.complete(message, errBoom)
+	sts := make([]Status, 2)
+	err := WaitAllStatus([]Request{first, second}, sts)
+	assert.ErrorContains(t, err, "request 1")
+	assert.NoError(t, sts[0].Err)
+	assert.ErrorIs(t, sts[1].Err, errBoom)
+}

@@ -9,8 +9,9 @@ import (
 
 // list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
-	eng  *progress.Engine // nil if every handle is null
-	reqs []Request
+	eng    *progress.Engine // nil if every handle is null
+	reqs   []Request
+	offset int // of reqs in the list of the call
 }
 
 // lock takes the engine's lock for a call over several requests. All must belong to one rank, also
@@ -114,7 +115,7 @@ func (l list) takeAll(sts []Status) error {
 		was, err := l.take(i, st)
 		switch {
 		case err != nil:
-			failure = failure.add(i, err)
+			failure = failure.add(l.offset+i, err)
 		case was == Active:
 			err = ErrPending
 		}
@@ -183,6 +184,61 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 		return err
 	}
 	defer l.unlock()
+	first := l.takeInOrder(sts)
+	if first == len(reqs) {
+		return nil
+	}
+	l.reqs, l.offset = reqs[first:], first
+	if sts != nil {
+		sts = sts[first:]
+	}
+	return l.waitAll(sts)
+}
+
+// takeInOrder takes requests from the beginning of the list, and waits for each of them without
+// giving the lock back (Engine.Spin). It ends at one that has failed, or for which the wait is too
+// long, and returns its index.
+func (l list) takeInOrder(sts []Status) int {
+	hasSpun, failed := false, uint64(0)
+	for i, r := range l.reqs {
+		o := r.o
+		if o != nil && o.gen == r.gen {
+			if o.state == Active {
+				if !hasSpun {
+					if _, _, before := l.count(); before > 0 {
+						return i
+					}
+					hasSpun, failed = true, l.eng.Failed()
+				}
+				if o.ahead != nil {
+					_, _ = o.ahead.Look() // also where Spin does not spin
+				}
+				l.eng.Spin(&o.active, o.ahead)
+				if l.eng.Failed() != failed {
+					return i
+				}
+			}
+			// A poller may have abandoned it.
+			if o.gen == r.gen && (o.state == Active || o.err != nil) {
+				return i
+			}
+		}
+		switch {
+		case o == nil || o.gen != r.gen || o.state == Inactive:
+			if sts != nil {
+				sts[i] = Empty()
+			}
+		case sts != nil:
+			_ = o.take(&sts[i])
+		default:
+			o.observe()
+		}
+	}
+	return len(l.reqs)
+}
+
+// waitAll is WaitAllStatus with the lock held.
+func (l list) waitAll(sts []Status) (err error) {
 	active, _, failed := l.count()
 	for active > 0 && failed == 0 && err == nil {
 		err = l.await(context.Background(), active) // takeAll returns it for every active request

@@ -29,13 +29,12 @@ func (s State) String() string {
 	return "state " + strconv.Itoa(int(s))
 }
 
-// legal[from][to] is the table of transitions.
-var legal = [4][4]bool{
-	Idle:     {Inactive: true, Active: true},
-	Inactive: {Active: true, Idle: true},
-	Active:   {Complete: true},
-	Complete: {Inactive: true, Idle: true},
-}
+// legal is the table of transitions, with a bit for each. A constant costs no load on the path of
+// short messages.
+const legal = 1<<(Idle*4+Inactive) | 1<<(Idle*4+Active) |
+	1<<(Inactive*4+Active) | 1<<(Inactive*4+Idle) |
+	1<<(Active*4+Complete) |
+	1<<(Complete*4+Inactive) | 1<<(Complete*4+Idle)
 
 // Operation is the operation behind a request: a send, a receive, a collective. The engine's lock
 // is held during every method.
@@ -56,9 +55,10 @@ type Operation interface {
 // Object is the body of a request. Operations embed it, keep it in pools, and move it along with
 // Activate and Complete. It must not be copied. The engine's lock guards it.
 type Object struct {
-	eng *progress.Engine
-	op  Operation
-	gen uint64 // the generation of valid handles
+	eng   *progress.Engine
+	op    Operation
+	ahead progress.Ahead // looks for the end of the operation; nil if there is none
+	gen   uint64         // the generation of valid handles
 
 	active     int32 // 1 while the state is Active, else 0; for Spin
 	state      State
@@ -87,6 +87,9 @@ func (o *Object) Bind(eng *progress.Engine, op Operation) {
 	o.eng, o.op = eng, op
 	eng.Bound(o)
 }
+
+// LookAhead sets what a wait for this object asks before each turn of progress. Lock held.
+func (o *Object) LookAhead(a progress.Ahead) { o.ahead = a }
 
 // Unbind says that the object, which is idle, will not be used again. Lock held.
 func (o *Object) Unbind() { o.eng.Unbound(o) }
@@ -139,7 +142,7 @@ func (o *Object) CompleteTransfer(source, tag int, bytes int64, err error) {
 	o.move(Complete)
 	o.active = 0
 	o.source, o.tag, o.bytes, o.err = source, tag, bytes, err
-	o.ordinal = o.eng.CountCompletion()
+	o.ordinal = o.eng.CountCompletion(err != nil)
 	if o.orphan {
 		o.retire()
 		return
@@ -247,7 +250,7 @@ func (o *Object) retire() {
 }
 
 func (o *Object) move(to State) {
-	if !legal[o.state&3][to&3] {
+	if uint16(legal)>>(o.state*4+to)&1 == 0 {
 		o.illegal(to)
 	}
 	o.state = to

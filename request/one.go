@@ -5,8 +5,29 @@ import "context"
 // Wait waits until the operation is complete and returns its status and its own error. For null and
 // inactive requests it returns the empty status at once.
 func (r Request) Wait() (st Status, err error) {
+	if r.waitShort(&st) {
+		return st, nil
+	}
 	err = r.wait(context.Background(), &st)
 	return st, err
+}
+
+// waitShort is wait for a request that is complete without an error, or that a look ahead
+// completes. It reports false if it is not, and then nothing has happened.
+func (r Request) waitShort(st *Status) bool {
+	o := r.o
+	if o == nil || !o.eng.TryLock() {
+		return false
+	}
+	defer o.eng.Unlock()
+	if o.state == Active && o.gen == r.gen && o.ahead != nil {
+		_, _ = o.ahead.Look()
+	}
+	if o.state != Complete || o.gen != r.gen || o.err != nil {
+		return false
+	}
+	_ = o.take(st)
+	return true
 }
 
 // WaitContext is Wait that returns ctx's error when ctx ends. The operation goes on, and its buffer
@@ -49,7 +70,7 @@ func (o *Object) Await(ctx context.Context) error {
 		return o.op.Describe(ctx.Err())
 	}
 	gen := o.gen
-	empty := o.eng.Spin(&o.active)
+	empty := o.eng.Spin(&o.active, o.ahead)
 	if o.active == 0 || o.gen != gen { // a poller may have abandoned it
 		return nil
 	}

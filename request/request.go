@@ -103,6 +103,17 @@ func (r Request) IsPersistent() bool {
 // Start starts an inactive persistent request. For any other request it returns ErrRequest and
 // changes nothing.
 func (r Request) Start() error {
+	// What is most often the case, without the calls and checks of the general path.
+	if o := r.o; o != nil && o.eng.TryLock() {
+		if o.gen == r.gen && o.state == Inactive && o.eng.Stopped() == nil {
+			defer o.eng.Unlock()
+			o.move(Active)
+			o.active = 1
+			o.op.Start()
+			return nil
+		}
+		o.eng.Unlock()
+	}
 	o := r.enter()
 	if o == nil {
 		return newError("start", nullHandle)

@@ -1,6 +1,7 @@
 package sm
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 	"unsafe"
 
@@ -9,9 +10,10 @@ import (
 )
 
 var (
-	_ btl.Endpoint    = (*endpoint)(nil)
-	_ btl.Inliner     = (*endpoint)(nil)
-	_ btl.StaleSender = (*endpoint)(nil)
+	_ btl.Endpoint      = (*endpoint)(nil)
+	_ btl.ShortSender   = (*endpoint)(nil)
+	_ btl.ShortReceiver = (*endpoint)(nil)
+	_ btl.StaleSender   = (*endpoint)(nil)
 )
 
 // endpoint is this rank's end of one incarnation of the connection to a peer.
@@ -69,6 +71,63 @@ func (e *endpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	}
 	return true
 }
+
+// SendShort implements btl.ShortSender.
+func (e *endpoint) SendShort(tag btl.Tag, first, second uint64, payload []byte) bool {
+	n := shortHeader + len(payload)
+	if !e.plain || !e.out.fits(n) {
+		return false
+	}
+	s := e.out.slot(e.out.head)
+	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(s, 8))[:], first)
+	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(s, 16))[:], second)
+	if len(payload) == 8 {
+		*(*[8]byte)(unsafe.Add(s, 24)) = [8]byte(payload)
+	} else {
+		copy(unsafe.Slice((*byte)(unsafe.Add(s, 24)), len(payload)), payload)
+	}
+	e.out.commit(s, e.out.word(tag, uint64(n)))
+	if atomic.LoadUint32(e.attention) != e.seen {
+		return e.attend()
+	}
+	return true
+}
+
+// ReceiveShort implements btl.ShortReceiver. It takes fragments out of their slot only.
+func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, buf []byte) int {
+	in := e.p.in
+	if !e.plain || in == nil || in.reads != e.Epoch() {
+		return -1
+	}
+	word, seq := in.word, in.seq
+	w := atomic.LoadUint64(word)
+	for uint32(w) != seq {
+		if polls--; polls <= 0 {
+			return -1
+		}
+		w = atomic.LoadUint64(word)
+	}
+	n := int(w>>40&inData) - shortHeader
+	from := unsafe.Add(unsafe.Pointer(word), 8)
+	if btl.Tag(w>>32) != tag || !in.inSlot(w) || n < 0 || n > len(buf) ||
+		binary.LittleEndian.Uint64((*[8]byte)(from)[:]) != first ||
+		binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(from, 8))[:]) != second {
+		return -1
+	}
+	if n == 8 {
+		*(*[8]byte)(buf) = *(*[8]byte)(unsafe.Add(from, shortHeader))
+	} else {
+		copy(buf, unsafe.Slice((*byte)(unsafe.Add(from, shortHeader)), n))
+	}
+	in.advance()
+	if in.due() {
+		e.m.release(in)
+	}
+	return n
+}
+
+// shortHeader is the length of the header that SendShort and ReceiveShort take in two words.
+const shortHeader = 16
 
 // sendSlow is SendInline for fragments that do not fit the next slot, and for endpoints that are
 // not plain.

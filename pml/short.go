@@ -1,0 +1,179 @@
+package pml
+
+import "github.com/mpigo/mpigo/request"
+
+// The shortest way of a short message: while a call waits for the message of one source and tag, it
+// polls for exactly the fragment that it expects, whose header it knows. A rail that can hand such
+// a fragment over (btl.ShortReceiver) copies it straight to where it belongs. What arrives instead,
+// or by another rail, the next turn of progress takes by the general path. The outcome is the same
+// by both ways, and so are the counts.
+
+const (
+	// pollsAhead is how often the expected fragment is looked for before a turn of progress: about
+	// as long as such a turn takes.
+	pollsAhead = 32
+	// maxShortReceives bounds the messages that are received the short way between two turns of
+	// progress. Without it, a stream of messages from one peer would keep timers, other peers and
+	// other rails waiting for as long as it lasts. The bound is some microseconds.
+	maxShortReceives = 128
+)
+
+// Results of receiveShort that are not lengths.
+const (
+	notThere = -1 // the next MATCH has not come, or is another one
+	noWay    = -2 // no rail hands fragments over now
+)
+
+// receiveShort receives the next MATCH of a peer into buf if it is of this context, has this tag
+// and fits. It returns its length, or one of the negative results. The caller makes its receive
+// what it is after a match, and then calls consumed.
+func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
+	from, seq := pr.ShortReceiver()
+	if from == nil {
+		return noWay
+	}
+	if c.p.shortReceives >= maxShortReceives {
+		return notThere
+	}
+	n := from.ReceiveShort(pollsAhead, tagMatch, c.firstWord, uint64(uint32(tag))|uint64(seq)<<32, buf)
+	if n >= 0 {
+		pr.TakeNext()
+		c.p.shortReceives++
+		c.p.stats.Received++
+	}
+	return n
+}
+
+// RecvNow receives a message that has just arrived, or arrives within a fraction of a microsecond,
+// if it is the next one of source, short, and fits. It fills in the status, which was zero. If it
+// reports false, nothing has happened.
+func (c *Context) RecvNow(st *request.Status, buf []byte, elem, source, tag int) bool {
+	p := c.p
+	if uint(source) >= uint(len(c.group.world)) || tag < 0 || elem == 0 || c.posted.count+c.unexpected.count > 0 ||
+		c.handler != nil || p.blocking.ctx != nil || len(c.revoked) > 0 || p.blockedPeers > 0 {
+		return false
+	}
+	pr := p.peers[c.group.world[source]]
+	if pr == nil {
+		return false
+	}
+	n := c.receiveShort(pr, tag, buf)
+	if n < 0 {
+		return false
+	}
+	p.consumed(pr, n)
+	st.Source, st.Tag, st.Bytes = source, tag, int64(n)
+	if elem == n {
+		st.Count = 1
+	} else {
+		st.Count = request.WholeElements(st.Bytes, elem)
+	}
+	return true
+}
+
+// IrecvNow posts a receive if its message has not arrived and could be the next one of source: that
+// is, nothing has to be checked or found out before. It returns nil otherwise, and then nothing has
+// happened.
+func (c *Context) IrecvNow(buf []byte, elem, source, tag int, op string) *RecvRequest {
+	p := c.p
+	if !c.mayPost(source, tag) {
+		return nil
+	}
+	r := p.freeRecvs.get()
+	if r == nil {
+		r = p.makeRecv()
+	}
+	r.ctx, r.buf, r.source, r.tag, r.op = c, buf, source, tag, op
+	r.ElemBytes = elem
+	r.world = c.group.world[source]
+	r.gotSource, r.gotTag = source, tag
+	r.Activate()
+	r.post()
+	return r
+}
+
+// mayPost reports whether a receive can be posted without a look at anything else. source and tag
+// are no wildcards then.
+func (c *Context) mayPost(source, tag int) bool {
+	return uint(source) < uint(len(c.group.world)) && tag >= 0 && c.unexpected.count == 0 && c.handler == nil &&
+		len(c.revoked) == 0 && c.p.blockedPeers == 0 && c.p.isReachable(c.group.world[source])
+}
+
+// post posts a receive without wildcards.
+func (r *RecvRequest) post() {
+	r.move(recvPosted)
+	q := &r.ctx.posted
+	q.order++
+	r.order = q.order
+	q.table.push(keyOf(r.world, r.tag), &r.node, r)
+	q.count++
+}
+
+// SendNow sends a short message without a request, if that can be done at once. It reports whether
+// it did; if not, nothing has happened.
+func (c *Context) SendNow(buf []byte, dest, tag int) bool {
+	p := c.p
+	if uint(dest) >= uint(len(c.group.world)) {
+		return false
+	}
+	pr := p.peers[c.group.world[dest]]
+	if pr == nil || len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
+		return false
+	}
+	to, seq := pr.ShortSender()
+	if to == nil || !to.SendShort(tagMatch, c.firstWord, uint64(uint32(tag))|uint64(seq)<<32, buf) {
+		return false
+	}
+	pr.CountSent()
+	pr.credit.spend(len(buf))
+	p.stats.SentInline++
+	return true
+}
+
+// SentNow returns a complete send, for a message that SendNow has sent. Errors of calls that its
+// state does not permit name the arguments.
+func (c *Context) SentNow(dest, tag int, op string) *SendRequest {
+	s := c.p.freeSends.get()
+	if s == nil {
+		s = c.p.makeSend()
+	}
+	s.ctx, s.dest, s.tag, s.op = c, dest, tag, op
+	s.Activate()
+	s.CompleteEmpty()
+	return s
+}
+
+// Look implements progress.Ahead.
+func (d *blockingRecv) Look() (events int, able bool) {
+	pr := d.p.peers[d.world]
+	n := d.ctx.receiveShort(pr, d.tag, d.buf)
+	if n < 0 {
+		return 0, n != noWay
+	}
+	d.gotTag, d.bytes, d.need = d.tag, n, 0
+	d.p.consumed(pr, n)
+	return 1, true
+}
+
+// Look implements progress.Ahead. It looks only at the next message of the peer, so the receive has
+// to be the one that a message with its tag would match.
+func (r *RecvRequest) Look() (events int, able bool) {
+	c := r.ctx
+	if r.state != recvPosted || r.tag < 0 || !c.posted.isNext(r) || r.p.blocking.ctx == c {
+		return 0, false
+	}
+	pr := r.p.peers[r.world]
+	if pr == nil {
+		return 0, false
+	}
+	n := c.receiveShort(pr, r.tag, r.buf)
+	if n < 0 {
+		return 0, n != noWay
+	}
+	c.posted.remove(r)
+	r.p.consumed(pr, n)
+	r.move(recvMatched)
+	r.gotTag = r.tag
+	r.received(n, nil)
+	return 1, true
+}
