@@ -167,6 +167,10 @@ func (r *run) onLost(host int, cause error) {
 			ranks--
 		}
 	}
+	if r.lostHosts == nil {
+		r.lostHosts = map[int]bool{}
+	}
+	r.lostHosts[host] = true
 	line := fmt.Sprintf("host %s was lost", r.cfg.Hosts[host].Name())
 	switch {
 	case ranks == 1:

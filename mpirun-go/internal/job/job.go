@@ -82,9 +82,10 @@ type run struct {
 	outputs        sync.WaitGroup // counts the streams being copied
 	outputDone     chan struct{}  // closed when all streams have ended
 
-	failure    *failure   // nil: the job has not failed
-	pending    []*failure // one of these becomes failure; the job is not being ended yet
-	exiting    []*rank    // ranks whose exits are awaited before failure is chosen
+	lostHosts  map[int]bool // by index in cfg.Hosts
+	failure    *failure     // nil: the job has not failed
+	pending    []*failure   // one of these becomes failure; the job is not being ended yet
+	exiting    []*rank      // ranks whose exits are awaited before failure is chosen
 	killed     bool
 	gaveUp     bool // some ranks survive SIGKILL
 	endNow     bool // the job must end now: do not wait for a slow reader of the output

@@ -83,7 +83,7 @@ func TestStartErrorTerminatesStartedRanks(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "exec sleep 1000", "")
 	cfg.Specs[1].Path = "/no/such/program"
 	assert.Equal(t, 127, Run(cfg))
-	assert.Equal(t, "mpirun-go: rank 1 on here: start /no/such/program: no such file or directory; its rank was ended\n", stderr.String())
+	assert.Equal(t, "mpirun-go: rank 1 on here: start /no/such/program: no such file or directory; 1 of the job's 2 ranks was ended, 1 had not started\n", stderr.String())
 }
 
 func TestTimeoutKillsRankThatIgnoresTERM(t *testing.T) {
@@ -267,24 +267,30 @@ func TestOthersSummary(t *testing.T) {
 	inBarrier := rank{exited: true, signalled: true, exit: procs.Exit{Code: 1}, served: served, serveErr: &wireup.BarrierError{}}
 	failed := exited(1)
 	for _, c := range []struct {
-		ranks  []rank
-		ofRank bool // the job's failure is that of the last rank
-		want   string
+		ranks     []rank
+		ofRank    bool // the job's failure is that of the last rank
+		unstarted int
+		want      string
 	}{
-		{[]rank{failed}, true, ""},
-		{[]rank{killed, failed}, true, "; the job's other rank was ended"},
-		{[]rank{killed, killed, exited(143), failed}, true, "; the job's other 3 ranks were ended"},
-		{[]rank{killed, earlier, aborted, failed}, true, "; 1 of the job's other 3 ranks was ended"},
+		{[]rank{failed}, true, 0, ""},
+		{[]rank{killed, failed}, true, 0, "; the job's other rank was ended"},
+		{[]rank{killed, killed, exited(143), failed}, true, 0, "; the job's other 3 ranks were ended"},
+		{[]rank{killed, earlier, aborted, failed}, true, 0, "; 1 of the job's other 3 ranks was ended"},
 		// One rank failed for the same cause.
-		{[]rank{killed, exited(1), killed, failed}, true, "; 2 of the job's other 3 ranks were ended"},
-		{[]rank{exited(1), exited(1), failed}, true, ""},
-		{[]rank{inBarrier, {exited: true}}, true, ""},
-		{[]rank{exited(0), stuck, failed}, true, "; 1 of the job's other 2 ranks was ended"},
-		{[]rank{killed}, false, "; its rank was ended"},
-		{[]rank{killed, exited(1)}, false, "; its 2 ranks were ended"},
-		{[]rank{killed, earlier}, false, "; 1 of its 2 ranks was ended"},
+		{[]rank{killed, exited(1), killed, failed}, true, 0, "; 2 of the job's other 3 ranks were ended"},
+		{[]rank{exited(1), exited(1), failed}, true, 0, ""},
+		{[]rank{inBarrier, {exited: true}}, true, 0, ""},
+		{[]rank{exited(0), stuck, failed}, true, 0, "; 1 of the job's other 2 ranks was ended"},
+		{[]rank{killed}, false, 0, "; its rank was ended"},
+		{[]rank{killed, exited(1)}, false, 0, "; its 2 ranks were ended"},
+		{[]rank{killed, earlier}, false, 0, "; 1 of its 2 ranks was ended"},
+		{[]rank{killed, earlier, failed}, true, 3, "; 1 of the job's other 5 ranks was ended, 3 had not started"},
+		{[]rank{killed, killed}, false, 1, "; 2 of the job's 3 ranks were ended, 1 had not started"},
+		{[]rank{failed}, true, 3, ""},
 	} {
-		r := &run{failure: &failure{}}
+		r := &run{failure: &failure{}, lostHosts: map[int]bool{1: true}}
+		r.cfg.Specs = make([]procs.Spec, len(c.ranks)+c.unstarted, len(c.ranks)+c.unstarted+1)
+		r.cfg.Specs = append(r.cfg.Specs, procs.Spec{Host: 1}) // not started, on a lost host
 		for _, k := range c.ranks {
 			r.ranks = append(r.ranks, &k)
 		}

@@ -77,6 +77,10 @@ func (r *run) printLine(line string) {
 // othersSummary says how many ranks, apart from the one that failed, the launcher terminated.
 func (r *run) othersSummary() string {
 	which, all, terminated := "its", 0, 0
+	unstarted := r.unstarted()
+	if unstarted > 0 {
+		which = "the job's" // the line may be about a rank
+	}
 	for _, k := range r.ranks {
 		if k == r.failure.rank || k.lost {
 			which = "the job's other"
@@ -87,15 +91,35 @@ func (r *run) othersSummary() string {
 			terminated++
 		}
 	}
+	all += unstarted
 	switch {
 	case terminated == 0:
 		return ""
+	case unstarted > 0:
+		return fmt.Sprintf("; %d of %s %d ranks %s ended, %d had not started", terminated, which, all, wasOrWere(terminated), unstarted)
 	case terminated < all:
 		return fmt.Sprintf("; %d of %s %d ranks %s ended", terminated, which, all, wasOrWere(terminated))
 	case all == 1:
 		return fmt.Sprintf("; %s rank was ended", which)
 	}
 	return fmt.Sprintf("; %s %d ranks were ended", which, all)
+}
+
+// unstarted returns the number of ranks that have not started, without those of lost hosts: the line
+// about a lost host counts its ranks.
+func (r *run) unstarted() int {
+	n := 0
+	for _, spec := range r.cfg.Specs {
+		if !r.lostHosts[spec.Host] {
+			n++
+		}
+	}
+	for _, k := range r.ranks {
+		if !r.lostHosts[k.host] {
+			n--
+		}
+	}
+	return n
 }
 
 func wasOrWere(n int) string {
