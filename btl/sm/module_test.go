@@ -257,11 +257,11 @@ func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 		{"another rank", func(c *address) { c.rank = 0 }, true, 0, "rail sm: peer not reachable by this rail: address of rank 0 for rank 1"},
 		{"another size", func(c *address) { c.size = 3 }, false, btl.ClassUsage, "rail sm to rank 1: usage: a job of 3 ranks there, of 2 here"},
 		{"other rings", func(c *address) { c.slots = 512 }, false, btl.ClassUsage, "rail sm to rank 1: usage: rings of 512 slots, 1048576 bytes and fragments of 32832 there, of 256, 1048576 and 32832 here"},
-		{"no process", func(c *address) { c.pid = 1 << 30 }, false, btl.ClassPeerGone, ""},
-		{"no descriptor", func(c *address) { c.segment = 1 << 20 }, false, btl.ClassPeerGone, ""},
+		{"no process", func(c *address) { c.pid = 1 << 30 }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: process 1073741824 has ended"},
+		{"no descriptor", func(c *address) { c.segment = 1 << 20 }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: process "},
 		{"another process with that number", func(c *address) { c.pid = uint32(os.Getppid()) }, false, btl.ClassPeerGone, ""},
 		{"another file", func(c *address) { c.segment = 0 }, false, btl.ClassPeerGone, ""},
-		{"another segment", func(c *address) { c.nonce[0]++ }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: the peer is gone: segment of process"},
+		{"another segment", func(c *address) { c.nonce[0]++ }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: segment of process"},
 		{"the connecting rank's own segment", func(c *address) { c.segment = uint32(a.own.fd) }, false, btl.ClassPeerGone, ""},
 	} {
 		ep, err := a.Connect(1, changed(t, b, c.change))

@@ -30,7 +30,9 @@ func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, 
 	}()
 	// The process first: if the segment is then the right one, it belongs to this process, and not
 	// to a later one with the same number.
-	if f.pidfd, err = unix.PidfdOpen(int(c.pid), 0); err != nil {
+	if f.pidfd, err = unix.PidfdOpen(int(c.pid), 0); errors.Is(err, unix.ESRCH) {
+		return nil, goneError{fmt.Errorf("process %d has ended", c.pid)}
+	} else if err != nil {
 		return nil, gone(fmt.Errorf("open process %d: %w", c.pid, err))
 	}
 	fd, err := openFD(c.pid, c.segment, unix.O_RDWR, func(st *unix.Stat_t) error {
@@ -39,7 +41,10 @@ func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, 
 		}
 		return nil
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, goneError{fmt.Errorf("process %d has ended, or has closed its segment", c.pid)}
+	case err != nil:
 		return nil, gone(fmt.Errorf("open segment of process %d: %w", c.pid, err))
 	}
 	defer func() { _ = unix.Close(fd) }()
@@ -61,14 +66,21 @@ func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, 
 // errGone: a peer's process or its segment does not exist any more.
 var errGone = errors.New("the peer is gone")
 
-// gone makes err wrap errGone if that is what it means.
+// gone makes err wrap errGone if that is what it means. It does not change the text, because the
+// class of a btl.Error says that the peer is gone.
 func gone(err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOENT), errors.Is(err, errSegment), errors.Is(err, unix.ENXIO):
-		return fmt.Errorf("%w: %w", errGone, err)
+		return goneError{err}
 	}
 	return err
 }
+
+// goneError is an error that Is errGone.
+type goneError struct{ error }
+
+func (e goneError) Is(target error) bool { return target == errGone }
+func (e goneError) Unwrap() error        { return e.error }
 
 func (f *remoteSegment) close() error {
 	err := errors.Join(f.out.unmap(), f.header.unmap())
