@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/gob"
+	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -65,6 +67,9 @@ func encodeValue[T any](v T) (b []byte, err error) {
 	b = binary.AppendUvarint([]byte(valueMagic), uint64(len(name)))
 	buf := bytes.NewBuffer(append(b, name...))
 	if err := gob.NewEncoder(buf).Encode(&valueBox[T]{v}); err != nil {
+		if strings.Contains(err.Error(), "valueBox") { // gob says that no field can be encoded
+			err = errors.New("encoding/gob cannot encode it")
+		}
 		return nil, fmt.Errorf("%w %v: %w", ErrType, reflect.TypeFor[T](), err)
 	}
 	return buf.Bytes(), nil

@@ -83,7 +83,9 @@ func TestRecvValueOfAnotherTypeFails(t *testing.T) {
 func TestSendValueThatGobRefusesSendsNothing(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		assert.ErrorIs(t, comm.SendValue(w, func() {}, 0, 0), comm.ErrType)
-		assert.ErrorIs(t, comm.SendValue(w, make(chan int), 0, 0), comm.ErrType)
+		err := comm.SendValue(w, make(chan int), 0, 0)
+		assert.ErrorIs(t, err, comm.ErrType)
+		assert.EqualError(t, err, "world: send value (peer 0, tag 0): invalid type chan int: encoding/gob cannot encode it")
 		assert.ErrorIs(t, comm.SendValue(w, struct{ hidden int }{1}, 0, 0), comm.ErrType)
 		assert.ErrorIs(t, comm.SendValue[any](w, Celsius{1}, 0, 0), comm.ErrType, "not registered")
 		assert.ErrorIs(t, comm.SendValue(w, []*int{nil}, 0, 0), comm.ErrType)
