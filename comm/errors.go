@@ -61,8 +61,12 @@ var (
 type Error struct {
 	Op   string // the call: "send", "irecv", "allreduce"
 	Comm string // the communicator's name
-	// Peer and Tag are the arguments of the call or, after a match, those of the message. The peer
-	// of a collective is its root. They are Undefined if the call has none.
+	// Peer and Tag are the arguments of the call or, after a match, those of the message. They are
+	// Undefined if the call has none.
+	//
+	// The Peer of a collective is the rank with which an exchange of this rank failed. That rank is
+	// not always the cause. If no exchange of this rank failed, for example because another rank
+	// gave up, Peer is the root, or Undefined if the collective has no root.
 	Peer, Tag int
 	Err       error // the cause
 

@@ -210,10 +210,15 @@ func (j *job) wakeup() func() {
 type manager struct{ client *wireup.Client }
 
 func (m manager) barrier() error {
-	if err := m.client.Barrier(); err != nil {
-		return fmt.Errorf("%w: a rank has left: %w", ErrProcFailed, err)
+	err := m.client.Barrier()
+	var left *wireup.BarrierError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &left):
+		return fmt.Errorf("%w: %s", ErrProcFailed, left.Cause())
 	}
-	return nil
+	return fmt.Errorf("%w: a rank or the process manager has ended: %w", ErrProcFailed, err)
 }
 
 func (m manager) leave() error { return m.client.Finalize() }
@@ -253,7 +258,8 @@ func (alone) abort(code int, why string) { os.Exit(exitStatus(code)) }
 
 // Run is a whole program: Init, body, Finalize. If body returns an error or panics, or if Init or
 // Finalize fails, Run prints one line with the rank and the error on standard error, and ends the
-// whole job with exit status 1. It does not return then.
+// whole job with exit status 1. It does not return then. Before the line of a panic, it prints the
+// stack.
 func Run(body func(world *Comm) error) {
 	world, err := Init()
 	if err != nil {

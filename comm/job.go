@@ -96,7 +96,8 @@ func (j *job) stop(cause error) {
 //
 // Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends
 // to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
-// of Send had returned before.
+// of Send had returned before. It does not report short messages that have reached their receiver:
+// the receiver discards them.
 //
 // Another rank may not come to Finalize because it waits for a message of this rank, or for this
 // rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
@@ -132,8 +133,11 @@ func (c *Comm) Finalize() error {
 	if j.settings.Bool("stats") {
 		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
 	}
-	err = errors.Join(err, j.close(ErrFinalized), j.others.leave())
-	return c.fail(op, none, none, err)
+	closing, leaving := j.close(ErrFinalized), j.others.leave()
+	if errors.Is(err, ErrProcFailed) {
+		leaving = nil // what made the barrier fail makes leave fail too
+	}
+	return c.fail(op, none, none, errors.Join(err, closing, leaving))
 }
 
 // crash ends the job because the rank panics.

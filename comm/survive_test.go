@@ -90,7 +90,8 @@ func survivorProgram(w *comm.Comm) error {
 	must(comm.Sendrecv(w, []int{w.Rank()}, other, 1, in, other, 1))
 	expect(other, in[0])
 	fmt.Println("survived")
-	if err := w.Finalize(); !errors.Is(err, comm.ErrProcFailed) {
+	err := w.Finalize()
+	if !errors.Is(err, comm.ErrProcFailed) || err.Error() != "world: finalize: peer process failed: rank 1 is gone" {
 		return fmt.Errorf("finalize: %w", err)
 	}
 	return fmt.Errorf("rank %d has died", dead)

@@ -44,6 +44,11 @@ type BarrierError struct {
 
 // Error returns one line.
 func (e *BarrierError) Error() string {
+	return fmt.Sprintf("%s: %v", e.Cause(), ErrBarrier)
+}
+
+// Cause says which rank has left, and how.
+func (e *BarrierError) Cause() string {
 	how := "ended without Init"
 	switch e.State {
 	case StateFinalized:
@@ -53,7 +58,7 @@ func (e *BarrierError) Error() string {
 	case StateGone:
 		how = "is gone"
 	}
-	return fmt.Sprintf("rank %d %s: %v", e.Rank, how, ErrBarrier)
+	return fmt.Sprintf("rank %d %s", e.Rank, how)
 }
 
 // Unwrap makes errors.Is(err, ErrBarrier) true.
