@@ -298,7 +298,7 @@ func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 	returned = true
 }
 
-var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit)")
+var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
 
 // panicError is the error of a rank that has panicked.
 type panicError struct {

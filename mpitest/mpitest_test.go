@@ -246,6 +246,22 @@ func TestFatalEndsAllRanks(t *testing.T) {
 	}
 }
 
+// TestFatalOfOuterTestIsExplained: a body that uses the t of the test, not its own, ends its
+// goroutine.
+func TestFatalOfOuterTestIsExplained(t *testing.T) {
+	_, log := runTest(t, func(outer testing.TB) {
+		mpitest.Run(outer, 2, func(t testing.TB, world *comm.Comm) {
+			if world.Rank() == 1 {
+				outer.FailNow()
+			}
+			_, err := comm.Recv(world, []int{0}, 1, 0)
+			assert.ErrorIs(t, err, comm.ErrProcFailed)
+		})
+	})
+	assert.Contains(t, log, "rank 1: the goroutine of the rank has ended itself")
+	assert.Contains(t, log, "FailNow, Fatal or Skip")
+}
+
 func TestFatalFromGoroutineOfBodyEndsAllRanks(t *testing.T) {
 	f, log := runFails(t, 2, func(t testing.TB, world *comm.Comm) {
 		if world.Rank() == 0 {
