@@ -96,6 +96,11 @@ func initialize(opts []Option) (*Comm, error) {
 	if err != nil && !errors.Is(err, wireup.ErrNoLauncher) {
 		return nil, err
 	}
+	if client == nil { // mpirun-go warns itself
+		for _, warning := range tunable.UnknownVariables(os.Environ()) {
+			fmt.Fprintf(os.Stderr, "mpigo: warning: %s\n", warning)
+		}
+	}
 	world, err := join(client, settings, o.hook)
 	if err != nil && client != nil {
 		err = errors.Join(fmt.Errorf("rank %d: %w", client.Rank(), err), client.Close())

@@ -95,6 +95,9 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		assert.Equal(t, outcome{0, "calls done\n", ""}, execute(t, "calls", self))
 		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, execute(t, "exchange", self))
 		assert.Equal(t, 1, execute(t, "goexit", self).status)
+		t.Setenv("MPIGO_BTLS", "sm")
+		const warning = "mpigo: warning: \"MPIGO_BTLS\" is ignored: no tunable has this environment variable: did you mean MPIGO_BTL?\n"
+		assert.Equal(t, outcome{0, "calls done\n", warning}, execute(t, "calls", self))
 	})
 	// A job that fails prints one line that names the rank and the error.
 	for _, c := range []struct {

@@ -44,6 +44,7 @@ func runInfo(args []string) int {
 		logf("%v", oneLine(err))
 		return statusUsage
 	}
+	warnUnknownVariables(nil)
 	report := info.Collect(set)
 	if *asJSON {
 		err = report.JSON(os.Stdout)

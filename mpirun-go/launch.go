@@ -77,6 +77,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, usageError(oneLine(err))
 	}
+	warnUnknownVariables(cmd.Groups)
 	machine := slots.ThisMachine()
 	requested, agent, err := requestedHosts(cmd, machine)
 	if err != nil {
@@ -163,6 +164,20 @@ func tunables(settings []cli.Setting) (tunable.Set, error) {
 		}
 	}
 	return set, nil
+}
+
+// warnUnknownVariables prints a warning about each environment variable, the launcher's or one of
+// -x, that is probably a misspelt tunable.
+func warnUnknownVariables(groups []cli.Group) {
+	environ := os.Environ()
+	for _, g := range groups {
+		for _, v := range g.Env {
+			environ = append(environ, v.Name+"="+v.Value)
+		}
+	}
+	for _, warning := range tunable.UnknownVariables(environ) {
+		logf("warning: %s (mpirun-go info lists all tunables)", warning)
+	}
 }
 
 // oneLine joins the lines of an error.

@@ -24,7 +24,7 @@ type launcher struct {
 }
 
 func newLauncher(timeout time.Duration) *launcher {
-	return &launcher{timeout, fmt.Sprintf("MPIGO_COMPARE=%d.%d", os.Getpid(), time.Now().UnixNano())}
+	return &launcher{timeout, fmt.Sprintf("BENCH_COMPARE=%d.%d", os.Getpid(), time.Now().UnixNano())}
 }
 
 // grace is how long an MPI launcher may take to end its job.

@@ -136,6 +136,22 @@ func TestWithChecksValues(t *testing.T) {
 	}
 }
 
+func TestUnknownVariablesNamesMisspeltOnes(t *testing.T) {
+	known := []string{"PATH=/bin", "MPIGO=1", "MPIGO_INIT_PID=7", "MPIGO_OWN_GOMAXPROCS=1", "MPIGO_TEST_SPLITS=9", "MPIGO_NO_VALUE="}
+	for _, row := range tunable.All() {
+		known = append(known, row.Env()+"="+row.Default)
+	}
+	for _, name := range reserved {
+		known = append(known, name+"=1")
+	}
+	assert.Empty(t, tunable.UnknownVariables(known))
+	assert.Equal(t, []string{
+		`"MPIGO_SM_RING_BYTS" is ignored: no tunable has this environment variable: did you mean MPIGO_SM_RING_BYTES?`,
+		`"MPIGO_btl" is ignored: no tunable has this environment variable: did you mean MPIGO_BTL?`,
+		`"MPIGO_completely_different" is ignored: no tunable has this environment variable`,
+	}, tunable.UnknownVariables(append(known, "MPIGO_completely_different=1", "MPIGO_btl=sm", "MPIGO_SM_RING_BYTS=3", "MPIGO_SM_RING_BYTS=4")))
+}
+
 func TestWithUnknownKeySuggestsSimilarKey(t *testing.T) {
 	_, err := tunable.Set{}.With("sm.ring.byte", "1M", tunable.FromCommandLine)
 	require.ErrorIs(t, err, tunable.ErrUnknown)
