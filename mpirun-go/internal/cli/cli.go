@@ -261,6 +261,9 @@ func (c *Command) flagError(err error, parsed []string) error {
 			return fmt.Errorf("%s applies to the whole job: put it before the first PROGRAM", flagName(name))
 		}
 		typed, _, _ := strings.Cut(parsed[len(parsed)-1], "=")
+		if hint := foreignFlagHint(name); hint != "" {
+			return fmt.Errorf("no such flag: %s: %s", typed, hint)
+		}
 		return fmt.Errorf("no such flag: %s", typed)
 	}
 	if name, missing := strings.CutPrefix(text, "flag needs an argument: -"); missing {
@@ -277,6 +280,19 @@ func (c *Command) flagError(err error, parsed []string) error {
 		}
 	}
 	return err
+}
+
+// foreignFlagHint says what replaces a flag of Open MPI's or MPICH's launcher, or returns "".
+func foreignFlagHint(name string) string {
+	switch name {
+	case "mca", "gmca":
+		return "use --set KEY=VALUE, or --btl LIST"
+	case "env", "genv":
+		return "use -x NAME=VALUE"
+	case "allow-run-as-root":
+		return "not needed, root may run jobs"
+	}
+	return ""
 }
 
 // cutQuoted is like strings.Cut, but s begins with a quoted value, which may contain sep. It cuts s
