@@ -31,6 +31,9 @@ func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID str
 			return b.cleanUp, err
 		}
 	}
+	if cmd.Tags != "" && len(b.binaries) == 0 {
+		logf("warning: --tags %s has no effect: no PROGRAM is a Go package, so none is built", cmd.Tags)
+	}
 	for rank := range specs {
 		g := cmd.Groups[appNum[rank]]
 		name := g.Program

@@ -71,7 +71,7 @@ func findFile(name string) (Program, error) {
 	case err == nil && !info.Mode().IsRegular():
 		return Program{}, fmt.Errorf("%s: %w: neither a file nor a directory", name, ErrNotExecutable)
 	case err == nil && syscall.Access(name, 1) != nil: // X_OK
-		return Program{}, fmt.Errorf("%s: %w: no permission", name, ErrNotExecutable)
+		return Program{}, fmt.Errorf("%s: %w: no permission; to permit it, run chmod +x %s", name, ErrNotExecutable, name)
 	case err == nil:
 		return absolute(name)
 	case errors.Is(err, fs.ErrPermission):
