@@ -96,8 +96,8 @@ func (j *job) stop(cause error) {
 //
 // Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends
 // to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
-// of Send had returned before. It does not report short messages that have reached their receiver:
-// the receiver discards them.
+// of Send had returned before. It does not report short messages that have reached their receiver,
+// unless the send was synchronous: the receiver discards them.
 //
 // Another rank may not come to Finalize because it waits for a message of this rank, or for this
 // rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
