@@ -105,8 +105,8 @@ func (r *run) othersSummary() string {
 	return fmt.Sprintf("; %s %d ranks were ended", which, all)
 }
 
-// unstarted returns the number of ranks that have not started, without those of lost hosts: the line
-// about a lost host counts its ranks.
+// unstarted returns the number of ranks that have not started, without those of lost hosts: the
+// line about a lost host counts its ranks.
 func (r *run) unstarted() int {
 	n := 0
 	for _, spec := range r.cfg.Specs {
