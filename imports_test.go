@@ -19,7 +19,6 @@ const module = "github.com/mpigo/mpigo/"
 var mayImport = map[string][]string{
 	"progress":                       {},
 	"internal/tunable":               {},
-	"internal/memcopy":               {},
 	"request":                        {"progress"},
 	"btl":                            {"progress"},
 	"btl/base":                       {"btl"},
@@ -33,7 +32,7 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/verbs":              {},
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
 	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
-	"btl/sm":                         {"btl", "btl/base", "internal/memcopy", "btl/transport", "progress"},
+	"btl/sm":                         {"btl", "btl/base", "btl/transport", "progress"},
 	"bml":                            {"btl", "request", "progress"},
 	"pml":                            {"bml", "btl", "request", "progress"},
 	// A test harness.

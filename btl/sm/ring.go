@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/internal/memcopy"
 )
 
 // A ring carries fragments from one producer to one consumer, through memory that both have mapped,
@@ -180,7 +179,7 @@ func fill(to unsafe.Pointer, hdr, payload []byte) {
 	if len(payload) == 8 {
 		*(*[8]byte)(to) = [8]byte(payload)
 	} else {
-		memcopy.ToShared(unsafe.Slice((*byte)(to), len(payload)), payload)
+		copy(unsafe.Slice((*byte)(to), len(payload)), payload)
 	}
 }
 
