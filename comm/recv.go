@@ -23,7 +23,7 @@ import (
 func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err error) {
 	if c.enterNow(elemOf[T](), source, tag) {
 		defer c.leave()
-		if !c.p2p.RecvNow(&st, bytesOf(buf), int(sizeOf[T]()), source, tag) {
+		if !c.p2p.RecvShort(&st, bytesOf(buf), int(sizeOf[T]()), source, tag) {
 			err = c.recvEntered(&st, bytesOf(buf), int(sizeOf[T]()), source, tag)
 		}
 		return st, err
@@ -36,7 +36,7 @@ func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err erro
 func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
 	if c.enterNow(elemOf[T](), source, tag) {
 		defer c.leave()
-		if r := c.p2p.IrecvNow(bytesOf(buf), int(sizeOf[T]()), source, tag, irecvOp); r != nil {
+		if r := c.p2p.IrecvShort(bytesOf(buf), int(sizeOf[T]()), source, tag, irecvOp); r != nil {
 			return r.Handle(), nil
 		}
 		return c.irecvEntered(bytesOf(buf), int(sizeOf[T]()), source, tag), nil

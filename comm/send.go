@@ -26,7 +26,7 @@ import (
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	if c.enterNow(elemOf[T](), dest, tag) {
 		defer c.leave()
-		if c.p2p.SendNow(bytesOf(buf), dest, tag) {
+		if c.p2p.SendShort(bytesOf(buf), dest, tag) {
 			return nil
 		}
 		return c.sendEntered(bytesOf(buf), dest, tag, pml.Standard, sendOps[sendStandard])
@@ -55,8 +55,8 @@ func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 func Isend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
 	if c.enterNow(elemOf[T](), dest, tag) {
 		defer c.leave()
-		if c.p2p.SendNow(bytesOf(buf), dest, tag) {
-			return c.p2p.SentNow(dest, tag, isendOps[sendStandard]).Handle(), nil
+		if c.p2p.SendShort(bytesOf(buf), dest, tag) {
+			return c.p2p.SentShort(dest, tag, isendOps[sendStandard]).Handle(), nil
 		}
 		return c.isendEntered(bytesOf(buf), dest, tag, sendStandard), nil
 	}

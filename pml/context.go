@@ -183,7 +183,7 @@ func (p *PML) AddContext(id ContextID, group *Group, rank int, caller Caller) *C
 
 func (p *PML) addContext(c *Context) *Context {
 	id := c.id
-	c.firstWord = uint64(id) | Version<<56
+	c.firstWord = matchFirst(id)
 	c.posted.init()
 	c.unexpected.init()
 	p.contexts[id] = c

@@ -82,9 +82,13 @@ type matchHdr struct {
 }
 
 func (h *matchHdr) encode(b []byte) {
-	binary.LittleEndian.PutUint64(b, uint64(h.context)|uint64(h.flags)<<48|Version<<56)
-	binary.LittleEndian.PutUint64(b[8:], uint64(uint32(h.tag))|uint64(h.seq)<<32)
+	binary.LittleEndian.PutUint64(b, matchFirst(h.context)|uint64(h.flags)<<48)
+	binary.LittleEndian.PutUint64(b[8:], matchSecond(int(h.tag), h.seq))
 }
+
+// matchFirst and matchSecond are the little-endian words of a header without flags.
+func matchFirst(id ContextID) uint64         { return uint64(id) | Version<<56 }
+func matchSecond(tag int, seq uint32) uint64 { return uint64(uint32(tag)) | uint64(seq)<<32 }
 
 func (h *matchHdr) decode(b []byte) error {
 	if len(b) < matchBytes {

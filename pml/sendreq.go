@@ -135,7 +135,7 @@ func (p *PML) makeSend() *SendRequest {
 
 // Start implements request.Operation.
 func (s *SendRequest) Start() {
-	if s.mode != Synchronous && s.ctx.SendNow(s.buf, s.dest, s.tag) {
+	if s.mode != Synchronous && s.ctx.SendShort(s.buf, s.dest, s.tag) {
 		s.CompleteEmpty()
 		return
 	}

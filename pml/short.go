@@ -35,7 +35,7 @@ func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
 	if c.p.shortReceives >= maxShortReceives {
 		return notThere
 	}
-	n := from.ReceiveShort(pollsAhead, tagMatch, c.firstWord, uint64(uint32(tag))|uint64(seq)<<32, buf)
+	n := from.ReceiveShort(pollsAhead, tagMatch, c.firstWord, matchSecond(tag, seq), buf)
 	if n >= 0 {
 		pr.TakeNext()
 		c.p.shortReceives++
@@ -44,10 +44,10 @@ func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
 	return n
 }
 
-// RecvNow receives a message that has just arrived, or arrives within a fraction of a microsecond,
-// if it is the next one of source, short, and fits. It fills in the status, which was zero. If it
-// reports false, nothing has happened.
-func (c *Context) RecvNow(st *request.Status, buf []byte, elem, source, tag int) bool {
+// RecvShort receives a message that has just arrived, or arrives within a fraction of a
+// microsecond, if it is the next one of source, short, and fits. It fills in the status, which was
+// zero. If it reports false, nothing has happened.
+func (c *Context) RecvShort(st *request.Status, buf []byte, elem, source, tag int) bool {
 	p := c.p
 	if uint(source) >= uint(len(c.group.world)) || tag < 0 || elem == 0 || c.posted.count+c.unexpected.count > 0 ||
 		c.handler != nil || p.blocking.ctx != nil || len(c.revoked) > 0 || p.blockedPeers > 0 {
@@ -71,14 +71,14 @@ func (c *Context) RecvNow(st *request.Status, buf []byte, elem, source, tag int)
 	return true
 }
 
-// IrecvNow posts a receive if its message has not arrived and could be the next one of source: that
-// is, nothing has to be checked or found out before. It returns nil otherwise, and then nothing has
-// happened.
-func (c *Context) IrecvNow(buf []byte, elem, source, tag int, op string) *RecvRequest {
-	p := c.p
+// IrecvShort posts a receive if its message has not arrived and could be the next one of source:
+// that is, nothing has to be checked or found out before. It returns nil otherwise, and then
+// nothing has happened.
+func (c *Context) IrecvShort(buf []byte, elem, source, tag int, op string) *RecvRequest {
 	if !c.mayPost(source, tag) {
 		return nil
 	}
+	p := c.p
 	r := p.freeRecvs.get()
 	if r == nil {
 		r = p.makeRecv()
@@ -99,7 +99,8 @@ func (c *Context) mayPost(source, tag int) bool {
 		len(c.revoked) == 0 && c.p.blockedPeers == 0 && c.p.isReachable(c.group.world[source])
 }
 
-// post posts a receive without wildcards.
+// post posts a receive for which mayPost is true. It does what posted.add does, and IrecvShort what
+// newRecv does. With those calls an Isend and Irecv with their waits took 148 ns instead of 117.
 func (r *RecvRequest) post() {
 	r.move(recvPosted)
 	q := &r.ctx.posted
@@ -109,9 +110,9 @@ func (r *RecvRequest) post() {
 	q.count++
 }
 
-// SendNow sends a short message without a request, if that can be done at once. It reports whether
-// it did; if not, nothing has happened.
-func (c *Context) SendNow(buf []byte, dest, tag int) bool {
+// SendShort sends a short message without a request, if that can be done at once. It reports
+// whether it did; if not, nothing has happened.
+func (c *Context) SendShort(buf []byte, dest, tag int) bool {
 	p := c.p
 	if uint(dest) >= uint(len(c.group.world)) {
 		return false
@@ -121,7 +122,7 @@ func (c *Context) SendNow(buf []byte, dest, tag int) bool {
 		return false
 	}
 	to, seq := pr.ShortSender()
-	if to == nil || !to.SendShort(tagMatch, c.firstWord, uint64(uint32(tag))|uint64(seq)<<32, buf) {
+	if to == nil || !to.SendShort(tagMatch, c.firstWord, matchSecond(tag, seq), buf) {
 		return false
 	}
 	pr.CountSent()
@@ -130,9 +131,9 @@ func (c *Context) SendNow(buf []byte, dest, tag int) bool {
 	return true
 }
 
-// SentNow returns a complete send, for a message that SendNow has sent. Errors of calls that its
-// state does not permit name the arguments.
-func (c *Context) SentNow(dest, tag int, op string) *SendRequest {
+// SentShort returns a complete send, for a message that SendShort has sent. Errors of calls that
+// its state does not permit name the arguments.
+func (c *Context) SentShort(dest, tag int, op string) *SendRequest {
 	s := c.p.freeSends.get()
 	if s == nil {
 		s = c.p.makeSend()

@@ -13,7 +13,7 @@ func (r Request) Wait() (st Status, err error) {
 }
 
 // waitShort is wait for a request that is complete without an error, or that a look ahead
-// completes. It reports false if it is not, and then nothing has happened.
+// completes. It reports false if it does not end the wait.
 func (r Request) waitShort(st *Status) bool {
 	o := r.o
 	if o == nil || !o.eng.TryLock() {
