@@ -27,9 +27,10 @@ cat >"$out/main" <<'SH'
 . ./lib.sh
 status=0
 for label in $CASES; do
-    case=${label%%:*} protocol=auto btl=self,ibverbs flags=()
+    case=${label%%:*} protocol=auto reads=auto btl=self,ibverbs flags=()
     case $label in
     *:tcp) btl=self,ibverbs,tcp flags=(-goes-on) ;;
+    *:get) protocol=get reads=on ;;
     *:*) protocol=${label#*:} ;;
     esac
     grace=10s
@@ -41,7 +42,7 @@ for label in $CASES; do
     s=0
     timeout 120 ./mpirun-go --oversubscribe -n 2 --btl $btl --set 'ibverbs.devices=rxe0|prx0,rxe1|prx1' \
         --set ibverbs.timeout=16 --set ibverbs.retry=4 --set ibverbs.deadline=3s \
-        --set tcp.include=lo --set pml.protocol=$protocol --set pml.grace=$grace \
+        --set ibverbs.reads=$reads --set tcp.include=lo --set pml.protocol=$protocol --set pml.grace=$grace \
         ./failover -fault ./fault-verbs -case $case -label $label -retry 1500ms $verbose $marks "${flags[@]}" \
         >line 2>errors || s=$?
     ./fault-verbs heal

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -55,6 +56,8 @@ type Config struct {
 	// EagerPeers is how many peers may write small fragments into memory of this rank (0).
 	// EagerAfter is how many fragments a peer has sent before it may (16).
 	EagerPeers, EagerAfter int
+	// Reads says whether this rank reads its peers' memory (ReadsAuto).
+	Reads Reads
 	// AckTimeout and RetryCount: the device waits 4.096 µs · 2^AckTimeout (14) for an
 	// acknowledgement, and repeats RetryCount times (6).
 	AckTimeout, RetryCount uint8
@@ -67,6 +70,22 @@ type Config struct {
 	KeepAlive time.Duration
 	// PortGrace is how long a port may be down before its connections are given up (20 ms).
 	PortGrace time.Duration
+}
+
+// Reads is a rule for remote reads, a value of the tunable ibverbs.reads.
+type Reads string
+
+const (
+	// ReadsAuto uses reads on all devices but soft-RoCE. soft-RoCE sometimes reports a read as
+	// complete although its last packets were lost, if the peer's device could not send them.
+	ReadsAuto Reads = "auto"
+	ReadsOn   Reads = "on"
+	ReadsOff  Reads = "off"
+)
+
+// on reports whether a rank reads by a device.
+func (r Reads) on(attr verbs.DeviceAttr) bool {
+	return r == ReadsOn || r == ReadsAuto && attr.VendorID != verbs.VendorSoftRoCE
 }
 
 const (
@@ -92,6 +111,7 @@ func (c *Config) fill() error {
 	base.SetDefault(&c.RecvDepth, 64)
 	base.SetDefault(&c.SendDepth, 128)
 	base.SetDefault(&c.EagerAfter, 16)
+	base.SetDefault(&c.Reads, ReadsAuto)
 	base.SetDefault(&c.AckTimeout, 14)
 	base.SetDefault(&c.RetryCount, 6)
 	base.SetDefault(&c.ConnectTimeout, 10*time.Second)
@@ -114,6 +134,7 @@ func (c *Config) fill() error {
 		base.Check(c.SendDepth >= 4 && c.SendDepth <= maxDepth, "send depth", c.SendDepth),
 		base.Check(c.EagerPeers >= 0, "peers with rings", c.EagerPeers),
 		base.Check(c.EagerAfter >= 1, "fragments before a ring", c.EagerAfter),
+		base.Check(slices.Contains([]Reads{ReadsAuto, ReadsOn, ReadsOff}, c.Reads), "reads", c.Reads),
 		base.Check(c.AckTimeout <= 31, "acknowledgement timeout", c.AckTimeout),
 		base.Check(c.RetryCount <= 7, "retry count", c.RetryCount),
 		base.Check(c.ConnectTimeout > 0, "connect timeout", c.ConnectTimeout),

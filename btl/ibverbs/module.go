@@ -166,11 +166,15 @@ func newModule(cfg Config) (*module, error) {
 	if mbps == 0 {
 		mbps = mbpsUnknown
 	}
+	caps := btl.CapPut
+	if cfg.Reads.on(h.attr) {
+		caps |= btl.CapGet
+	}
 	m.FlushNative = verbs.StatusWRFlushErr.Native()
 	m.Init(m, cfg.Events, btl.Attrs{
 		Name: cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: int64(mbps) / 8,
 		EagerBytes: cfg.FragBytes, MaxSendBytes: cfg.FragBytes, RDMABytes: rdmaBytes,
-		Caps: btl.CapPut | btl.CapGet,
+		Caps: caps,
 	}, c.encode())
 	return m, nil
 }

@@ -292,6 +292,8 @@ func TestOpenNamedPortThatIsUnusable(t *testing.T) {
 // keep-alive of 0 disables probing, and is not the default, which Config's 0 is.
 func TestSettings(t *testing.T) {
 	require.Nil(t, configOf(tunable.Set{}).GIDIndex)
+	require.Equal(t, ReadsAuto, configOf(tunable.Set{}).Reads)
+	require.Equal(t, ReadsOff, configOf(setting(t, "ibverbs.reads", "off")).Reads)
 	require.Equal(t, new(0), configOf(setting(t, "ibverbs.gid", "0")).GIDIndex)
 	require.Equal(t, 2*time.Second, configOf(tunable.Set{}).KeepAlive)
 	require.Equal(t, 30*time.Millisecond, configOf(setting(t, "ibverbs.keepalive", "30ms")).KeepAlive)

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 // TestRegionOutlivesDevice: memory that was registered with a lost device can be used again when
@@ -51,6 +53,31 @@ func TestRegionOutlivesDevice(t *testing.T) {
 	for _, r := range regions {
 		require.NoError(t, r.Release())
 	}
+}
+
+// TestReadsOfDevices: by default a module reads by all devices but soft-RoCE. It writes by all.
+func TestReadsOfDevices(t *testing.T) {
+	const anyVendor = 0x2c9
+	for _, c := range []struct {
+		reads  Reads
+		vendor uint32
+		want   btl.Caps
+	}{
+		{"", anyVendor, btl.CapGet | btl.CapPut},
+		{"", verbs.VendorSoftRoCE, btl.CapPut},
+		{ReadsAuto, 0, btl.CapGet | btl.CapPut},
+		{ReadsAuto, verbs.VendorSoftRoCE, btl.CapPut},
+		{ReadsOn, verbs.VendorSoftRoCE, btl.CapGet | btl.CapPut},
+		{ReadsOff, anyVendor, btl.CapPut},
+	} {
+		_, a, b := newWorld(t, Config{Reads: c.reads}, simhca.DeviceConfig{VendorID: c.vendor}, simhca.DeviceConfig{})
+		require.Equal(t, c.want, a.m.Attrs().Caps, "%+v", c)
+		if c.reads != ReadsOff {
+			require.Equal(t, btl.CapGet|btl.CapPut, b.m.Attrs().Caps, "%+v: the other device", c)
+		}
+	}
+	_, err := New(Config{Size: 1, Events: new(testRank), Provider: simhca.NewFabric(simhca.Config{}).NewNode(), Device: "sim0", Reads: "sometimes"})
+	require.ErrorContains(t, err, "reads")
 }
 
 // TestPutLongerThanMaxMsg: an operation that is longer than a message of the port fails alone.

@@ -94,6 +94,7 @@ func configOf(set tunable.Set) Config {
 		SendDepth:  int(set.Int("ibverbs.send.depth")),
 		EagerPeers: int(set.Int("ibverbs.eager.peers")),
 		EagerAfter: int(set.Int("ibverbs.eager.after")),
+		Reads:      Reads(set.String("ibverbs.reads")),
 		AckTimeout: uint8(set.Int("ibverbs.timeout")),
 		RetryCount: uint8(set.Int("ibverbs.retry")),
 		Deadline:   set.Duration("ibverbs.deadline"),

@@ -43,6 +43,13 @@ func TestDeviceConformance(t *testing.T) {
 				Link: func(dev verbs.Device, port int, up bool) {
 					ipCommand(t, "link", "set", netdev(t, dev, port), map[bool]string{true: "up", false: "down"}[up])
 				},
+				ShortMTU: func(dev verbs.Device, port int) (restore func()) {
+					name := netdev(t, dev, port)
+					before, err := os.ReadFile("/sys/class/net/" + name + "/mtu")
+					require.NoError(t, err)
+					ipCommand(t, "link", "set", name, "mtu", "1500")
+					return func() { ipCommand(t, "link", "set", name, "mtu", strings.TrimSpace(string(before))) }
+				},
 				Address: func(dev verbs.Device, port int) {
 					for _, do := range []string{"add", "del"} {
 						ipCommand(t, "address", do, "10.10.77.1/32", "dev", netdev(t, dev, port))
@@ -116,6 +123,9 @@ var rxeDiffers = map[string]verbstest.Difference{
 	"Refusals/SEND/bad-key":                             badLKey,
 	"Refusals/WRITE_WITH_IMM/bad-key":                   writeImm,
 	"Refusals/WRITE_WITH_IMM/bad-key/*-*":               writeImm,
+
+	"Data/RC/read-cut-off": differs("a read sometimes succeeds without its last packets, if the responder's device could not send them",
+		"a read of 262144 bytes succeeded, but its bytes from "),
 
 	"Events/CQ_ERR/overrun": differs("the failed queue still returns completions", "was 1 completions of a failed queue"),
 	"Events/QP_FATAL/by-CQ_ERR": differs("queue pairs of a failed queue keep working",

@@ -45,6 +45,7 @@ func (d *device) Query() (verbs.DeviceAttr, error) {
 		MaxCQ: int(a.max_cq), MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr), MaxPD: int(a.max_pd),
 		MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr),
 		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom), Atomics: a.atomics != 0,
+		VendorID: uint32(a.vendor_id),
 	}, nil
 }
 

@@ -322,7 +322,7 @@ int mpigo_query_device(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_d
 		.max_sge = d.max_sge, .max_cq = d.max_cq, .max_cqe = d.max_cqe, .max_mr = d.max_mr,
 		.max_pd = d.max_pd, .max_srq = d.max_srq, .max_srq_wr = d.max_srq_wr,
 		.max_qp_rd_atom = d.max_qp_rd_atom, .max_qp_init_rd_atom = d.max_qp_init_rd_atom,
-		.atomics = d.atomic_cap != IBV_ATOMIC_NONE,
+		.atomics = d.atomic_cap != IBV_ATOMIC_NONE, .vendor_id = d.vendor_id,
 	};
 	return 0;
 }

@@ -63,6 +63,10 @@ func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
 		}
 		p.Injector = verbstest.Injector{
 			Link: func(dev verbs.Device, port int, up bool) { m.hca(dev).SetLink(port, up) },
+			ShortMTU: func(dev verbs.Device, port int) (restore func()) {
+				m.hca(dev).SetMTU(port, verbs.MTU1024)
+				return func() { m.hca(dev).SetMTU(port, verbs.MTU4096) }
+			},
 			Address: func(dev verbs.Device, port int) {
 				m.hca(dev).ChangeGID(port, 5, verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 9, 14: 9, 15: 9})
 				m.hca(dev).ChangeGID(port, 5, verbs.GID{})

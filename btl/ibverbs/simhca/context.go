@@ -44,6 +44,7 @@ func (c *context) Query() (verbs.DeviceAttr, error) {
 		Ports: c.hca.cfg.Ports, MaxQP: 65536, MaxQPWR: c.hca.cfg.MaxQPWR, MaxSGE: verbs.MaxSGE,
 		MaxCQ: 65536, MaxCQE: maxCQE, MaxMR: maxRegions, MaxPD: 1024, MaxSRQ: 1024, MaxSRQWR: maxSRQWR,
 		MaxQPRdAtom: maxReads, MaxQPInitRdAtom: maxReads, Atomics: true,
+		VendorID: c.hca.cfg.VendorID,
 	}, nil
 }
 

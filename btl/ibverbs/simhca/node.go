@@ -24,6 +24,7 @@ type DeviceConfig struct {
 	// MaxMsgBytes is the longest message; the fabric's limit by default. A responder refuses
 	// messages that exceed its own limit.
 	MaxMsgBytes uint32
+	VendorID    uint32
 	// MaxLocked limits the registered bytes; RegMR returns ErrNoMemory beyond it. 0: no limit.
 	MaxLocked int64
 }

@@ -101,7 +101,11 @@ type DeviceAttr struct {
 	MaxQPRdAtom     int // outstanding reads and atomics as responder
 	MaxQPInitRdAtom int // outstanding reads and atomics as requester
 	Atomics         bool
+	VendorID        uint32
 }
+
+// VendorSoftRoCE is the vendor ID of Linux's soft-RoCE (rdma_rxe).
+const VendorSoftRoCE = 0xffffff
 
 // PortAttr holds the present attributes of a port, a subset of ibv_port_attr.
 type PortAttr struct {

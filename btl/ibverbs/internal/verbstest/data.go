@@ -41,6 +41,7 @@ func dataCases() (all []testCase) {
 		wired("RC/CMP_AND_SWP", rc, compareAndSwap),
 		wired("RC/FETCH_AND_ADD", rc, fetchAndAdd),
 		testCase{"RC/many-reads", manyReads},
+		testCase{"RC/read-cut-off", readCutOff},
 		wired("RC/fence", rc, fence),
 		wired("RC/both-ways", rc, bothWays),
 		testCase{"RC/loopback", loopback},
@@ -263,6 +264,71 @@ func manyReads(c *caseRun) {
 	}
 	w.a.awaitSent(ids...)
 	require.True(c, bytes.Equal(from.buf[:3600], into.buf[:3600]))
+}
+
+// A case of reads that are cut off has this many reads in flight, each of this many bytes.
+const cutOffReads, cutOffBytes = 8, 256 << 10
+
+// readCutOff reduces the MTU of the responder's port while reads are in flight, so the responder
+// cannot send some of the response packets. A read that succeeds must have all its bytes.
+func readCutOff(c *caseRun) {
+	c.skipIf(c.Injector.ShortMTU == nil, "the provider cannot change a port's MTU")
+	c.skipIf(min(c.a.pattr.ActiveMTU, c.b.pattr.ActiveMTU) <= verbs.MTU1024, "the port's MTU is too small")
+	rounds := 3
+	if c.known != nil {
+		rounds = 30 // soft-RoCE breaks the rule in a third to a half of the rounds
+	}
+	into, from := c.a.region(cutOffReads*cutOffBytes, everyAccess), c.b.region(cutOffReads*cutOffBytes, everyAccess)
+	for range rounds {
+		cutOff(c, into, from)
+	}
+}
+
+// cutOff reads pieces of a region again and again, reduces the MTU meanwhile, and waits until all
+// reads have ended.
+func cutOff(c *caseRun, into, from *region) {
+	w := c.wire(rc)
+	pieceOf := map[uint64]int{} // the reads in flight, by request ID
+	post := func(piece int) {
+		off := piece * cutOffBytes
+		clear(into.buf[off : off+cutOffBytes])
+		read := w.a.send(remote(verbs.WRRDMARead), at(from.Addr()+uint64(off), from.RKey()),
+			func(_ *qp, wr *verbs.SendWR) { wr.SGE[0] = into.sge(off, cutOffBytes) })
+		pieceOf[read] = piece
+	}
+	for piece := range cutOffReads {
+		post(piece)
+	}
+	// The change takes some time, in which the reads must go on.
+	reduced := make(chan func(), 1)
+	go func() {
+		restore := func() {}
+		defer func() { reduced <- restore }() // also if ShortMTU ends the goroutine
+		restore = c.Injector.ShortMTU(c.b.dev, c.b.port)
+	}()
+	defer func() { (<-reduced)() }()
+	more, failed := 2*cutOffReads, false // reads still to post after the change; a read has failed
+	for len(pieceOf) > 0 {
+		wc := w.a.scq.await(1)[0]
+		piece, ok := pieceOf[wc.ID]
+		require.True(c, ok, "request ID %d", wc.ID)
+		delete(pieceOf, wc.ID)
+		if wc.Status != verbs.StatusSuccess {
+			failed = true
+			continue
+		}
+		for i := piece * cutOffBytes; i < (piece+1)*cutOffBytes; i++ {
+			if into.buf[i] != from.buf[i] {
+				c.Fatalf("a read of %d bytes succeeded, but its bytes from %d on are missing", cutOffBytes, i%cutOffBytes)
+			}
+		}
+		if len(reduced) > 0 {
+			more--
+		}
+		if more > 0 && !failed {
+			post(piece)
+		}
+	}
 }
 
 // fence sends the data of the read before it.

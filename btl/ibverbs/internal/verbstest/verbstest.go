@@ -81,6 +81,10 @@ func (d *Difference) matches(f failure) bool {
 type Injector struct {
 	// Link takes a port down or up.
 	Link func(dev verbs.Device, port int, up bool)
+	// ShortMTU reduces the active MTU of a port to 1024 bytes, which must be larger, as a change to
+	// the network interface does: the device can no longer send the longer packets of existing
+	// connections. restore undoes that.
+	ShortMTU func(dev verbs.Device, port int) (restore func())
 	// Address adds an address to a port and removes it again.
 	Address func(dev verbs.Device, port int)
 	// Raise raises an event of a port, the device, or a queue pair.

@@ -249,6 +249,7 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 	a->max_qp_rd_atom = 3;
 	a->max_qp_init_rd_atom = 4;
 	a->atomic_cap = IBV_ATOMIC_HCA;
+	a->vendor_id = 0x2c9;
 	return 0;
 }
 
