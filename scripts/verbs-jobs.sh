@@ -114,7 +114,7 @@ for i in 1 2 3; do
 done
 for i in 1 2 3; do
     bandwidth ib_read_bw >>bw.read; bandwidth ib_write_bw >>bw.write
-    (bandwidth ib_read_bw 0 >both.0 & bandwidth ib_read_bw 1 >both.1; wait)
+    (bandwidth ib_write_bw 0 >both.0 & bandwidth ib_write_bw 1 >both.1; wait)
     cat both.0 both.1 | awk '{s+=$1} END {print s}' >>bw.both
     mpigo "$one" bw 1048576 -i 2 -x 1 >>bw.one; mpigo "$two" bw 1048576 -i 2 -x 1 >>bw.two
 done
@@ -129,7 +129,7 @@ SH
         best = f["bw.read"] > f["bw.write"] ? f["bw.read"] : f["bw.write"]
         best *= 1.048576 # perftest prints MiB/s
         printf "1 MiB bandwidth: %.1f MB/s, best of ib_read_bw and ib_write_bw %.1f: ratio %.2f\n", f["bw.one"], best, f["bw.one"] / best
-        printf "two rails: %.2f of one; ib_read_bw on both at once: %.2f of one\n", f["bw.two"] / f["bw.one"], f["bw.both"] / f["bw.read"]
+        printf "two rails: %.2f of one; ib_write_bw on both at once: %.2f of one\n", f["bw.two"] / f["bw.one"], f["bw.both"] / f["bw.write"]
     }' "$out/figures"
 }
 
