@@ -163,7 +163,7 @@ func (p *shortProgram) step() string {
 	}
 	switch p.calls[p.rng.IntN(len(p.calls))] {
 	case shortSend: // blocking and nonblocking sends; some messages do not fit a slot
-		m := shortMessage{out.count, []int{8, 0, 1, p.rng.IntN(300), p.rng.IntN(3000)}[p.rng.IntN(5)]}
+		m := shortMessage{out.count, []int{8, 0, 1, p.rng.IntN(300), p.rng.IntN(3000), p.rng.IntN(9000)}[p.rng.IntN(6)]}
 		if out.underWay += m.length + 64; out.underWay > 20<<10 { // no call waits for credit
 			out.underWay -= m.length + 64
 			return p.receiveAll(from)
@@ -202,7 +202,7 @@ func (p *shortProgram) step() string {
 		if p.rng.IntN(5) == 0 {
 			at = AnyTag
 		}
-		buf := make([]byte, 3000)
+		buf := make([]byte, 9000)
 		if p.rng.IntN(12) == 0 {
 			buf = buf[:1]
 		}
@@ -278,7 +278,7 @@ func (p *shortProgram) receiveAll(rank int) string {
 		said += fmt.Sprintf(" %v %v %x", order[i], sts[i], bytes.TrimRight(in.open[o].buf, "\x00"))
 	}
 	in.open = nil
-	buf := make([]byte, 3000)
+	buf := make([]byte, 9000)
 	for {
 		st, there, err := w.Iprobe(from, AnyTag)
 		if err != nil || !there {

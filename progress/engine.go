@@ -16,7 +16,7 @@ const (
 	timersEvery = 8
 	// turnsPerAhead: a look ahead, and the turn after it, take about as long as this many turns
 	// with a pause after each.
-	turnsPerAhead = 4
+	turnsPerAhead = 16
 	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this
 	// many turns of Spin.
 	turnsPerPoll = 4

@@ -591,6 +591,7 @@ type lookFunc func() (events int, able bool)
 func (f lookFunc) Look() (events int, able bool) { return f() }
 
 func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
+	const spinTurns = 25 * turnsPerAhead
 	for _, test := range []struct {
 		name         string
 		ableFor      int // calls of Look
@@ -599,11 +600,11 @@ func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
 	}{
 		{"it finds the event", 100, 3, 3, 2},
 		{"it never finds one", 100, 0, 25, 25},
-		{"it cannot look", 0, 0, 1, 100},
-		{"it cannot look any more", 5, 0, 6, 5 + 80},
+		{"it cannot look", 0, 0, 1, spinTurns},
+		{"it cannot look any more", 5, 0, 6, 5 + 20*turnsPerAhead},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := New(Config{SpinTurns: 100})
+			e := New(Config{SpinTurns: spinTurns})
 			polls, looks, need := 0, 0, int32(1)
 			e.AddPoller(&pollFunc{})
 			other := &pollFunc{find: func() int { polls++; return 0 }}
@@ -625,12 +626,12 @@ func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
 				require.Equal(t, test.looks, looks)
 				require.EqualValues(t, test.turns, e.turn-before)
 				if need > 0 {
-					require.Equal(t, 100, empty)
+					require.Equal(t, spinTurns, empty)
 				}
 			})
 			// As without ahead, turns between those of the timers poll only the hot poller.
 			if test.ableFor == 0 {
-				require.Less(t, polls, 20)
+				require.Less(t, polls, spinTurns/5)
 			}
 		})
 	}

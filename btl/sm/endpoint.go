@@ -75,25 +75,52 @@ func (e *endpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 // SendShort implements btl.ShortSender.
 func (e *endpoint) SendShort(tag btl.Tag, first, second uint64, payload []byte) bool {
 	n := shortHeader + len(payload)
-	if !e.plain || !e.out.fits(n) {
+	if !e.plain {
 		return false
 	}
-	s := e.out.slot(e.out.head)
-	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(s, 8))[:], first)
-	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(s, 16))[:], second)
-	if len(payload) == 8 {
-		*(*[8]byte)(unsafe.Add(s, 24)) = [8]byte(payload)
-	} else {
-		copy(unsafe.Slice((*byte)(unsafe.Add(s, 24)), len(payload)), payload)
+	switch {
+	case e.out.fits(n):
+		s := e.out.slot(e.out.head)
+		fillShort(unsafe.Add(s, 8), first, second, payload)
+		e.out.commit(s, e.out.word(tag, uint64(n)))
+	case n > slotData && n <= e.longest && e.out.head-e.out.freed <= e.out.slotMask:
+		at, v := e.out.reserve(uint64(n))
+		if v != good {
+			return false
+		}
+		e.out.read = e.dataRead()
+		fillShort(e.out.place(at), first, second, payload)
+		e.out.commitData(tag, at, uint64(n))
+	default:
+		return false
 	}
-	e.out.commit(s, e.out.word(tag, uint64(n)))
 	if atomic.LoadUint32(e.attention) != e.seen {
 		return e.attend()
 	}
 	return true
 }
 
-// ReceiveShort implements btl.ShortReceiver. It takes fragments out of their slot only.
+// dataRead is how far this rank has read the data of the peer's ring, in the same incarnation.
+func (e *endpoint) dataRead() uint64 {
+	if in := e.p.in; in != nil && in.reads == e.Epoch() {
+		return in.dataDone
+	}
+	return 0
+}
+
+// fillShort writes a short fragment in one piece.
+func fillShort(to unsafe.Pointer, first, second uint64, payload []byte) {
+	binary.LittleEndian.PutUint64((*[8]byte)(to)[:], first)
+	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(to, 8))[:], second)
+	to = unsafe.Add(to, shortHeader)
+	if len(payload) == 8 {
+		*(*[8]byte)(to) = [8]byte(payload)
+	} else {
+		copy(unsafe.Slice((*byte)(to), len(payload)), payload)
+	}
+}
+
+// ReceiveShort implements btl.ShortReceiver.
 func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, buf []byte) int {
 	in := e.p.in
 	if !e.plain || in == nil || in.reads != e.Epoch() {
@@ -107,9 +134,21 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 		}
 		w = atomic.LoadUint64(word)
 	}
-	n := int(w>>40&inData) - shortHeader
-	from := unsafe.Add(unsafe.Pointer(word), 8)
-	if btl.Tag(w>>32) != tag || !in.inSlot(w) || n < 0 || n > len(buf) ||
+	if btl.Tag(w>>32) != tag || (w^in.epoch)>>epochShift != 0 {
+		return -1
+	}
+	n, from := int(w>>40&inData), unsafe.Add(unsafe.Pointer(word), 8)
+	var at uint64
+	isInSlot := n <= slotData
+	if !isInSlot {
+		position, long, ok := in.described(w)
+		if !ok {
+			return -1 // the next turn of progress reports it
+		}
+		at, n, from = position, int(long), in.place(position)
+	}
+	n -= shortHeader
+	if n < 0 || n > len(buf) ||
 		binary.LittleEndian.Uint64((*[8]byte)(from)[:]) != first ||
 		binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(from, 8))[:]) != second {
 		return -1
@@ -118,6 +157,11 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 		*(*[8]byte)(buf) = *(*[8]byte)(unsafe.Add(from, shortHeader))
 	} else {
 		copy(buf, unsafe.Slice((*byte)(unsafe.Add(from, shortHeader)), n))
+	}
+	if !isInSlot {
+		e.out.freeData(in.dataRead())
+		in.takeData(at, uint64(n+shortHeader))
+		in.dataDone = in.dataTail
 	}
 	in.advance()
 	if in.due() {
@@ -141,6 +185,7 @@ func (e *endpoint) sendSlow(tag btl.Tag, hdr, payload []byte) bool {
 
 // send publishes a fragment, and reports whether it did.
 func (e *endpoint) send(tag btl.Tag, hdr, payload []byte) bool {
+	e.out.read = e.dataRead()
 	if v := e.out.put(tag, hdr, payload); v != good {
 		e.notPublished(v)
 		return false

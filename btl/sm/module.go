@@ -260,10 +260,15 @@ func (m *module) Progress() int {
 
 // receive hands up the next fragment, whose word is w. It reports false if the ring is corrupt.
 func (m *module) receive(in *inbound, w uint64) bool {
+	read := in.dataRead()
 	tag, frag, v := in.get(w)
 	switch v {
 	case good:
+		if ep := in.p.ep; ep != nil && ep.Epoch() == in.reads && len(frag) > slotData {
+			ep.out.freeData(read)
+		}
 		m.Events.Arrived(m, in.rank, tag, frag)
+		in.dataDone = in.dataTail
 	case stale:
 		m.Stale++
 	default:

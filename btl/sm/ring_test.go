@@ -223,6 +223,10 @@ func TestRingAgainstQueue(t *testing.T) {
 					take(t, tag, frag, v, ok)
 				}
 			},
+			"tell": func(t *rapid.T) { h.p.freeData(h.c.dataTail) },
+			"tell what cannot be": func(t *rapid.T) {
+				h.p.freeData(h.p.dataHead + rapid.Uint64Range(1, 1<<63).Draw(t, "too much"))
+			},
 			"empty": func(t *rapid.T) {
 				for len(queue) > 0 {
 					tag, frag, v, ok := h.next()
@@ -251,6 +255,36 @@ func TestRingAgainstQueue(t *testing.T) {
 			"": func(t *rapid.T) { h.intact(t) },
 		})
 	})
+}
+
+// TestRingReusesBeginning: when the producer knows that all data are read, a short fragment goes to
+// the beginning of the data.
+func TestRingReusesBeginning(t *testing.T) {
+	h := newHeapRing(64, 64<<10, 8<<10)
+	place := func(n int) int {
+		require.Equal(t, good, h.p.put(1, nil, make([]byte, n)))
+		w, ok := h.c.ready()
+		require.True(t, ok)
+		_, frag, v := h.c.get(w)
+		require.Equal(t, good, v)
+		if h.c.due() {
+			h.c.release()
+		}
+		return int(uintptr(unsafe.Pointer(&frag[0])) - uintptr(h.c.data))
+	}
+	tell := func() { h.p.freeData(h.c.dataTail) }
+	require.Zero(t, place(1000))
+	require.Equal(t, 1024, place(1000), "the producer does not know")
+	tell()
+	require.Zero(t, place(3000), "longer than what was before it")
+	tell()
+	require.Equal(t, 3008, place(8000), "too long")
+	tell()
+	for range 1000 { // no room is lost
+		require.Zero(t, place(reuseBytes))
+		tell()
+	}
+	require.Equal(t, reuseBytes, place(8000))
 }
 
 // TestRingConcurrent has the race detector watch the hand-over.
@@ -334,7 +368,8 @@ func TestConsumerChecks(t *testing.T) {
 		{"to the end", 1024, 4096 - 64, 64, inData, good},
 		{"over the end", 1024, 4096 - 64, 65, inData, corrupt},
 		{"all that is free", 1024, 4096, 1000, inData, good},
-		{"more than is free", 1024 - 64, 4096, 1000, inData, corrupt},
+		{"more than is free", 1024 - 64, 4096 + 64, 1000, inData, corrupt},
+		{"from the beginning, with everything before it read", 64, 4096, 1000, inData, good},
 		{"where the last one was", 1024, 1024 - 64, 100, inData, corrupt},
 		{"a lap ahead", 1024, 1024 + 4096, 0, inData, corrupt},
 	} {
@@ -362,7 +397,7 @@ func TestProducerChecks(t *testing.T) {
 		{"no change", 1, 512, good},
 		{"all fragments", 3, 3 * 512, good},
 		{"fewer slots than before", 0, 512, corrupt},
-		{"less data than before", 1, 448, corrupt},
+		{"less data than the producer knows to be read", 1, 448, good},
 		{"more slots than were put", 4, 3 * 512, corrupt},
 		{"more data than was put", 3, 3*512 + 64, corrupt},
 	} {
@@ -505,6 +540,7 @@ func FuzzProducer(f *testing.F) {
 				h.counters = [2]uint64{h.p.head, h.p.dataHead}
 			case 3:
 				h.counters[b>>2&1] += uint64(b >> 3)
+				h.p.freeData(uint64(b) << 5)
 			}
 		}
 		h.intact(t)

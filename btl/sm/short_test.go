@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +24,8 @@ func shortPair(t testing.TB) (a, b *module, ja, jb *journal, ea, eb *endpoint) {
 func TestReceiveShortTakesOnlyTheExpectedFragment(t *testing.T) {
 	const tag, first, second = 3, 0x1122334455667788, 0x99aabbccddeeff00
 	_, b, _, jb, ea, eb := shortPair(t)
-	room := make([]byte, slotData)
+	longest := int(ea.m.own.longest)
+	room := make([]byte, longest)
 	require.Equal(t, -1, eb.ReceiveShort(5, tag, first, second, room), "nothing is there")
 	for _, c := range []struct {
 		name          string
@@ -36,10 +38,15 @@ func TestReceiveShortTakesOnlyTheExpectedFragment(t *testing.T) {
 		{"empty", 0, 0, tag, first, second, true},
 		{"odd length in a larger buffer", 13, 100, tag, first, second, true},
 		{"the longest that fits a slot", slotData - shortHeader, slotData, tag, first, second, true},
+		{"one byte more", slotData - shortHeader + 1, slotData, tag, first, second, true},
+		{"the longest", longest - shortHeader, longest, tag, first, second, true},
 		{"another tag", 8, 8, tag + 1, first, second, false},
 		{"another first word", 8, 8, tag, first + 1, second, false},
 		{"another second word", 8, 8, tag, first, second ^ 1<<63, false},
 		{"too long for the buffer", 9, 8, tag, first, second, false},
+		{"long, another tag", 1000, 1000, tag + 1, first, second, false},
+		{"long, another second word", 1000, 1000, tag, first, second + 1, false},
+		{"long, too long for the buffer", 1000, 999, tag, first, second, false},
 	} {
 		payload := bytes.Repeat([]byte{byte(c.bytes + 1)}, c.bytes)
 		require.True(t, ea.SendShort(c.tag, c.first, c.second, payload), c.name)
@@ -60,31 +67,46 @@ func TestReceiveShortTakesOnlyTheExpectedFragment(t *testing.T) {
 		require.Equal(t, c.second, binary.LittleEndian.Uint64(frag[8:]), c.name)
 		require.Equal(t, payload, frag[shortHeader:], c.name)
 	}
-	require.False(t, ea.SendShort(tag, first, second, make([]byte, slotData)), "it does not fit a slot")
+	require.False(t, ea.SendShort(tag, first, second, make([]byte, longest)), "longer than a fragment")
 }
 
 // The ring is used many times over: what ReceiveShort takes makes room again.
 func TestReceiveShortMakesRoom(t *testing.T) {
-	_, _, _, _, ea, eb := shortPair(t)
-	var got [8]byte
-	for i := range uint64(5000) {
-		payload := binary.LittleEndian.AppendUint64(nil, i)
-		if !ea.SendShort(1, i, ^i, payload) { // it does not look how far the receiver has come
-			hdr := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, i), ^i)
-			require.True(t, ea.SendInline(1, hdr, payload))
+	for _, bytes := range []int{8, 3000} {
+		_, _, _, _, ea, eb := shortPair(t)
+		sent, got := make([]byte, bytes), make([]byte, bytes)
+		for i := range uint64(5000) {
+			binary.LittleEndian.PutUint64(sent, i)
+			// SendShort does not always look how far the receiver has come.
+			if !ea.SendShort(1, i, ^i, sent) {
+				hdr := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, i), ^i)
+				require.True(t, ea.SendInline(1, hdr, sent))
+			}
+			require.Equal(t, bytes, eb.ReceiveShort(1, 1, i, ^i, got))
+			require.Equal(t, sent, got)
 		}
-		require.Equal(t, 8, eb.ReceiveShort(1, 1, i, ^i, got[:]))
-		require.Equal(t, i, binary.LittleEndian.Uint64(got[:]))
 	}
+}
+
+// ReceiveShort leaves a descriptor that cannot be right to progress, which fails the endpoint.
+func TestReceiveShortLeavesCorruptDescriptor(t *testing.T) {
+	_, b, _, _, ea, eb := shortPair(t)
+	require.True(t, ea.SendShort(1, 2, 3, make([]byte, 3000)))
+	*(*uint64)(unsafe.Add(unsafe.Pointer(eb.p.in.word), 16)) = eb.m.own.longest + 1
+	require.Equal(t, -1, eb.ReceiveShort(1, 1, 2, 3, make([]byte, 3000)))
+	b.Progress()
+	require.NotEqual(t, btl.Up, eb.State())
 }
 
 // A fragment of an earlier incarnation is never taken, and an endpoint that has failed takes and
 // sends nothing.
 func TestShortPathsOfFailedEndpoint(t *testing.T) {
 	a, b, _, _, ea, eb := shortPair(t)
-	require.True(t, ea.SendStale(ea.Epoch()-1, 1, make([]byte, 24)))
-	require.Equal(t, -1, eb.ReceiveShort(1, 1, 0, 0, make([]byte, 8)))
-	until(t, "the stale fragment", func() bool { return b.Stale == 1 }, b)
+	for i, bytes := range []int{8, 3000} {
+		require.True(t, ea.SendStale(ea.Epoch()-1, 1, make([]byte, shortHeader+bytes)))
+		require.Equal(t, -1, eb.ReceiveShort(1, 1, 0, 0, make([]byte, bytes)))
+		until(t, "the stale fragment", func() bool { return int(b.Stale) == i+1 }, b)
+	}
 
 	require.True(t, ea.SendShort(1, 0, 0, make([]byte, 8)))
 	eb.Fail(errEnough)
