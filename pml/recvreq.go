@@ -90,7 +90,7 @@ func (p *PML) newRecv(c *Context, buf []byte, elem, source, tag int, op string) 
 func (p *PML) makeRecv() *RecvRequest {
 	r := &RecvRequest{p: p}
 	r.Bind(p.eng, r)
-	r.LookAhead(r)
+	r.LookAhead(r, r)
 	return r
 }
 

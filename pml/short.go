@@ -157,25 +157,49 @@ func (d *blockingRecv) Look() (events int, able bool) {
 	return 1, true
 }
 
-// Look implements progress.Ahead. It looks only at the next message of the peer, so the receive has
-// to be the one that a message with its tag would match.
+// Look implements progress.Ahead.
 func (r *RecvRequest) Look() (events int, able bool) {
-	c := r.ctx
-	if r.state != recvPosted || r.tag < 0 || !c.posted.isNext(r) || r.p.blocking.ctx == c {
-		return 0, false
-	}
-	pr := r.p.peers[r.world]
-	if pr == nil {
-		return 0, false
-	}
-	n := c.receiveShort(pr, r.tag, r.buf)
+	n := r.receiveAhead()
 	if n < 0 {
 		return 0, n != noWay
 	}
-	c.posted.remove(r)
-	r.p.consumed(pr, n)
-	r.move(recvMatched)
-	r.gotTag = r.tag
 	r.received(n, nil)
 	return 1, true
+}
+
+// TakeShort implements request.Shortcut.
+func (r *RecvRequest) TakeShort() (source, tag int, bytes int64, ok bool) {
+	n := r.receiveAhead()
+	if n < 0 {
+		return 0, 0, 0, false
+	}
+	r.move(recvIdle)
+	c := r.ctx
+	r.Taken()
+	if c.removed {
+		c.freeIfUnused()
+	}
+	return r.source, r.tag, int64(n), true
+}
+
+// receiveAhead receives the message of a posted receive as receiveShort does; the receive has then
+// matched. It looks only at the next message of the peer, so the receive has to be the one that a
+// message with its tag would match.
+func (r *RecvRequest) receiveAhead() int {
+	c := r.ctx
+	if r.state != recvPosted || r.tag < 0 || !c.posted.isNext(r) || r.p.blocking.ctx == c {
+		return noWay
+	}
+	pr := r.p.peers[r.world]
+	if pr == nil {
+		return noWay
+	}
+	n := c.receiveShort(pr, r.tag, r.buf)
+	if n >= 0 {
+		c.posted.remove(r)
+		r.p.consumed(pr, n)
+		r.move(recvMatched)
+		r.gotTag = r.tag
+	}
+	return n
 }

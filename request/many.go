@@ -210,8 +210,15 @@ func (l list) takeInOrder(sts []Status) int {
 					}
 					hasSpun, failed = true, l.eng.Failed()
 				}
-				if o.ahead != nil {
-					_, _ = o.ahead.Look() // also where Spin does not spin
+				var st *Status
+				if sts != nil {
+					st = &sts[i]
+				}
+				if o.takeShort(st) { // also where Spin does not spin
+					if l.eng.Failed() != failed {
+						return i + 1
+					}
+					continue
 				}
 				l.eng.Spin(&o.active, o.ahead)
 				if l.eng.Failed() != failed {

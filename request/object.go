@@ -52,12 +52,22 @@ type Operation interface {
 	Describe(err error) error
 }
 
+// Shortcut ends an operation, and observes that, in one step.
+type Shortcut interface {
+	// TakeShort looks for the end of the operation for a fraction of a microsecond. If the
+	// operation ends without an error, TakeShort calls Object.Taken, and returns what Complete
+	// would have got, and true. If not, it changes nothing and returns false. Lock held; the object
+	// is active, and no waiter watches it.
+	TakeShort() (source, tag int, bytes int64, ok bool)
+}
+
 // Object is the body of a request. Operations embed it, keep it in pools, and move it along with
 // Activate and Complete. It must not be copied. The engine's lock guards it.
 type Object struct {
 	eng   *progress.Engine
 	op    Operation
 	ahead progress.Ahead // looks for the end of the operation; nil if there is none
+	short Shortcut       // nil if there is none
 	gen   uint64         // the generation of valid handles
 
 	active     int32 // 1 while the state is Active, else 0; for Spin
@@ -88,8 +98,9 @@ func (o *Object) Bind(eng *progress.Engine, op Operation) {
 	eng.Bound(o)
 }
 
-// LookAhead sets what a wait for this object asks before each turn of progress. Lock held.
-func (o *Object) LookAhead(a progress.Ahead) { o.ahead = a }
+// LookAhead sets what a wait for this object asks before each turn of progress, and its shortcut.
+// Lock held.
+func (o *Object) LookAhead(a progress.Ahead, s Shortcut) { o.ahead, o.short = a, s }
 
 // Unbind says that the object, which is idle, will not be used again. Lock held.
 func (o *Object) Unbind() { o.eng.Unbound(o) }
@@ -150,6 +161,27 @@ func (o *Object) CompleteTransfer(source, tag int, bytes int64, err error) {
 	if o.waiter != nil || len(o.moreWaiters) > 0 {
 		o.notify(err != nil)
 	}
+}
+
+// Taken is Complete without an error and Take in one, for a shortcut. No waiter watches the object.
+func (o *Object) Taken() {
+	o.move(Complete)
+	o.active = 0
+	o.ordinal = o.eng.CountCompletion(false)
+	o.observe()
+}
+
+// takeShort asks the shortcut of an active object, if it has one and no waiter watches it. It sets
+// *st, unless st is nil.
+func (o *Object) takeShort(st *Status) bool {
+	if o.short == nil || o.waiter != nil || len(o.moreWaiters) > 0 || o.orphan {
+		return false
+	}
+	source, tag, bytes, ok := o.short.TakeShort()
+	if ok && st != nil {
+		o.fill(st, source, tag, bytes)
+	}
+	return ok
 }
 
 // notify signals and removes all waiters. With finish it ends their waits, whatever else they wait
@@ -225,19 +257,25 @@ func (o *Object) Abandoned() bool { return o.orphan }
 
 // outcome sets *st to the status of a complete object, and returns its described error.
 func (o *Object) outcome(st *Status) error {
-	st.Source, st.Tag, st.Bytes, st.Cancelled, st.Err = o.source, o.tag, o.bytes, o.cancelled, nil
-	switch {
-	case o.ElemBytes > 0:
-		st.Count = WholeElements(o.bytes, o.ElemBytes)
-	case o.bytes > 0:
-		st.Count = -1
-	default:
-		st.Count = 0
-	}
+	o.fill(st, o.source, o.tag, o.bytes)
+	st.Cancelled = o.cancelled
 	if o.err != nil {
 		return o.op.Describe(o.err)
 	}
 	return nil
+}
+
+// fill sets *st to the status of a successful transfer.
+func (o *Object) fill(st *Status, source, tag int, bytes int64) {
+	st.Source, st.Tag, st.Bytes, st.Cancelled, st.Err = source, tag, bytes, false, nil
+	switch {
+	case o.ElemBytes > 0:
+		st.Count = WholeElements(bytes, o.ElemBytes)
+	case bytes > 0:
+		st.Count = -1
+	default:
+		st.Count = 0
+	}
 }
 
 // retire makes the object idle, its handles stale, and releases it.

@@ -12,16 +12,16 @@ func (r Request) Wait() (st Status, err error) {
 	return st, err
 }
 
-// waitShort is wait for a request that is complete without an error, or that a look ahead
-// completes. It reports false if it does not end the wait.
+// waitShort is wait for a request that is complete without an error, or that a shortcut ends. It
+// reports false if it does not end the wait.
 func (r Request) waitShort(st *Status) bool {
 	o := r.o
 	if o == nil || !o.eng.TryLock() {
 		return false
 	}
 	defer o.eng.Unlock()
-	if o.state == Active && o.gen == r.gen && o.ahead != nil {
-		_, _ = o.ahead.Look()
+	if o.state == Active && o.gen == r.gen {
+		return o.takeShort(st)
 	}
 	if o.state != Complete || o.gen != r.gen || o.err != nil {
 		return false
