@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/btl/sm"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -21,12 +22,18 @@ import (
 // paths of short messages, and on rails whose endpoints do not offer them. Every call has the same
 // result in both, and in the end all counts and queues are the same.
 func TestShortPathsDoWhatTheGeneralPathDoes(t *testing.T) {
+	for name, over := range map[string]shortTransport{"sm": overSM, "loop": overLoop} {
+		t.Run(name, func(t *testing.T) { testShortPrograms(t, over) })
+	}
+}
+
+func testShortPrograms(t *testing.T, over shortTransport) {
 	programs, steps := 30, 6000
 	if testing.Short() {
 		programs = 10
 	}
 	for seed := range programs {
-		short, general := newShortProgram(t, uint64(seed), unchanged), newShortProgram(t, uint64(seed), generalOnly)
+		short, general := newShortProgram(t, uint64(seed), over, unchanged), newShortProgram(t, uint64(seed), over, generalOnly)
 		for step := range steps {
 			want, got := general.step(), short.step()
 			require.Equal(t, want, got, "seed %d, step %d", seed, step)
@@ -43,11 +50,42 @@ func unchanged(ep btl.Endpoint) btl.Endpoint { return ep }
 
 // generalOnly is an endpoint without the capabilities of the shortest paths.
 func generalOnly(ep btl.Endpoint) btl.Endpoint {
-	return struct {
+	type onlyGetter struct {
 		btl.Endpoint
 		btl.Inliner
 		btl.Getter
-	}{ep, ep.(btl.Inliner), ep.(btl.Getter)}
+	}
+	g := onlyGetter{ep, ep.(btl.Inliner), ep.(btl.Getter)}
+	if putter, ok := ep.(btl.Putter); ok {
+		return struct {
+			onlyGetter
+			btl.Putter
+		}{g, putter}
+	}
+	return g
+}
+
+// shortTransport makes a function that opens the module of each rank of a world.
+type shortTransport func(t *testing.T) func(j *job, wakeup *progress.PipeWakeup) []btl.Module
+
+func overSM(t *testing.T) func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
+	return func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
+		m, err := sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Wakeup: wakeup})
+		require.NoError(t, err)
+		return []btl.Module{m}
+	}
+}
+
+func overLoop(t *testing.T) func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
+	const most = 16 << 10 // all messages are sent inline
+	rail := loop.RailConfig{EagerBytes: most, MaxSendBytes: most, InlineBytes: most}
+	fabric, err := loop.NewFabric(loop.Config{Ranks: 2, Slots: 1024, Rail: []loop.RailConfig{rail}})
+	require.NoError(t, err)
+	return func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
+		m, err := fabric.Module(j.rank, 0, j.pml, wakeup)
+		require.NoError(t, err)
+		return []btl.Module{m}
+	}
 }
 
 // shortProgram is a program of two ranks that one goroutine runs. It knows which messages are under
@@ -99,13 +137,9 @@ type openRecv struct {
 
 const shortTags = 3
 
-func newShortProgram(t *testing.T, seed uint64, wrap func(btl.Endpoint) btl.Endpoint) *shortProgram {
+func newShortProgram(t *testing.T, seed uint64, over shortTransport, wrap func(btl.Endpoint) btl.Endpoint) *shortProgram {
 	p := &shortProgram{t: t, rng: rand.New(rand.NewPCG(seed, 3)), calls: shortMixes[seed%uint64(len(shortMixes))]}
-	p.worlds = localWorldOf(t, 2, func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
-		m, err := sm.New(sm.Config{Rank: j.rank, Size: 2, Events: j.pml, Wakeup: wakeup})
-		require.NoError(t, err)
-		return []btl.Module{m}
-	}, wrap, WithSetting("pml.unexpected.bytes", "128K"))
+	p.worlds = localWorldOf(t, 2, over(t), wrap, WithSetting("pml.unexpected.bytes", "128K"))
 	for rank, w := range p.worlds {
 		p.out[rank], p.in[rank] = make([]byte, 8), make([]byte, 8)
 		var err, err2 error
@@ -311,7 +345,7 @@ func (p *shortProgram) finish() string {
 
 // A receive of any tag that was posted first takes the message, though one with its tag waits.
 func TestEarlierReceiveOfAnyTagIsMatchedFirst(t *testing.T) {
-	p := newShortProgram(t, 0, unchanged)
+	p := newShortProgram(t, 0, overSM, unchanged)
 	var bufs [2][]byte
 	var reqs [2]request.Request
 	for i, tag := range []int{AnyTag, 1} {
@@ -330,7 +364,7 @@ func TestEarlierReceiveOfAnyTagIsMatchedFirst(t *testing.T) {
 
 // Start of an Isend that completed at once is an error, and names the send.
 func TestStartOfCompleteIsendFails(t *testing.T) {
-	p := newShortProgram(t, 0, unchanged)
+	p := newShortProgram(t, 0, overSM, unchanged)
 	before := p.stats(0).SentInline
 	r, err := Isend(p.worlds[0], []byte("x"), 1, 2)
 	require.NoError(t, err)
@@ -364,7 +398,7 @@ func TestStreamOfShortMessagesMakesProgress(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newShortProgram(t, 0, unchanged)
+			p := newShortProgram(t, 0, overSM, unchanged)
 			eng := p.worlds[1].job.eng
 			ran := false
 			eng.Lock()
@@ -413,7 +447,7 @@ func (e brokenEndpoint) ReceiveShort(int, btl.Tag, uint64, uint64, []byte) int {
 
 func TestPanicInShortPathReleasesLock(t *testing.T) {
 	isBroken := false
-	p := newShortProgram(t, 0, func(ep btl.Endpoint) btl.Endpoint {
+	p := newShortProgram(t, 0, overSM, func(ep btl.Endpoint) btl.Endpoint {
 		return brokenEndpoint{ep, ep.(btl.ShortSender), &isBroken}
 	})
 	w, buf := p.worlds[0], make([]byte, 8)

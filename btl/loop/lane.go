@@ -99,22 +99,34 @@ func (l *lane) room() result {
 
 // publish sends a fragment. Only the sender may call it.
 func (l *lane) publish(bufs *pool, epoch uint32, tag btl.Tag, hdr, payload []byte) result {
-	i := l.tail & l.mask
-	s := &l.slots[i]
-	if s.word.Load() != slotEmpty {
+	if l.next().word.Load() != slotEmpty {
 		if v := l.room(); v != published {
 			return v
 		}
 	}
 	n := len(hdr) + len(payload)
-	dst := s.data[:]
-	if n > slotBytes {
-		b := bufs.get(n)
-		l.buffers[i] = b
-		dst = b.mem
-	}
+	dst := l.place(bufs, n)
 	copy(dst, hdr)
 	copy(dst[len(hdr):], payload)
+	return l.commit(epoch, tag, n)
+}
+
+// next is the slot for the next fragment.
+func (l *lane) next() *slot { return &l.slots[l.tail&l.mask] }
+
+// place is where a fragment of n bytes is to be written, if the next slot is empty.
+func (l *lane) place(bufs *pool, n int) []byte {
+	if n <= slotBytes {
+		return l.next().data[:]
+	}
+	b := bufs.get(n)
+	l.buffers[l.tail&l.mask] = b
+	return b.mem
+}
+
+// commit publishes a fragment of n bytes that was written to its place.
+func (l *lane) commit(epoch uint32, tag btl.Tag, n int) result {
+	s := l.next()
 	s.epoch = epoch
 	if !s.word.CompareAndSwap(slotEmpty, slotFull|uint64(tag)<<32|uint64(n)) {
 		return laneClosed // the lane keeps the buffer
