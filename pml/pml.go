@@ -106,7 +106,8 @@ type PML struct {
 	freeProbe pool[ProbeRequest]
 	messages  messagePool
 	blocking  blockingRecv
-	// shortReceives counts messages received the short way since the last turn of progress.
+	// shortReceives counts messages received the short way since the last turn of progress, and
+	// their KiB.
 	shortReceives int
 
 	// bcopies counts sends from copies that are under way, bcopiesSinceTurn those since one made a

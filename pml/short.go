@@ -13,9 +13,9 @@ const (
 	// delays what else there is to do by 0.3 µs. With 32 polls, a good part of the messages of a
 	// ping-pong arrived during turns, and took 3 to 8 % longer.
 	pollsAhead = 512
-	// maxShortReceives bounds the messages that are received the short way between two turns of
-	// progress. Without it, a stream of messages from one peer would keep timers, other peers and
-	// other rails waiting for as long as it lasts. The bound is some microseconds.
+	// maxShortReceives bounds the messages, and their KiB, that are received the short way between
+	// two turns of progress. Without it, a stream of messages from one peer would keep timers,
+	// other peers and other rails waiting for as long as it lasts. The bound is some microseconds.
 	maxShortReceives = 128
 )
 
@@ -39,7 +39,7 @@ func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
 	n := from.ReceiveShort(pollsAhead, tagMatch, c.firstWord, matchSecond(tag, seq), buf)
 	if n >= 0 {
 		pr.TakeNext()
-		c.p.shortReceives++
+		c.p.shortReceives += 1 + n>>10
 		c.p.stats.Received++
 	}
 	return n

@@ -171,7 +171,7 @@ func (e *Engine) spinAhead(need *int32, ahead Ahead) (turns, empty int) {
 			empty = 0
 			continue
 		}
-		empty += turnsPerAhead
+		empty = min(empty+turnsPerAhead, e.cfg.SpinTurns) // WaitOn yields from there on
 	}
 	return turns, empty
 }

@@ -591,7 +591,7 @@ type lookFunc func() (events int, able bool)
 func (f lookFunc) Look() (events int, able bool) { return f() }
 
 func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
-	const spinTurns = 25 * turnsPerAhead
+	const spinTurns = 25*turnsPerAhead - 3
 	for _, test := range []struct {
 		name         string
 		ableFor      int // calls of Look
@@ -601,7 +601,7 @@ func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
 		{"it finds the event", 100, 3, 3, 2},
 		{"it never finds one", 100, 0, 25, 25},
 		{"it cannot look", 0, 0, 1, spinTurns},
-		{"it cannot look any more", 5, 0, 6, 5 + 20*turnsPerAhead},
+		{"it cannot look any more", 5, 0, 6, 5 + 20*turnsPerAhead - 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := New(Config{SpinTurns: spinTurns})

@@ -115,7 +115,7 @@ func FuzzPeer(f *testing.F) {
 				*(*uint64)(unsafe.Pointer(&toA.out.mem[a.own.page+slot*slotBytes])) = value
 			case where < 128:
 				slot := uint64(where) % 4
-				*(*uint64)(unsafe.Pointer(&toA.out.mem[a.own.page+slot*slotBytes+8*(value>>63+1)])) = value << 1 >> 1
+				*(*uint64)(unsafe.Pointer(&toA.out.mem[a.own.page+slot*slotBytes+8*(value>>62%3+1)])) = value << 2 >> 2
 			case where < 0x4000: // words in the header of A's segment that B may write, too
 				at = hdrAttention + at*8%(512+8-hdrAttention)&^7
 				*(*uint64)(unsafe.Pointer(&toA.mem[at])) = value

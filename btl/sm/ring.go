@@ -20,13 +20,15 @@ import (
 //
 // A fragment of up to slotData bytes follows the word. For a longer one the slot holds its position
 // and length, and how far the producer has read the data of the ring in the other direction; the
-// bytes are in the data part, in one piece. Positions count from the beginning of the session and
-// never wrap; their low bits are the place.
+// bytes are in the data part, in one piece. Positions count from the beginning of the session, and
+// their low bits are the place. With a lap for each short fragment they wrap after some weeks, so
+// only their differences are compared.
 //
 // Who may write:
 //
-//   - Slots and data are the producer's until it stores the word, and then the consumer's until the
-//     consumer has counted them in readSlots and readData.
+//   - Slots and data are the producer's until it stores the word. Then slots are the consumer's
+//     until it has counted them in readSlots, and data until it has counted them in readData or in
+//     a descriptor of the ring in the other direction, whichever the producer sees first.
 //   - readSlots and readData are the consumer's. It stores them when a quarter of the ring has been
 //     read, not each time: the producer's cached copy stays valid for long, and in between only the
 //     lines of the fragments move between the processors.
@@ -84,7 +86,7 @@ type producer struct {
 	ring
 	head      uint64 // fragments published
 	freed     uint64 // of those, known to be read
-	dataHead  uint64 // position after the last fragment
+	dataHead  uint64 // position for the next fragment, or before the rest of a lap that stays empty
 	dataFreed uint64 // position up to which the data is known to be read
 	read      uint64 // how far this rank has read the data of the ring in the other direction
 	epoch     uint64 // in its place in a word
@@ -213,11 +215,12 @@ func (p *producer) room(n int) result {
 
 // reuseBytes is the longest fragment that goes to the beginning of the data if everything before it
 // has been read. Fragments that are answered one by one then stay in the same lines of the caches:
-// a message of 1 KiB took 0.19 µs instead of 0.40. From 8 KiB on, it costs more to write to lines
+// a message of 1 KiB took 0.18 µs instead of 0.28. From 8 KiB on, it costs more to write to lines
 // that the consumer has just read than to others.
 const reuseBytes = 4<<10 + 64
 
-// reserve finds the position of n bytes in one piece.
+// reserve finds the position of n bytes in one piece. It may move dataHead, and dataFreed with it,
+// to the beginning of the next lap if everything has been read, whether a fragment follows or not.
 func (p *producer) reserve(n uint64) (at uint64, v result) {
 	at = p.dataHead
 	switch {
@@ -241,7 +244,7 @@ func (p *producer) reserve(n uint64) (at uint64, v result) {
 // refresh reads how far the consumer has come.
 func (p *producer) refresh() result {
 	slots, data := atomic.LoadUint64(p.readSlots), atomic.LoadUint64(p.readData)
-	if slots-p.freed > p.head-p.freed || data > p.dataHead {
+	if slots-p.freed > p.head-p.freed || int64(data-p.dataHead) > 0 {
 		return corrupt
 	}
 	p.freed = slots
@@ -249,9 +252,10 @@ func (p *producer) refresh() result {
 	return good
 }
 
-// freeData notes that the consumer has read the data up to a position. It may know already.
+// freeData notes that the consumer has read the data up to a position. It ignores an older one, and
+// what cannot be.
 func (p *producer) freeData(read uint64) {
-	if read > p.dataFreed && read <= p.dataHead {
+	if read-p.dataFreed <= p.dataHead-p.dataFreed {
 		p.dataFreed = read
 	}
 }
@@ -274,7 +278,7 @@ type consumer struct {
 	tail     uint64 // fragments read
 	told     uint64 // of those, counted in readSlots
 	dataTail uint64 // position after the last fragment taken
-	dataDone uint64 // the same of the last fragment whose bytes are not needed any more
+	dataDone uint64 // the same of the last fragment that was handed up; the module advances it
 	dataDue  uint64 // bytes read and not counted in readData
 	epoch    uint64 // in its place in a word
 	// longest fragment, in bytes.

@@ -475,7 +475,7 @@ func FuzzConsumer(f *testing.F) {
 	f.Add(uint32(1), slotImage(1|inData<<40|1<<epochShift, 1<<63, 400))
 	f.Add(uint32(1), slotImage(1|inData<<40|1<<epochShift, 4096-64, 65))
 	f.Add(uint32(1), slotImage(1|inData<<40|1<<epochShift, 0, 1<<63))
-	f.Add(uint32(2), slotImage(1|313<<40|2<<epochShift, 0, 0))
+	f.Add(uint32(2), slotImage(1|(slotData+1)<<40|2<<epochShift, 0, 0))
 	f.Add(uint32(2), append(slotImage(1|3<<40|1<<epochShift, 0, 0), slotImage(2|inData<<40|2<<epochShift, 4032, 64)...))
 	f.Fuzz(func(t *testing.T, epoch uint32, image []byte) {
 		for _, claims := range []bool{false, true} {

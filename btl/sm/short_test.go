@@ -93,7 +93,7 @@ func TestReceiveShortLeavesCorruptDescriptor(t *testing.T) {
 	_, b, _, _, ea, eb := shortPair(t)
 	require.True(t, ea.SendShort(1, 2, 3, make([]byte, 3000)))
 	*(*uint64)(unsafe.Add(unsafe.Pointer(eb.p.in.word), 16)) = eb.m.own.longest + 1
-	require.Equal(t, -1, eb.ReceiveShort(1, 1, 2, 3, make([]byte, 3000)))
+	require.Equal(t, -1, eb.ReceiveShort(1, 1, 2, 3, make([]byte, 1<<20)))
 	b.Progress()
 	require.NotEqual(t, btl.Up, eb.State())
 }

@@ -1,0 +1,280 @@
+package sm
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// side is one of two modules that send each other numbered fragments by all calls, in any order,
+// also from inside Arrived.
+type side struct {
+	t          *testing.T
+	p          *pair
+	rng        *rand.Rand
+	m          *module
+	ep         *endpoint
+	other      *side
+	sent       []int // payload bytes of the fragments that were accepted
+	got        int   // number of the next fragment
+	inArrived  int
+	fails, new int // endpoints
+}
+
+// pair is both sides. One goroutine plays them, so the peer can act while a fragment is read.
+type pair struct {
+	sides   [2]*side
+	longest int
+	depth   int // of calls inside Arrived
+	quiet   bool
+	short   int // fragments taken by ReceiveShort
+}
+
+func newPair(t *testing.T, seed uint64) *pair {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := &pair{}
+	frags := []int64{0, 190, 400, 750, 1000, 1024, 2000, 5000}
+	cfg := Config{Size: 2, RingSlots: 2 << rng.IntN(6), RingBytes: 4096 << rng.IntN(2), FragBytes: frags[rng.IntN(len(frags))]}
+	for rank := range p.sides {
+		s := &side{t: t, p: p, rng: rng}
+		cfg.Rank, cfg.Events = rank, s
+		m, err := New(cfg)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, m.Close()) })
+		s.m = m.(*module)
+		s.m.fences = false // for one goroutine
+		p.sides[rank] = s
+	}
+	p.sides[0].other, p.sides[1].other = p.sides[1], p.sides[0]
+	p.longest = int(p.sides[0].m.own.longest) - shortHeader
+	for _, s := range p.sides {
+		s.connect()
+	}
+	return p
+}
+
+// connect makes an endpoint if there is none that is not drained.
+func (s *side) connect() {
+	if s.ep == nil || s.ep.State() == btl.Drained {
+		if ep, err := s.m.Connect(s.other.m.cfg.Rank, s.other.m.Address()); err == nil {
+			s.ep = ep.(*endpoint)
+			s.new++
+		}
+	}
+}
+
+// payload makes the bytes of a fragment of this side.
+func (s *side) payload(number int) []byte { return content(2*number+s.m.cfg.Rank, s.sent[number]) }
+
+func (s *side) send(n int) bool { return s.sendBy(s.rng.IntN(3), n) }
+
+// sendBy sends a fragment with n bytes of payload by SendShort (0), SendInline (1) or Send.
+func (s *side) sendBy(call, n int) bool {
+	if s.ep.State() != btl.Up {
+		return false
+	}
+	number := len(s.sent)
+	s.sent = append(s.sent, n)
+	first, data := uint64(number), s.payload(number)
+	hdr := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, first), ^first)
+	ok := false
+	switch call {
+	case 0:
+		ok = s.ep.SendShort(1, first, ^first, data)
+	case 1:
+		ok = s.ep.SendInline(1, hdr, data)
+	default:
+		op := &btl.Op{Tag: 1, HdrLen: shortHeader, Payload: data, Done: func(*btl.Op, error) {}}
+		copy(op.Hdr[:], hdr)
+		ok = s.ep.Send(op) == nil
+	}
+	if !ok {
+		s.sent = s.sent[:number]
+	}
+	return ok
+}
+
+func (s *side) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
+	check := func() {
+		require.EqualValues(s.t, s.got, binary.LittleEndian.Uint64(frag))
+		require.True(s.t, string(s.other.payload(s.got)) == string(frag[shortHeader:]), "fragment %d changed", s.got)
+	}
+	check()
+	s.inArrived++
+	s.p.depth++
+	for range s.rng.IntN(4) {
+		if s.p.quiet {
+			break
+		}
+		if s.rng.IntN(2) == 0 {
+			s.send(s.bytes())
+		} else {
+			s.other.act()
+		}
+		check()
+	}
+	s.p.depth--
+	s.inArrived--
+	check()
+	s.got++
+}
+
+func (s *side) Failed(btl.Module, int, *btl.Error) { s.fails++ }
+func (s *side) Drained(btl.Module, int)            {}
+
+func (s *side) receiveShort() bool {
+	buf := make([]byte, s.p.longest)
+	n := s.ep.ReceiveShort(1, 1, uint64(s.got), ^uint64(s.got), buf)
+	if n < 0 {
+		return false
+	}
+	s.p.short++
+	require.True(s.t, string(s.other.payload(s.got)) == string(buf[:n]), "fragment %d changed", s.got)
+	s.got++
+	return true
+}
+
+// bytes chooses a length of a payload.
+func (s *side) bytes() int {
+	switch s.rng.IntN(4) {
+	case 0:
+		return s.rng.IntN(slotData)
+	case 1:
+		return s.p.longest - s.rng.IntN(min(70, s.p.longest))
+	case 2:
+		return min(s.p.longest, slotData-shortHeader+s.rng.IntN(3)-1)
+	}
+	return s.rng.IntN(s.p.longest + 1)
+}
+
+// act makes a call.
+func (s *side) act() {
+	if s.p.depth > 4 {
+		return
+	}
+	switch k := s.rng.IntN(7); {
+	case k < 2 && s.inArrived == 0:
+		s.m.Progress()
+	case k == 2 && s.inArrived == 0:
+		s.receiveShort()
+	default:
+		for range 1 + k/6*s.rng.IntN(4) {
+			s.send(s.bytes())
+		}
+	}
+}
+
+// settle receives all that was sent.
+func (p *pair) settle(t *testing.T) {
+	a, b := p.sides[0], p.sides[1]
+	for range 4000 {
+		for _, s := range p.sides {
+			if s.rng.IntN(2) == 0 {
+				for s.receiveShort() {
+				}
+			}
+			p.quiet = true
+			s.m.Progress()
+			p.quiet = false
+			s.connect()
+		}
+		if a.got == len(b.sent) && b.got == len(a.sent) {
+			return
+		}
+	}
+	require.Fail(t, "stuck", "%d of %d and %d of %d fragments", a.got, len(b.sent), b.got, len(a.sent))
+}
+
+// TestPairInAnyOrder: whatever two sides do, nothing is overwritten that is still to be read, and
+// rings that were read have room for the longest fragment. Positions may be near their wrap.
+func TestPairInAnyOrder(t *testing.T) {
+	short := 0
+	for seed := range uint64(40) {
+		p := newPair(t, seed)
+		a := p.sides[0]
+		for _, s := range p.sides {
+			s.send(1)
+		}
+		p.settle(t)
+		if seed%2 == 0 {
+			for _, s := range p.sides {
+				in := s.other.m.peers[s.m.cfg.Rank].in
+				at := -(s.ep.out.dataMask + 1) * uint64(20+a.rng.IntN(60))
+				s.ep.out.dataHead, s.ep.out.dataFreed, *s.ep.out.readData = at, at, at
+				in.dataTail, in.dataDone = at, at
+			}
+		}
+		for range 2000 {
+			p.sides[a.rng.IntN(2)].act()
+			if a.rng.IntN(40) == 0 {
+				p.settle(t)
+				s := p.sides[a.rng.IntN(2)]
+				require.True(t, s.sendBy(2, p.longest), "an empty ring refuses: %+v", s.ep.out)
+			}
+		}
+		p.settle(t)
+		require.Zero(t, a.fails+p.sides[1].fails, "seed %d", seed)
+		short += p.short
+	}
+	require.Greater(t, short, 1000)
+}
+
+// TestPairWhoseEndpointsFail: what was accepted arrives once and in order, also if endpoints fail
+// and are opened again.
+func TestPairWhoseEndpointsFail(t *testing.T) {
+	opened := 0
+	for seed := range uint64(30) {
+		p := newPair(t, seed)
+		rng := p.sides[0].rng
+		for range 3000 {
+			s := p.sides[rng.IntN(2)]
+			s.connect()
+			s.act()
+			if rng.IntN(150) == 0 {
+				s.ep.Fail(errEnough)
+			}
+			if rng.IntN(1000) == 0 {
+				s.m.Fail(errEnough)
+			}
+		}
+		p.settle(t)
+		opened += p.sides[0].new + p.sides[1].new
+	}
+	require.Greater(t, opened, 1000)
+}
+
+// TestPingPongStaysAtTheBeginning: short fragments that are answered one by one take no more of the
+// data than one needs.
+func TestPingPongStaysAtTheBeginning(t *testing.T) {
+	const bytes = 1000
+	for _, short := range []bool{false, true} {
+		var p *pair
+		for seed := uint64(0); p == nil || p.longest < 3*bytes; seed++ {
+			p = newPair(t, seed)
+		}
+		for _, s := range p.sides {
+			s.sendBy(2, 1)
+		}
+		p.settle(t)
+		p.quiet = true
+		for range 100 {
+			for _, s := range p.sides {
+				got := s.other.got
+				// SendShort does not always look how far the peer has read.
+				if !short || !s.sendBy(0, bytes) {
+					require.True(t, s.sendBy(2, bytes))
+				}
+				if !short || !s.other.receiveShort() {
+					s.other.m.Progress()
+				}
+				require.Equal(t, got+1, s.other.got)
+				require.LessOrEqual(t, s.ep.out.dataHead&s.ep.out.dataMask, align(bytes+shortHeader))
+			}
+		}
+		require.Equal(t, short, p.short > 100, "%d taken by ReceiveShort", p.short)
+	}
+}
