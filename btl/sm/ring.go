@@ -47,8 +47,8 @@ type ring struct {
 const (
 	lineBytes = 64
 	// slotBytes is an odd number of cache lines, so that consecutive slots spread over all sets of
-	// a cache. Measured against smaller slots, a fragment that fits costs one trip between the
-	// processors and not two, and one that is over it loses nothing.
+	// a cache. Of one, two, three and five lines, three measured best: a message of 128 bytes
+	// arrives sooner in its slot, one of 256 bytes sooner in the data, which reuses its lines.
 	slotBytes = 3 * lineBytes
 	slotData  = slotBytes - 8
 
@@ -214,9 +214,8 @@ func (p *producer) room(n int) result {
 }
 
 // reuseBytes is the longest fragment that goes to the beginning of the data if everything before it
-// has been read. Fragments that are answered one by one then stay in the same lines of the caches:
-// a message of 1 KiB took 0.18 µs instead of 0.28. From 8 KiB on, it costs more to write to lines
-// that the consumer has just read than to others.
+// has been read. Fragments that are answered one by one then stay in the same lines of the caches.
+// From 8 KiB on, it costs more to write to lines that the consumer has just read than to others.
 const reuseBytes = 4<<10 + 64
 
 // reserve finds the position of n bytes in one piece. It may move dataHead, and dataFreed with it,

@@ -1,7 +1,6 @@
 package sm
 
 import (
-	"bytes"
 	"encoding/binary"
 	"testing"
 	"unsafe"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/btltest"
 )
 
 // shortPair makes two modules whose endpoints are open in both directions.
@@ -22,52 +22,15 @@ func shortPair(t testing.TB) (a, b *module, ja, jb *journal, ea, eb *endpoint) {
 }
 
 func TestReceiveShortTakesOnlyTheExpectedFragment(t *testing.T) {
-	const tag, first, second = 3, 0x1122334455667788, 0x99aabbccddeeff00
 	_, b, _, jb, ea, eb := shortPair(t)
-	longest := int(ea.m.own.longest)
-	room := make([]byte, longest)
-	require.Equal(t, -1, eb.ReceiveShort(5, tag, first, second, room), "nothing is there")
-	for _, c := range []struct {
-		name          string
-		bytes, room   int
-		tag           btl.Tag
-		first, second uint64
-		taken         bool
-	}{
-		{"as expected", 8, 8, tag, first, second, true},
-		{"empty", 0, 0, tag, first, second, true},
-		{"odd length in a larger buffer", 13, 100, tag, first, second, true},
-		{"the longest that fits a slot", slotData - shortHeader, slotData, tag, first, second, true},
-		{"one byte more", slotData - shortHeader + 1, slotData, tag, first, second, true},
-		{"the longest", longest - shortHeader, longest, tag, first, second, true},
-		{"another tag", 8, 8, tag + 1, first, second, false},
-		{"another first word", 8, 8, tag, first + 1, second, false},
-		{"another second word", 8, 8, tag, first, second ^ 1<<63, false},
-		{"too long for the buffer", 9, 8, tag, first, second, false},
-		{"long, another tag", 1000, 1000, tag + 1, first, second, false},
-		{"long, another second word", 1000, 1000, tag, first, second + 1, false},
-		{"long, too long for the buffer", 1000, 999, tag, first, second, false},
-	} {
-		payload := bytes.Repeat([]byte{byte(c.bytes + 1)}, c.bytes)
-		require.True(t, ea.SendShort(c.tag, c.first, c.second, payload), c.name)
+	btltest.TestReceiveShort(t, ea, eb, slotData, int(ea.m.own.longest), func() []byte {
 		arrived := jb.arrived
-		clear(room)
-		n := eb.ReceiveShort(5, tag, first, second, room[:c.room])
-		if c.taken {
-			require.Equal(t, c.bytes, n, c.name)
-			require.Equal(t, payload, room[:n], c.name)
-			require.Zero(t, b.Progress(), c.name)
-			continue
+		b.Progress()
+		if jb.arrived == arrived {
+			return nil
 		}
-		require.Equal(t, -1, n, c.name)
-		require.Equal(t, make([]byte, c.room), room[:c.room], c.name)
-		until(t, "the fragment", func() bool { return jb.arrived > arrived }, b)
-		frag := jb.frags[len(jb.frags)-1]
-		require.Equal(t, c.first, binary.LittleEndian.Uint64(frag), c.name)
-		require.Equal(t, c.second, binary.LittleEndian.Uint64(frag[8:]), c.name)
-		require.Equal(t, payload, frag[shortHeader:], c.name)
-	}
-	require.False(t, ea.SendShort(tag, first, second, make([]byte, longest)), "longer than a fragment")
+		return jb.frags[len(jb.frags)-1]
+	})
 }
 
 // The ring is used many times over: what ReceiveShort takes makes room again.
