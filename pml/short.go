@@ -10,9 +10,9 @@ import "github.com/mpigo/mpigo/request"
 
 const (
 	// pollsAhead is how often the expected fragment is looked for before a turn of progress, which
-	// delays what else there is to do by 0.3 µs. With fewer polls, more messages arrive during a
-	// turn, and take the general path.
-	pollsAhead = 512
+	// delays what else there is to do by up to 1 µs. With fewer polls, more messages arrive during
+	// a turn, and take the general path.
+	pollsAhead = 32
 	// maxShortReceives bounds the messages, and their KiB, that are received the short way between
 	// two turns of progress. Without it, a stream of messages from one peer would keep timers,
 	// other peers and other rails waiting for as long as it lasts. The bound is some microseconds.

@@ -58,7 +58,7 @@ func (e *Engine) drive(w *Waiter, empty int) {
 		empty++
 		switch {
 		case yields < 0:
-			pause()
+			Relax()
 		case yields == 0:
 			yieldSince = e.Now()
 			e.yield()

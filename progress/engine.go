@@ -15,7 +15,7 @@ const (
 	// pollers.
 	timersEvery = 8
 	// turnsPerAhead: a look ahead, and the turn after it, take about as long as this many turns
-	// with a pause after each.
+	// with a Relax after each.
 	turnsPerAhead = 16
 	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this
 	// many turns of Spin.

@@ -24,7 +24,7 @@
 // A driver whose turns find no event goes through three stages. An event leads back to the first.
 //
 //	stage  begins                                    between two turns, the driver
-//	spin   with the wait, or after an event          keeps the lock and pauses a few nanoseconds
+//	spin   with the wait, or after an event          keeps the lock and calls Relax
 //	yield  after Config.SpinTurns empty turns        releases the lock and yields to other
 //	                                                 goroutines; with Config.YieldProcess to other
 //	                                                 processes (sched_yield) at every turn, and to

@@ -139,7 +139,7 @@ func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
 			continue
 		}
 		empty++
-		pause()
+		Relax()
 	}
 	return empty
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
 )
 
 var (
@@ -38,6 +39,7 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 		if polls--; polls <= 0 {
 			return -1
 		}
+		progress.Relax()
 	}
 	s, fragTag, frag := l.fragment()
 	if fragTag != tag || s.epoch != l.inc.epoch || len(frag) < shortHeader || len(frag)-shortHeader > len(buf) ||

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/btltest"
+	"github.com/mpigo/mpigo/progress"
 )
 
 // The benchmarks run between this process and another one, each pinned to a processor of its own.
@@ -38,16 +39,6 @@ func pin(cpu int) error {
 	set.Set(cpu)
 	return unix.SchedSetaffinity(0, &set)
 }
-
-// pause lets a few nanoseconds pass between two looks at a line.
-func pause() {
-	for range 4 {
-		nop()
-	}
-}
-
-//go:noinline
-func nop() {}
 
 // counter is Events that count.
 type counter struct {
@@ -77,7 +68,7 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 // await polls until that many fragments have arrived.
 func (s *sink) await(m *module, arrived int) {
 	for m.Progress(); s.arrived < arrived; m.Progress() {
-		pause()
+		progress.Relax()
 	}
 }
 
@@ -91,7 +82,7 @@ func mustSend(m *module, ep *endpoint, hdr, payload []byte) {
 // awaitLine polls a cache line until it holds a value.
 func awaitLine(line *uint64, value uint64) {
 	for atomic.LoadUint64(line) != value {
-		pause()
+		progress.Relax()
 	}
 }
 

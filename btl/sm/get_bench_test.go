@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/btltest"
+	"github.com/mpigo/mpigo/progress"
 )
 
 // The benchmark moves messages to another process in two ways: through the ring, in the longest
@@ -86,7 +87,7 @@ func pullRole(t testing.TB, parent *btltest.Process) {
 	parent.Tell(m.Address())
 	for p.done < plan.Rounds && p.err == nil {
 		m.Progress()
-		pause()
+		progress.Relax()
 	}
 	require.NoError(t, p.err)
 	btltest.Ask[bool](parent)
@@ -167,7 +168,7 @@ func benchMessage(b *testing.B, bytes int, where string) {
 			move(at)
 			for ev.arrived < want {
 				m.Progress()
-				pause()
+				progress.Relax()
 			}
 			to = append(to, float64(time.Since(began)))
 		}

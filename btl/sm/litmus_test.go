@@ -309,3 +309,6 @@ func TestLitmusNotice(t *testing.T) {
 		return atomic.LoadUint64(a.own.bits(0)) == 0
 	})
 }
+
+//go:noinline
+func nop() {}
