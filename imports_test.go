@@ -18,6 +18,7 @@ const module = "github.com/mpigo/mpigo/"
 // package.
 var mayImport = map[string][]string{
 	"progress":                       {},
+	"internal/memcopy":               {},
 	"internal/tunable":               {},
 	"request":                        {"progress"},
 	"btl":                            {"progress"},
@@ -32,7 +33,7 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/verbs":              {},
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
 	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
-	"btl/sm":                         {"btl", "btl/base", "btl/transport", "progress"},
+	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/memcopy", "progress"},
 	"bml":                            {"btl", "request", "progress"},
 	"pml":                            {"bml", "btl", "request", "progress"},
 	// A test harness.

@@ -25,7 +25,7 @@ type address struct {
 
 const (
 	addressMagic   = 0x6d73_6f67_6970_6d01
-	addressVersion = 2 // also of the ring's layout
+	addressVersion = 3 // also of the ring's layout
 	addressBytes   = 96
 	noWakeup       = 1<<32 - 1
 )

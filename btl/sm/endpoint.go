@@ -7,6 +7,8 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
+	"github.com/mpigo/mpigo/internal/memcopy"
+	"github.com/mpigo/mpigo/progress"
 )
 
 var (
@@ -84,12 +86,15 @@ func (e *endpoint) SendShort(tag btl.Tag, first, second uint64, payload []byte) 
 		fillShort(unsafe.Add(s, 8), first, second, payload)
 		e.out.commit(s, e.out.word(tag, uint64(n)))
 	case n > slotData && n <= e.longest && e.out.head-e.out.freed <= e.out.slotMask:
-		at, v := e.out.reserve(uint64(n))
+		at, v := e.out.reserve(padding(shortHeader), uint64(n))
 		if v != good {
 			return false
 		}
 		e.out.read = e.dataRead()
-		fillShort(e.out.place(at), first, second, payload)
+		to := e.out.place(at)
+		binary.LittleEndian.PutUint64((*[8]byte)(to)[:], first)
+		binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(to, 8))[:], second)
+		e.out.fillPayload(at+shortHeader, payload)
 		e.out.commitData(tag, at, uint64(n))
 	default:
 		return false
@@ -132,13 +137,15 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 		if polls--; polls <= 0 {
 			return -1
 		}
+		progress.Relax()
 		w = atomic.LoadUint64(word)
 	}
 	if btl.Tag(w>>32) != tag || (w^in.epoch)>>epochShift != 0 {
 		return -1
 	}
 	n, from := int(w>>40&inData), unsafe.Add(unsafe.Pointer(word), 8)
-	var at uint64
+	var at, begin uint64
+	var timed uint16
 	isInSlot := n <= slotData
 	if !isInSlot {
 		position, long, ok := in.described(w)
@@ -146,6 +153,9 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 			return -1 // the next turn of progress reports it
 		}
 		at, n, from = position, int(long), in.place(position)
+		if timed = in.timed(); timed != 0 {
+			begin = memcopy.Ticks()
+		}
 	}
 	n -= shortHeader
 	if n < 0 || n > len(buf) ||
@@ -159,6 +169,9 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 		copy(buf, unsafe.Slice((*byte)(unsafe.Add(from, shortHeader)), n))
 	}
 	if !isInSlot {
+		if timed != 0 {
+			in.answerTimed(timed, memcopy.Ticks()-begin)
+		}
 		e.out.freeData(in.dataRead())
 		in.takeData(at, uint64(n+shortHeader))
 		in.dataDone = in.dataTail

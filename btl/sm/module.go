@@ -38,6 +38,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
+	"github.com/mpigo/mpigo/internal/memcopy"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -260,14 +261,20 @@ func (m *module) Progress() int {
 
 // receive hands up the next fragment, whose word is w. It reports false if the ring is corrupt.
 func (m *module) receive(in *inbound, w uint64) bool {
-	read := in.dataRead()
+	read, timed := in.dataRead(), in.timed()
 	tag, frag, v := in.get(w)
 	switch v {
 	case good:
 		if ep := in.p.ep; ep != nil && ep.Epoch() == in.reads && len(frag) > slotData {
 			ep.out.freeData(read)
 		}
-		m.Events.Arrived(m, in.rank, tag, frag)
+		if timed == 0 || len(frag) <= slotData {
+			m.Events.Arrived(m, in.rank, tag, frag)
+		} else {
+			begin := memcopy.Ticks()
+			m.Events.Arrived(m, in.rank, tag, frag)
+			in.answerTimed(timed, memcopy.Ticks()-begin)
+		}
 		in.dataDone = in.dataTail
 	case stale:
 		m.Stale++

@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/memcopy"
 )
 
 // side is one of two modules that send each other numbered fragments by all calls, in any order,
@@ -36,9 +38,13 @@ type pair struct {
 
 func newPair(t *testing.T, seed uint64) *pair {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	p := &pair{}
 	frags := []int64{0, 190, 400, 750, 1000, 1024, 2000, 5000}
 	cfg := Config{Size: 2, RingSlots: 2 << rng.IntN(6), RingBytes: 4096 << rng.IntN(2), FragBytes: frags[rng.IntN(len(frags))]}
+	return newPairWith(t, rng, cfg)
+}
+
+func newPairWith(t *testing.T, rng *rand.Rand, cfg Config) *pair {
+	p := &pair{}
 	for rank := range p.sides {
 		s := &side{t: t, p: p, rng: rng}
 		cfg.Rank, cfg.Events = rank, s
@@ -272,9 +278,42 @@ func TestPingPongStaysAtTheBeginning(t *testing.T) {
 					s.other.m.Progress()
 				}
 				require.Equal(t, got+1, s.other.got)
-				require.LessOrEqual(t, s.ep.out.dataHead&s.ep.out.dataMask, align(bytes+shortHeader))
+				require.LessOrEqual(t, s.ep.out.dataHead&s.ep.out.dataMask, align(padding(shortHeader)+shortHeader+bytes))
 			}
 		}
 		require.Equal(t, short, p.short > 100, "%d taken by ReceiveShort", p.short)
+	}
+}
+
+// TestLongFragmentsBeginAtALineAndAreTimed: the payload of a long fragment begins at a cache line,
+// and the receiver reports how long it took to read one that the sender measures, by both ways to
+// receive.
+func TestLongFragmentsBeginAtALineAndAreTimed(t *testing.T) {
+	const bytes = 16 << 10
+	for _, short := range []bool{false, true} {
+		p := newPairWith(t, rand.New(rand.NewPCG(1, 1)), Config{Size: 2})
+		for _, s := range p.sides {
+			s.sendBy(2, 1)
+		}
+		p.settle(t)
+		p.quiet = true
+		s, timed := p.sides[0], 0
+		for i := range 100 {
+			require.True(t, s.sendBy(i%2*2, bytes))
+			at := s.ep.out.dataHead - bytes
+			require.Zero(t, at%lineBytes)
+			require.Equal(t, content(2*(len(s.sent)-1), bytes), unsafe.Slice((*byte)(s.ep.out.place(at)), bytes))
+			answer := *s.ep.out.answer
+			if !short || !s.other.receiveShort() {
+				s.other.m.Progress()
+			}
+			if serial := s.ep.out.timed; serial != 0 {
+				timed++
+				require.EqualValues(t, serial, *s.ep.out.answer>>48)
+			} else {
+				require.Equal(t, answer, *s.ep.out.answer)
+			}
+		}
+		require.Equal(t, memcopy.Measures, timed > 10)
 	}
 }

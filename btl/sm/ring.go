@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/memcopy"
 )
 
 // A ring carries fragments from one producer to one consumer, through memory that both have mapped,
@@ -19,10 +20,12 @@ import (
 //	bits 52–63  epoch, its low 12 bits
 //
 // A fragment of up to slotData bytes follows the word. For a longer one the slot holds its position
-// and length, and how far the producer has read the data of the ring in the other direction; the
-// bytes are in the data part, in one piece. Positions count from the beginning of the session, and
-// their low bits are the place. With a lap for each short fragment they wrap after some weeks, so
-// only their differences are compared.
+// and length, how far the producer has read the data of the ring in the other direction, and the
+// number under which the consumer is to measure how long it takes to read (package memcopy). The
+// bytes are in the data part, in one piece. The header ends where a cache line does, because copies
+// of whole lines are faster. Positions count from the beginning of the session, and their low bits
+// are the place. With a lap for each short fragment they wrap after some weeks, so only their
+// differences are compared.
 //
 // Who may write:
 //
@@ -42,6 +45,8 @@ type ring struct {
 	dataMask  uint64 // bytes of data − 1
 	readSlots *uint64
 	readData  *uint64
+	// answer is the consumer's, for memcopy.Writer.
+	answer *uint64
 }
 
 const (
@@ -67,10 +72,10 @@ func roundUp(n uint64) uint64 { return 1 << bits.Len64(n-1) }
 
 func (g geometry) slotArea() uint64 { return g.slots * slotBytes }
 
-func (g geometry) ring(slots, data unsafe.Pointer, readSlots, readData *uint64) ring {
+func (g geometry) ring(slots, data unsafe.Pointer, readSlots, readData, answer *uint64) ring {
 	return ring{
 		slots: slots, data: data, slotMask: g.slots - 1, dataMask: g.dataBytes - 1,
-		readSlots: readSlots, readData: readData,
+		readSlots: readSlots, readData: readData, answer: answer,
 	}
 }
 
@@ -84,12 +89,14 @@ func align(n uint64) uint64 { return (n + lineBytes - 1) &^ (lineBytes - 1) }
 // producer is the sending end of a ring.
 type producer struct {
 	ring
-	head      uint64 // fragments published
-	freed     uint64 // of those, known to be read
-	dataHead  uint64 // position for the next fragment, or before the rest of a lap that stays empty
-	dataFreed uint64 // position up to which the data is known to be read
-	read      uint64 // how far this rank has read the data of the ring in the other direction
-	epoch     uint64 // in its place in a word
+	head      uint64         // fragments published
+	freed     uint64         // of those, known to be read
+	dataHead  uint64         // position for the next fragment, or before the rest of a lap that stays empty
+	dataFreed uint64         // position up to which the data is known to be read
+	read      uint64         // how far this rank has read the data of the ring in the other direction
+	epoch     uint64         // in its place in a word
+	writer    memcopy.Writer // of the data
+	timed     uint16         // serial number of the writer's last copy, if the consumer measures it
 	// fenced: a publish has to be a fence, because the receiver does not issue one, see idle.go.
 	fenced bool
 }
@@ -104,6 +111,7 @@ func (p *producer) reset(epoch uint32, used bool) {
 	}
 	p.head, p.freed, p.dataHead, p.dataFreed, p.read = 0, 0, 0, 0, 0
 	p.epoch = uint64(epoch) << epochShift
+	p.writer, p.timed = memcopy.Writer{Span: p.dataMask + 1}, 0
 }
 
 // result of an attempt to put or get a fragment.
@@ -152,14 +160,17 @@ func (p *producer) commit(s unsafe.Pointer, word uint64) {
 // putSlow is put for fragments that do not fit the next slot.
 func (p *producer) putSlow(tag btl.Tag, hdr, payload []byte) result {
 	n := len(hdr) + len(payload)
-	if v := p.room(n); v != good {
+	if v := p.slotRoom(); v != good {
 		return v
 	}
 	if n <= slotData {
 		return p.put(tag, hdr, payload)
 	}
-	at, _ := p.reserve(uint64(n))
-	fill(p.place(at), hdr, payload)
+	at, v := p.reserve(padding(len(hdr)), uint64(n))
+	if v != good {
+		return v
+	}
+	p.fillData(at, hdr, payload)
 	p.commitData(tag, at, uint64(n))
 	return good
 }
@@ -174,6 +185,7 @@ func (p *producer) commitData(tag btl.Tag, at, n uint64) {
 	*(*uint64)(unsafe.Add(s, 8)) = at
 	*(*uint64)(unsafe.Add(s, 16)) = n
 	*(*uint64)(unsafe.Add(s, 24)) = p.read
+	*(*uint64)(unsafe.Add(s, 32)) = uint64(p.timed)
 	p.commit(s, p.word(tag, inData))
 }
 
@@ -196,21 +208,42 @@ func fill(to unsafe.Pointer, hdr, payload []byte) {
 	}
 }
 
-// room reports whether a fragment of n bytes can be put.
+// fillData writes a fragment into the data, at a position from reserve.
+func (p *producer) fillData(at uint64, hdr, payload []byte) {
+	copy(unsafe.Slice((*byte)(p.place(at)), len(hdr)), hdr)
+	p.fillPayload(at+uint64(len(hdr)), payload)
+}
+
+// fillPayload writes the payload of a fragment to its position in the data.
+func (p *producer) fillPayload(at uint64, payload []byte) {
+	p.timed = p.writer.Copy(unsafe.Slice((*byte)(p.place(at)), len(payload)), payload, p.answer)
+}
+
+// padding is the number of bytes before a header in the data, so that the payload after it begins
+// at a cache line.
+func padding(hdrBytes int) uint64 { return uint64(-hdrBytes) & (lineBytes - 1) }
+
+// room reports whether a fragment of n bytes can be put, whatever the length of its header.
 func (p *producer) room(n int) result {
-	if p.head-p.freed > p.slotMask {
-		if v := p.refresh(); v != good {
-			return v
-		}
-		if p.head-p.freed > p.slotMask {
-			return full
-		}
+	v := p.slotRoom()
+	if v == good && n > slotData {
+		_, v = p.reserve(lineBytes-1, uint64(n))
 	}
-	if n <= slotData {
+	return v
+}
+
+// slotRoom reports whether the next slot is free.
+func (p *producer) slotRoom() result {
+	if p.head-p.freed <= p.slotMask {
 		return good
 	}
-	_, v := p.reserve(uint64(n))
-	return v
+	if v := p.refresh(); v != good {
+		return v
+	}
+	if p.head-p.freed > p.slotMask {
+		return full
+	}
+	return good
 }
 
 // reuseBytes is the longest fragment that goes to the beginning of the data if everything before it
@@ -218,10 +251,11 @@ func (p *producer) room(n int) result {
 // From 8 KiB on, it costs more to write to lines that the consumer has just read than to others.
 const reuseBytes = 4<<10 + 64
 
-// reserve finds the position of n bytes in one piece. It may move dataHead, and dataFreed with it,
-// to the beginning of the next lap if everything has been read, whether a fragment follows or not.
-func (p *producer) reserve(n uint64) (at uint64, v result) {
-	at = p.dataHead
+// reserve finds the position of n bytes in one piece, behind pad bytes that stay empty. It may move
+// dataHead, and dataFreed with it, to the beginning of the next lap if everything has been read,
+// whether a fragment follows or not.
+func (p *producer) reserve(pad, n uint64) (at uint64, v result) {
+	at, n = p.dataHead, pad+n
 	switch {
 	case at == p.dataFreed && at&p.dataMask != 0 && n <= reuseBytes:
 		at = (at | p.dataMask) + 1
@@ -237,7 +271,7 @@ func (p *producer) reserve(n uint64) (at uint64, v result) {
 			return 0, full
 		}
 	}
-	return at, good
+	return at + pad, good
 }
 
 // refresh reads how far the consumer has come.
@@ -378,9 +412,9 @@ func (c *consumer) described(w uint64) (at, n uint64, ok bool) {
 	// Loaded once each, because the producer could change them after the check.
 	at = atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 8)))
 	n = atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 16)))
-	place := at & c.dataMask
-	ok = w>>40&inData == inData && n <= c.longest && at-c.dataTail <= c.dataMask && place+n <= c.dataMask+1 &&
-		(place == 0 || at+align(n)-c.dataTail <= c.dataMask+1)
+	first := at &^ (lineBytes - 1) // the line that it begins in
+	ok = w>>40&inData == inData && n <= c.longest && first-c.dataTail <= c.dataMask && at&c.dataMask+n <= c.dataMask+1 &&
+		(first&c.dataMask == 0 || align(at+n)-c.dataTail <= c.dataMask+1)
 	return at, n, ok
 }
 
@@ -390,13 +424,24 @@ func (c *consumer) dataRead() uint64 {
 	return atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 24)))
 }
 
+// timed is the serial number of the copy of the next fragment, which is in the data, if the consumer
+// has to measure how long it takes to read it; else 0.
+func (c *consumer) timed() uint16 {
+	return uint16(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 32))))
+}
+
+// answerTimed tells the producer how long it took to read a fragment.
+func (c *consumer) answerTimed(serial uint16, ticks uint64) {
+	atomic.StoreUint64(c.answer, memcopy.Answer(serial, ticks))
+}
+
 // place is where a position in the data is.
 func (c *consumer) place(at uint64) unsafe.Pointer { return unsafe.Add(c.data, at&c.dataMask) }
 
 // takeData takes the next fragment, of n bytes, out of the data, and returns where it is.
 func (c *consumer) takeData(at, n uint64) unsafe.Pointer {
-	c.dataTail = at + align(n)
-	c.dataDue += align(n)
+	c.dataTail = align(at + n)
+	c.dataDue += c.dataTail - at&^(lineBytes-1)
 	return c.place(at)
 }
 

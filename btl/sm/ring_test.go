@@ -22,7 +22,7 @@ import (
 type heapRing struct {
 	geometry
 	mem      []uint64
-	counters [2]uint64
+	counters [3]uint64
 	p        producer
 	c        consumer
 }
@@ -40,7 +40,7 @@ func newHeapRing(slots, data, longest int) *heapRing {
 	}
 	clear(h.slotMem())
 	clear(h.dataMem())
-	r := h.ring(unsafe.Pointer(&h.slotMem()[0]), unsafe.Pointer(&h.dataMem()[0]), &h.counters[0], &h.counters[1])
+	r := h.ring(unsafe.Pointer(&h.slotMem()[0]), unsafe.Pointer(&h.dataMem()[0]), &h.counters[0], &h.counters[1], &h.counters[2])
 	h.p.ring, h.c.ring = r, r
 	h.c.longest = uint64(longest)
 	h.start(1)
@@ -403,9 +403,9 @@ func TestProducerChecks(t *testing.T) {
 	} {
 		h := newHeapRing(8, 4096, 1000)
 		h.puts(t, good, 3, 500)
-		h.counters = [2]uint64{1, 512}
+		h.counters = [3]uint64{1, 512}
 		require.Equal(t, good, h.p.refresh())
-		h.counters = [2]uint64{c.slots, c.data}
+		h.counters = [3]uint64{c.slots, c.data}
 		require.Equal(t, c.want, h.p.refresh(), c.what)
 	}
 }
@@ -533,11 +533,11 @@ func FuzzProducer(f *testing.F) {
 			}
 			switch b % 4 {
 			case 0:
-				h.counters = [2]uint64{uint64(b), uint64(b) << 6}
+				h.counters = [3]uint64{uint64(b), uint64(b) << 6}
 			case 1:
-				h.counters = [2]uint64{rng.Uint64(), rng.Uint64()}
+				h.counters = [3]uint64{rng.Uint64(), rng.Uint64()}
 			case 2:
-				h.counters = [2]uint64{h.p.head, h.p.dataHead}
+				h.counters = [3]uint64{h.p.head, h.p.dataHead}
 			case 3:
 				h.counters[b>>2&1] += uint64(b >> 3)
 				h.p.freeData(uint64(b) << 5)

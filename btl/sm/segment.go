@@ -79,6 +79,8 @@ const (
 	// ctlReadSlots and ctlReadData count the slots and the bytes that the consumer has read.
 	ctlReadSlots = 512 // 8
 	ctlReadData  = 520 // 8
+	// ctlCopyAnswer is how long the consumer took to read some fragment, see package memcopy.
+	ctlCopyAnswer = 640 // 8
 )
 
 func (l layout) roundToPage(n uint64) uint64 { return (n + l.page - 1) &^ (l.page - 1) }
@@ -313,6 +315,7 @@ func (c *channel) ringOf(l layout) ring {
 	return l.ring.ring(
 		unsafe.Pointer(&c.mem[l.page]), unsafe.Pointer(&c.mem[l.dataOffset()]),
 		(*uint64)(unsafe.Pointer(&c.mem[ctlReadSlots])), (*uint64)(unsafe.Pointer(&c.mem[ctlReadData])),
+		(*uint64)(unsafe.Pointer(&c.mem[ctlCopyAnswer])),
 	)
 }
 
