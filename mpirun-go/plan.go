@@ -75,7 +75,7 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 			specs = append(specs, procs.Spec{
 				Rank: place.Rank, Host: place.Host,
 				Env: job.RankEnv(id, place.Rank, place.LocalRank, place.LocalSize, bases[place.Host], changes),
-				Dir: dir, Stdin: inputs[place.Rank], CPUs: place.CPUs,
+				Dir: dir, Stdin: inputs[place.Rank], CPUs: place.CPUs, TimerSlack: set.Duration("progress.timerslack"),
 			})
 			appNum = append(appNum, index)
 		}

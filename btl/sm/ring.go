@@ -89,14 +89,15 @@ func align(n uint64) uint64 { return (n + lineBytes - 1) &^ (lineBytes - 1) }
 // producer is the sending end of a ring.
 type producer struct {
 	ring
-	head      uint64         // fragments published
-	freed     uint64         // of those, known to be read
-	dataHead  uint64         // position for the next fragment, or before the rest of a lap that stays empty
-	dataFreed uint64         // position up to which the data is known to be read
-	read      uint64         // how far this rank has read the data of the ring in the other direction
-	epoch     uint64         // in its place in a word
-	writer    memcopy.Writer // of the data
-	timed     uint16         // serial number of the writer's last copy, if the consumer measures it
+	head      uint64 // fragments published
+	freed     uint64 // of those, known to be read
+	dataHead  uint64 // position for the next fragment, or before the rest of a lap that stays empty
+	dataFreed uint64 // position up to which the data is known to be read
+	read      uint64 // how far this rank has read the data of the ring in the other direction
+	epoch     uint64 // in its place in a word
+	// writer copies to the data. timed is the serial number of its last copy, or 0.
+	writer memcopy.Writer
+	timed  uint16
 	// fenced: a publish has to be a fence, because the receiver does not issue one, see idle.go.
 	fenced bool
 }
@@ -424,8 +425,8 @@ func (c *consumer) dataRead() uint64 {
 	return atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 24)))
 }
 
-// timed is the serial number of the copy of the next fragment, which is in the data, if the consumer
-// has to measure how long it takes to read it; else 0.
+// timed is the serial number of the copy of the next fragment, which is in the data, if the
+// consumer has to measure how long it takes to read it; else 0.
 func (c *consumer) timed() uint16 {
 	return uint16(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 32))))
 }

@@ -24,8 +24,8 @@ const (
 )
 
 const (
-	// minBytes is the length of the shortest long copy. Shorter ones take part in exchanges where the
-	// time to reach memory counts more than the rate, and are always plain.
+	// minBytes is the length of the shortest long copy. Shorter ones are always plain: in exchanges
+	// of short messages the time to reach memory counts more than the rate.
 	minBytes = 8 << 10
 	// timedEvery: of so many long copies one is measured.
 	timedEvery = 4
@@ -42,7 +42,7 @@ const (
 	unitBytes = 64 << 10
 	// maxTicks bounds what a reader reports.
 	maxTicks = 1<<40 - 1
-	// serialShift: an answer is the serial number of the copy, and the ticks of the reader below it.
+	// serialShift: an answer is the serial number of the copy, above the ticks of the reader.
 	serialShift = 48
 	// forgetAfter so many long copies an answer is not waited for any more.
 	forgetAfter = 256

@@ -79,6 +79,8 @@ func table() []Tunable {
 			Doc: "time that a waiting rank yields between polls before it sleeps; unless set, 1ms if each rank has a core"},
 		{Key: "progress.sleep", Kind: Bool, Default: "true",
 			Doc: "let a rank sleep in a long wait until a peer wakes it; false: it polls for ever"},
+		{Key: "progress.timerslack", Kind: Duration, Default: "1ms", Min: 0, Max: int64(time.Second),
+			Doc: "how late a timer of a rank may be: the launcher sets the timer slack of its processes; 0: the launcher's own"},
 		{Key: "stats", Kind: Bool, Default: "false",
 			Doc: "print each rank's counters at Finalize"},
 		{Key: "verbose", Kind: Bool, Default: "false",

@@ -54,6 +54,9 @@ type Spec struct {
 	Dir   string // working directory; "": the launcher's
 	Stdin Stdin
 	CPUs  []int // the processors that it is bound to; nil: not bound
+	// TimerSlack is how late the kernel may wake the threads of the rank whose sleep is over. 0: as
+	// late as the launcher's.
+	TimerSlack time.Duration
 }
 
 // Proc is the process of one rank. Its streams belong to the caller of Start, who closes them. Proc
@@ -197,6 +200,12 @@ func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error)
 		}
 		defer func() { _ = unix.SchedSetaffinity(0, all) }()
 	}
+	if spec.TimerSlack > 0 {
+		if err := setTimerSlack(spec.TimerSlack); err != nil {
+			return 0, fmt.Errorf("timer slack: %w", err)
+		}
+		defer func() { _ = setTimerSlack(0) }()
+	}
 	fds := make([]uintptr, len(files))
 	for i, fd := range files {
 		fds[i] = uintptr(fd)
@@ -205,6 +214,12 @@ func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error)
 		Dir: spec.Dir, Env: spec.Env, Files: fds,
 		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: pidfd},
 	})
+}
+
+// setTimerSlack sets the timer slack of the calling thread, which the processes inherit that it
+// starts; 0 means the thread's original one. See prctl(2).
+func setTimerSlack(slack time.Duration) error {
+	return unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0)
 }
 
 // StartAll starts ranks one after another, and calls report for each. It stops when a rank cannot

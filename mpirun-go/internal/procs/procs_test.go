@@ -211,6 +211,18 @@ func TestBoundRankLeavesLauncherUnbound(t *testing.T) {
 	assert.Equal(t, set.Count(), runtime.NumCPU())
 }
 
+func TestTimerSlackIsOneRanks(t *testing.T) {
+	l := newLocal(t)
+	const show = "cat /proc/self/timerslack_ns"
+	usual := readAll(t, startShell(t, l, show).Stdout)
+	spec := shell(l, show)
+	spec.TimerSlack = 123 * time.Microsecond
+	p, err := l.Start(spec)
+	require.NoError(t, err)
+	assert.Equal(t, "123000\n", readAll(t, p.Stdout))
+	assert.Equal(t, usual, readAll(t, startShell(t, l, show).Stdout), "the next rank has the launcher's")
+}
+
 func TestRankLeadsGroupAndInheritsOnlyPMI(t *testing.T) {
 	l := newLocal(t)
 	const count = "ls /proc/self/fd | wc -l"

@@ -10,7 +10,7 @@ import (
 
 // version is the version of the protocol: of the frames and their payloads. It must be the same on
 // both ends.
-const version = 1
+const version = 2
 
 // ErrProtocol means that a peer violates the protocol.
 var ErrProtocol = errors.New("protocol error")

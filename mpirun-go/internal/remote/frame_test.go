@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,7 +95,7 @@ func messages() map[kind][]byte {
 		kindOffer:  offer{path: "/bin/x", hash: string(bytes.Repeat([]byte("a0"), 32)), size: 9}.encode(),
 		kindAnswer: answer{wanted: true, path: "/p", problem: "no"}.encode(),
 		kindStart: encodeSpec(procs.Spec{Path: "/p", Args: []string{"a", "\xff"}, Env: []string{"A=\x01"}, Dir: "/",
-			Stdin: procs.StdinPipe, CPUs: []int{1, 5}}),
+			Stdin: procs.StdinPipe, CPUs: []int{1, 5}, TimerSlack: time.Millisecond}),
 		kindFailed: failure{path: "/p", text: "t", errno: syscall.ENOENT}.encode(),
 		kindExit:   exitReport{exit: procs.Exit{Code: 3}, order: 7, problem: "x"}.encode(),
 	}
@@ -251,7 +252,8 @@ func FuzzHost(f *testing.F) {
 // about what is wrong.
 func FuzzHandshake(f *testing.F) {
 	self := Program{Path: "/dev/null", hash: string(bytes.Repeat([]byte("a0"), 32))}
-	for _, text := range []string{"motd\n\n" + daemonLine + "1\nframes", wantLine + self.hash + "\n" + daemonLine + "1\n", daemonLine + "2\n", daemonLine + "1", "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
+	ours, other := daemonLine+fmt.Sprint(version), daemonLine+fmt.Sprint(version+1)
+	for _, text := range []string{"motd\n\n" + ours + "\nframes", wantLine + self.hash + "\n" + ours + "\n", other + "\n", ours, "\xff\x1b\n", "mpigo-daemon\xf11\n", ""} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -259,7 +261,7 @@ func FuzzHandshake(f *testing.F) {
 		close(p.exited)
 		why := handshake(p, self, bufio.NewReaderSize(strings.NewReader(text), 64), io.Discard, func() {})
 		if why == "" {
-			require.Contains(t, text, daemonLine+"1")
+			require.Contains(t, text, ours)
 		}
 		require.NotContains(t, why, "\n")
 		require.NotContains(t, why, "\x1b")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
@@ -106,9 +107,10 @@ func appendNumbers(b []byte, list []int) []byte {
 
 // Bounds of numbers in messages.
 const (
-	maxHosts     = 1 << 16
-	maxCPUNumber = 1 << 20
-	maxInt       = 1<<31 - 1
+	maxHosts      = 1 << 16
+	maxCPUNumber  = 1 << 20
+	maxTimerSlack = time.Second
+	maxInt        = 1<<31 - 1
 )
 
 // hello is the payload of kindHello, a daemon's first frame.
@@ -237,7 +239,8 @@ func encodeSpec(s procs.Spec) []byte {
 	b = appendTexts(b, s.Env)
 	b = appendText(b, s.Dir)
 	b = appendNumber(b, int(s.Stdin))
-	return appendNumbers(b, s.CPUs)
+	b = appendNumbers(b, s.CPUs)
+	return appendNumber(b, int(s.TimerSlack))
 }
 
 func decodeSpec(p []byte) (procs.Spec, error) {
@@ -245,6 +248,7 @@ func decodeSpec(p []byte) (procs.Spec, error) {
 	s := procs.Spec{
 		Path: f.text(), Args: f.texts(), Env: f.texts(), Dir: f.text(),
 		Stdin: procs.Stdin(f.upTo(int(procs.StdinPipe))), CPUs: f.numbers(maxCPUNumber),
+		TimerSlack: time.Duration(f.upTo(int(maxTimerSlack))),
 	}
 	if f.err == nil && (s.Stdin == procs.StdinInherit || len(s.Args) == 0) {
 		f.fail("not a rank")
