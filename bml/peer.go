@@ -73,7 +73,9 @@ type Peer struct {
 	// via is the module by which the peer's fragments came first; nil before.
 	via        btl.Module
 	eagerBytes int // longest message to go with its header
-	rdmaBytes  int // shortest message that remote access moves better; 0: no rail has it
+	// eagerCopyBytes is the same where the message cannot be read in place.
+	eagerCopyBytes int
+	rdmaBytes      int // shortest message that remote access moves better; 0: no rail has it
 
 	// cause of no path, failing or lost.
 	cause error
@@ -155,6 +157,10 @@ func (pr *Peer) IsInTouch() bool { return pr.sendSeq > 0 || pr.via != nil }
 
 // EagerBytes is the longest message that is best sent with its header.
 func (pr *Peer) EagerBytes() int { return pr.eagerBytes }
+
+// EagerCopyBytes is the longest message that is best sent with its header if the receiver cannot
+// read it in place.
+func (pr *Peer) EagerCopyBytes() int { return pr.eagerCopyBytes }
 
 // InlineBytes is the longest fragment that SendInline may take now, header and payload; 0 if none
 // may go inline.

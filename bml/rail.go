@@ -80,6 +80,7 @@ type Rail struct {
 	index         uint8 // in peer.rails
 	tier          int
 	sendBytes     int   // longest fragment
+	pieceBytes    int   // longest fragment of a message that goes in several
 	weight        int64 // share of long messages, in 10⁶ bytes a second, at the present health
 	latencyNanos  int64
 
@@ -185,7 +186,11 @@ func (b *BML) newRail(pr *Peer, r Route) Rail {
 	a := r.Module.Attrs()
 	rl := Rail{
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier, reopen: r.Reopen,
-		sendBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0), health: fullHealth, own: b.ownModuleOf(r.Module),
+		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
+		health: fullHealth, own: b.ownModuleOf(r.Module),
+	}
+	if a.PieceBytes > 0 {
+		rl.pieceBytes = min(max(a.PieceBytes, btl.MaxHeaderBytes), a.MaxSendBytes)
 	}
 	rl.weight = max(a.BandwidthMBps, 1)
 	if registrar, ok := r.Module.(btl.Registrar); ok && rl.caps(b) != 0 {
@@ -269,8 +274,10 @@ func (b *BML) useFirst(pr *Peer, index int) {
 	pr.first = first
 	most := pr.leastSendBytes() - b.cfg.AnnounceBytes
 	pr.eagerBytes = min(a.EagerBytes-b.cfg.AnnounceBytes, most)
+	pr.eagerCopyBytes = max(pr.eagerBytes, min(a.EagerCopyBytes-b.cfg.AnnounceBytes, most))
 	if b.cfg.EagerBytes > 0 {
 		pr.eagerBytes = min(b.cfg.EagerBytes, most)
+		pr.eagerCopyBytes = pr.eagerBytes
 	}
 	pr.stopInline()
 	if a.Caps&btl.CapInline != 0 && first.state == railUp && first.queue.Empty() {

@@ -49,7 +49,7 @@ func (s *stripes) take(rails []Rail, set RailSet, by Access, headerBytes int) (i
 func (s *stripes) piece(rl *Rail, by Access, headerBytes int) int64 {
 	most := int64(remotePieceBytes)
 	if by == Fragments {
-		most = int64(rl.sendBytes - headerBytes)
+		most = int64(rl.pieceBytes - headerBytes)
 	}
 	return min(most, s.end-s.next)
 }

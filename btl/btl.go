@@ -124,8 +124,14 @@ type Attrs struct {
 	// EagerBytes is the largest fragment, header and payload, that is best sent without asking the
 	// receiver first.
 	EagerBytes int
+	// EagerCopyBytes, if greater, replaces EagerBytes where the receiver cannot read the message in
+	// the sender's memory.
+	EagerCopyBytes int
 	// MaxSendBytes is the largest fragment, header and payload, that Send takes.
 	MaxSendBytes int
+	// PieceBytes is the largest fragment, header and payload, into which a message is best cut that
+	// does not go in one. 0: MaxSendBytes.
+	PieceBytes int
 	// InlineBytes is the largest fragment, header and payload, that SendInline takes.
 	InlineBytes int
 	// RDMABytes is the shortest message that a Put or Get moves better than fragments do.

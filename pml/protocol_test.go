@@ -58,9 +58,12 @@ func TestMessagesAtLimitsArrive(t *testing.T) {
 		{EagerBytes: -9, MaxSendBytes: 100, InlineBytes: -9},
 		{EagerBytes: 20, MaxSendBytes: 100, InlineBytes: 16},
 		{EagerBytes: 1 << 30, MaxSendBytes: 100, InlineBytes: 1 << 30},
+		{EagerBytes: 64, EagerCopyBytes: 128, MaxSendBytes: 256, PieceBytes: 80, InlineBytes: 64},
+		{EagerBytes: 64, EagerCopyBytes: 1 << 30, MaxSendBytes: 100, PieceBytes: 1, InlineBytes: 64},
 	} {
 		for _, eagerBytes := range []int{0, -1, 1, 50, 1 << 40} {
-			name := fmt.Sprintf("eager %d of %d max %d inline %d", eagerBytes, attrs.EagerBytes, attrs.MaxSendBytes, attrs.InlineBytes)
+			name := fmt.Sprintf("eager %d of %d max %d inline %d, without reads %d", eagerBytes, attrs.EagerBytes,
+				attrs.MaxSendBytes, attrs.InlineBytes, attrs.EagerCopyBytes)
 			t.Run(name, func(t *testing.T) {
 				w, c := newWire(t, 2, func(w *wire) {
 					w.attrs = attrs
@@ -73,7 +76,7 @@ func TestMessagesAtLimitsArrive(t *testing.T) {
 				piece := attrs.MaxSendBytes - fragBytes
 				for _, edge := range []int{
 					attrs.EagerBytes - rndvBytes, attrs.EagerBytes - matchBytes, attrs.InlineBytes - matchBytes,
-					attrs.MaxSendBytes - rndvBytes, attrs.MaxSendBytes - matchBytes, eagerBytes,
+					attrs.EagerCopyBytes - rndvBytes, attrs.MaxSendBytes - rndvBytes, attrs.MaxSendBytes - matchBytes, eagerBytes,
 					piece, pipelineDepth * piece, (pipelineDepth + 1) * piece,
 				} {
 					if edge < 1<<20 {
@@ -104,6 +107,39 @@ func TestEagerBytesSetsLimit(t *testing.T) {
 			require.Equal(t, !eager, s.state == sendRTS, "%d bytes, limit %d", n, set)
 		}
 	}
+}
+
+// TestEagerCopyBytesSetsLimitWhereNothingIsRead: a message that the receiver can read in place does
+// not go eagerly from EagerBytes on, one that it cannot from EagerCopyBytes on.
+func TestEagerCopyBytesSetsLimitWhereNothingIsRead(t *testing.T) {
+	for caps, want := range map[btl.Caps]int{btl.CapGet: 128 - rndvBytes, 0: 200 - rndvBytes} {
+		w, c := newWire(t, 2, withRemote(caps), func(w *wire) {
+			w.attrs.MaxSendBytes, w.attrs.EagerCopyBytes = 300, 200
+		})
+		for n, eager := range map[int]bool{want: true, want + 1: false} {
+			s := w.pmls[0].Isend(c[0], pattern(n, 1), 1, 1, Standard, "send")
+			require.Equal(t, !eager, s.state == sendRTS, "%d bytes, limit %d", n, want)
+		}
+		s := w.pmls[0].Isend(c[0], pattern(150, 1), 1, 1, Synchronous, "send")
+		require.Equal(t, sendRTS, s.state)
+	}
+}
+
+// TestPieceBytesBoundsFragments: a message that does not go in one fragment goes in fragments of
+// this length.
+func TestPieceBytesBoundsFragments(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) { w.attrs.MaxSendBytes, w.attrs.PieceBytes = 1000, 100 })
+	r := w.pmls[1].Irecv(c[1], make([]byte, 2000), 1, 0, 1, "recv")
+	s := w.pmls[0].Isend(c[0], pattern(10*(100-fragBytes), 1), 1, 1, Standard, "send")
+	lengths := []int{}
+	for len(w.flying) > 0 {
+		if f := &w.flying[0]; f.tag == tagFrag {
+			lengths = append(lengths, len(f.frag))
+		}
+		w.step(0)
+	}
+	requireSuccess(t, s, r)
+	require.Equal(t, []int{100, 100, 100, 100, 100, 100, 100, 100, 100, 100}, lengths)
 }
 
 // TestRecvIntoShortBufferTruncates: the buffer gets the bytes that fit, and the send succeeds.

@@ -199,6 +199,9 @@ func (s *SendRequest) launch() bool {
 		keys = s.expose()
 	}
 	exposed := keys != nil
+	if !exposed && !small && len(s.buf) <= pr.EagerCopyBytes() && s.mode != Synchronous {
+		eagerly = pr.credit.covers(len(s.buf))
+	}
 	if hasData := exposed || eagerly && (s.mode != Synchronous || len(s.buf) > 0); !hasData {
 		if !pr.credit.mayRTS() {
 			return false

@@ -54,7 +54,7 @@ type Config struct {
 	// RingBytes is how many bytes the ring has for fragments that are too long for a slot (1 MiB).
 	// Both are rounded up to powers of two. All ranks must have the same.
 	RingBytes int64
-	// FragBytes is the longest fragment, header and payload (32 KiB and a header). RingBytes is
+	// FragBytes is the longest fragment, header and payload (64 KiB and a header). RingBytes is
 	// raised to four of these if it is less.
 	FragBytes int64
 }
@@ -66,9 +66,12 @@ const (
 	latencyNanos  = 100
 	bandwidthMBps = 40000
 	// As measured: up to this length, a message that is copied twice at once arrives before one
-	// whose receiver is asked first. One that is read with one copy takes as long at half of this
-	// length, and a fifth less here.
+	// whose receiver is asked first.
+	eagerCopyBytes = 64<<10 + btl.MaxHeaderBytes
+	// One that is read with one copy takes as long at half of eagerBytes, and a fifth less here.
 	eagerBytes = 32<<10 + btl.MaxHeaderBytes
+	// In two fragments, a message of 128 KiB takes a fifth longer than in four.
+	messagePieceBytes = 32<<10 + btl.MaxHeaderBytes
 	// A Get, with a fragment before it and one after, takes half to two thirds of the time that the
 	// same message takes in fragments, from the shortest message that is not sent eagerly.
 	rdmaBytes = 32 << 10
@@ -158,6 +161,7 @@ func newModule(cfg Config) (*module, error) {
 	m.Init(m, cfg.Events, btl.Attrs{
 		Name: railName, LatencyNanos: latencyNanos, BandwidthMBps: bandwidthMBps,
 		EagerBytes: min(eagerBytes, longest), MaxSendBytes: longest, InlineBytes: min(eagerBytes, longest),
+		EagerCopyBytes: min(eagerCopyBytes, longest), PieceBytes: min(messagePieceBytes, longest),
 		RDMABytes: rdmaBytes,
 		Caps:      btl.CapInline | btl.CapGet,
 	}, c.encode())

@@ -141,7 +141,7 @@ func TestLayout(t *testing.T) {
 		cfg                  Config
 		slots, data, longest uint64
 	}{
-		{Config{Size: 1}, 256, 1 << 20, 32<<10 + 64},
+		{Config{Size: 1}, 256, 1 << 20, 64<<10 + 64},
 		{Config{Size: 1, RingSlots: 1, FragBytes: 1}, 2, 1 << 20, slotData},
 		{Config{Size: 1, RingSlots: 5, RingBytes: 3000}, 8, 4096, 750},
 		{Config{Size: 1, RingBytes: 4096, FragBytes: 10000}, 256, 65536, 10000},
@@ -256,7 +256,7 @@ func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 		{"another machine", func(c *address) { c.host[3]++ }, true, 0, "rail sm: peer not reachable by this rail: rank 1 is on another machine, or in another process number space"},
 		{"another rank", func(c *address) { c.rank = 0 }, true, 0, "rail sm: peer not reachable by this rail: address of rank 0 for rank 1"},
 		{"another size", func(c *address) { c.size = 3 }, false, btl.ClassUsage, "rail sm to rank 1: usage: a job of 3 ranks there, of 2 here"},
-		{"other rings", func(c *address) { c.slots = 512 }, false, btl.ClassUsage, "rail sm to rank 1: usage: rings of 512 slots, 1048576 bytes and fragments of 32832 there, of 256, 1048576 and 32832 here"},
+		{"other rings", func(c *address) { c.slots = 512 }, false, btl.ClassUsage, "rail sm to rank 1: usage: rings of 512 slots, 1048576 bytes and fragments of 65600 there, of 256, 1048576 and 65600 here"},
 		{"no process", func(c *address) { c.pid = 1 << 30 }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: process 1073741824 has ended"},
 		{"no descriptor", func(c *address) { c.segment = 1 << 20 }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: process "},
 		{"another process with that number", func(c *address) { c.pid = uint32(os.Getppid()) }, false, btl.ClassPeerGone, ""},

@@ -145,7 +145,7 @@ const (
 	// bandwidth, with four times as many it has no more.
 	defaultSlots     = 256
 	defaultRingBytes = 1 << 20
-	defaultFragBytes = 32<<10 + btl.MaxHeaderBytes
+	defaultFragBytes = 64<<10 + btl.MaxHeaderBytes
 )
 
 // newSegment makes a rank's segment.

@@ -13,7 +13,7 @@ func table() []Tunable {
 			Doc: "fragments in flight to one peer on the same machine"},
 		{Key: "sm.ring.bytes", Kind: Bytes, Default: "1M", Min: 4 << 10, Max: 1 << 32,
 			Doc: "shared memory for the payload in flight to one peer on the same machine"},
-		{Key: "sm.frag.bytes", Kind: Bytes, Default: "32K", Min: 256, Max: 1 << 30,
+		{Key: "sm.frag.bytes", Kind: Bytes, Default: "64K", Min: 256, Max: 1 << 30,
 			Doc: "largest payload of one fragment through shared memory"},
 		{Key: "ibverbs.devices", Kind: List, Default: "all",
 			wellFormed: wellFormedPorts, form: "all, or a list such as mlx5_0,mlx5_1:2 or a|b,c|d of devices and their ports, from 1 to 255, none twice for one rank",
