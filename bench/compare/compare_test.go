@@ -250,6 +250,25 @@ func TestLauncherTimeoutKillsAllProcesses(t *testing.T) {
 	assert.Error(t, err)
 }
 
+func TestOccupy(t *testing.T) {
+	l := newLauncher(time.Minute)
+	running := func() (n int) {
+		dirs, err := filepath.Glob("/proc/[0-9]*")
+		require.NoError(t, err)
+		for _, dir := range dirs {
+			if env, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil && strings.Contains(string(env), l.tag) {
+				n++
+			}
+		}
+		return n
+	}
+	stop, err := l.occupy(3)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return running() == 3 }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Zero(t, running())
+}
+
 // some returns results to write and draw.
 func some() *results {
 	res := &results{session: session{Begun: time.Unix(0, 0).UTC(), Ended: time.Unix(90, 0).UTC(), Rounds: 2, Bind: bindCore,

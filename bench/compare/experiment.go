@@ -13,6 +13,7 @@ type experiment struct {
 	sizes string   // as -m takes them; empty: the benchmark has no sizes
 	quick string   // sizes in a quick run; empty: a quick run leaves the experiment out
 	tcp   bool     // messages go by TCP
+	busy  bool     // a process that computes runs on each core
 	kind  kind
 }
 
@@ -49,6 +50,9 @@ func experiments() []experiment {
 		{name: "bw, two communicators", ranks: 2, args: []string{"bw", "--two-comms"}, sizes: some},
 		{name: latencyTCP, ranks: 2, args: []string{"latency"}, sizes: curve, quick: "8,1K,64K,1M", tcp: true},
 		{name: bwTCP, ranks: 2, args: []string{"bw"}, sizes: curve, quick: "64K,1M", tcp: true},
+		// Many time slices long.
+		{name: latencyBusy, ranks: 2, args: []string{"latency", "-i", "300000"}, sizes: "8", busy: true},
+		{name: bwBusy, ranks: 2, args: []string{"bw", "-i", "500"}, sizes: "64K", busy: true},
 	}
 	for _, ranks := range []int{2, 4, 8} {
 		quick, quickSizes := "", ""
@@ -67,9 +71,9 @@ func experiments() []experiment {
 
 // split returns an experiment for each size: a run of one size is short, so the contenders' turns
 // come close together. sizes replace those of e, unless there are none. It returns e itself if e
-// has no sizes, or if contenders do not take turns in it.
+// has no sizes or one, or if contenders do not take turns in it.
 func (e experiment) split(sizes []string) []experiment {
-	if e.sizes == "" || e.kind == goroutines {
+	if e.sizes == "" || e.kind == goroutines || e.busy {
 		return []experiment{e}
 	}
 	if len(sizes) == 0 {
@@ -89,6 +93,8 @@ const (
 	goroutinesName = "latency between goroutines"
 	latencyTCP     = "latency, TCP"
 	bwTCP          = "bw, TCP"
+	latencyBusy    = "latency, busy machine"
+	bwBusy         = "bw, busy machine"
 )
 
 // command returns the program's arguments.

@@ -54,6 +54,28 @@ func (l *launcher) run(ctx context.Context, argv, env []string) ([]byte, time.Du
 	return nil, 0, fmt.Errorf("%w: %s", err, lastLines(stderr.String(), 3))
 }
 
+// occupy starts a process that computes for each core. stop ends them.
+func (l *launcher) occupy(cores int) (stop func(), err error) {
+	var all []*exec.Cmd
+	stop = func() {
+		for _, cmd := range all {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	for range cores {
+		cmd := exec.Command("sh", "-c", "while :; do :; done")
+		cmd.Env = append(os.Environ(), l.tag)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			stop()
+			return nil, fmt.Errorf("start a process that computes: %w", err)
+		}
+		all = append(all, cmd)
+	}
+	return stop, nil
+}
+
 // sweep kills all processes that are left of jobs.
 func (l *launcher) sweep() {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")

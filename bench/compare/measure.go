@@ -156,6 +156,13 @@ func (m *measurement) round(ctx context.Context, round int) {
 }
 
 func (m *measurement) one(ctx context.Context, e experiment, c contender) error {
+	if e.busy {
+		stop, err := m.launcher.occupy(m.at.cores)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	out, took, err := m.launcher.run(ctx, c.command(e, m.at, m.opts.quick), c.env)
 	if err != nil {
 		return err

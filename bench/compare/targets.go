@@ -59,6 +59,8 @@ func targets() []target {
 	add("bw", 2, "MB/s", oursAlloc, anyPeer, 1.3, 64*k, m, 4*m)
 	add(latencyTCP, 2, "us", oursTCP, anyPeer, 0.9, 8, k, 16*k, 64*k, m)
 	add(bwTCP, 2, "MB/s", oursTCP, anyPeer, 1.0, 64*k, m, 4*m)
+	add(latencyBusy, 2, "us", ours, anyPeer, 1.5, 8)
+	add(bwBusy, 2, "MB/s", ours, anyPeer, 0.67, 64*k)
 	for _, ranks := range []int{4, 8} {
 		add("barrier", ranks, "us", ours, yielding, 0.8, 0)
 		add("allreduce", ranks, "us", ours, yielding, 0.8, 8)
