@@ -156,3 +156,6 @@ func (pr *Peer) IsNext(seq uint32) bool {
 // TakeNext counts a fragment for which IsNext was true, and which the layer above has handled
 // itself.
 func (pr *Peer) TakeNext() { pr.recvSeq++ }
+
+// TakeNextRun is n times TakeNext.
+func (pr *Peer) TakeNextRun(n int) { pr.recvSeq += uint64(n) }

@@ -65,6 +65,7 @@ type Peer struct {
 	inliner       btl.Inliner       // nil: nothing goes inline
 	shortSender   btl.ShortSender   // the inliner, if it is one
 	shortReceiver btl.ShortReceiver // the first rail's endpoint, if it is one
+	slotReceiver  btl.SlotReceiver  // the first rail's endpoint, if it is one
 	inlineBytes   int               // longest fragment to go inline; 0 without inliner
 	// sendSeq counts the numbered fragments posted, recvSeq those handed up.
 	sendSeq, recvSeq uint64
@@ -206,5 +207,5 @@ func (b *BML) refresh(pr *Peer) {
 
 // stopInline keeps fragments from going inline: the first rail is down, or others wait for it.
 func (pr *Peer) stopInline() {
-	pr.inliner, pr.shortSender, pr.shortReceiver, pr.inlineBytes = nil, nil, nil, 0
+	pr.inliner, pr.shortSender, pr.shortReceiver, pr.slotReceiver, pr.inlineBytes = nil, nil, nil, nil, 0
 }

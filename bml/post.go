@@ -51,6 +51,15 @@ func (pr *Peer) ShortReceiver() (btl.ShortReceiver, uint32) {
 	return pr.shortReceiver, uint32(pr.recvSeq)
 }
 
+// SlotReceiver is ShortReceiver for an endpoint whose slots the caller may read; TakeNextRun counts
+// the fragments.
+func (pr *Peer) SlotReceiver() (btl.SlotReceiver, uint32) {
+	if from, _ := pr.ShortReceiver(); from == nil {
+		return nil, 0
+	}
+	return pr.slotReceiver, uint32(pr.recvSeq)
+}
+
 // NextSeq is the number of the next numbered fragment.
 func (pr *Peer) NextSeq() uint32 { return uint32(pr.sendSeq) }
 

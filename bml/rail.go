@@ -284,6 +284,7 @@ func (b *BML) useFirst(pr *Peer, index int) {
 		pr.inliner, _ = first.endpoint.(btl.Inliner)
 		pr.shortSender, _ = first.endpoint.(btl.ShortSender)
 		pr.shortReceiver, _ = first.endpoint.(btl.ShortReceiver)
+		pr.slotReceiver, _ = first.endpoint.(btl.SlotReceiver)
 	}
 	if pr.inliner != nil {
 		pr.inlineBytes = min(a.InlineBytes, pr.eagerBytes+b.cfg.MatchBytes)

@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,23 +76,72 @@ func BenchmarkPath(b *testing.B) {
 		}
 		check(errors.Join(s.Free(), r.Free()))
 	})
+	// Of a window, each of the four parts is measured too.
 	b.Run("window", func(b *testing.B) {
 		here, there, buf := setUp(b)
-		const window = 64
-		reqs := make([]request.Request, window)
+		reqs := make([]request.Request, rateWindow)
+		var parts [4]time.Duration
 		for i := 0; b.Loop(); i++ {
 			progress(here, i)
-			if i%window > 0 {
+			if i%rateWindow > 0 {
 				continue
+			}
+			began := time.Now()
+			part := func(p int) {
+				parts[p] += time.Since(began)
+				began = time.Now()
 			}
 			for i := range reqs {
 				reqs[i] = must(Isend(here, buf, 1, 0))
 			}
+			part(0)
 			check(request.WaitAll(reqs...))
+			part(1)
 			for i := range reqs {
 				reqs[i] = must(Irecv(there, buf, 0, 0))
 			}
+			part(2)
 			check(request.WaitAll(reqs...))
+			part(3)
+		}
+		for i, name := range []string{"isend", "waitsends", "irecv", "waitrecvs"} {
+			b.ReportMetric(float64(parts[i].Nanoseconds())/float64(b.N), name+"-ns")
 		}
 	})
+}
+
+const rateWindow = 64
+
+// BenchmarkRate measures the time of a message of 8 bytes in a stream of windows from one rank to
+// another one.
+func BenchmarkRate(b *testing.B) {
+	pair := sharedPair(b)
+	windows := func(c *Comm, n int, one func(c *Comm, reqs []request.Request, buf []byte), end func(c *Comm, done []byte)) {
+		reqs, buf, done := make([]request.Request, rateWindow), make([]byte, 8), make([]byte, 4)
+		for range n {
+			one(c, reqs, buf)
+			check(request.WaitAll(reqs...))
+			end(c, done)
+		}
+	}
+	exchange := func(n int) {
+		sent := make(chan struct{})
+		go func() {
+			windows(pair[0], n, func(c *Comm, reqs []request.Request, buf []byte) {
+				for i := range reqs {
+					reqs[i] = must(Isend(c, buf, 1, 1))
+				}
+			}, func(c *Comm, done []byte) { must(Recv(c, done, 1, 2)) })
+			close(sent)
+		}()
+		windows(pair[1], n, func(c *Comm, reqs []request.Request, buf []byte) {
+			for i := range reqs {
+				reqs[i] = must(Irecv(c, buf, 0, 1))
+			}
+		}, func(c *Comm, done []byte) { check(Send(c, done, 0, 2)) })
+		<-sent
+	}
+	exchange(100)
+	b.ResetTimer()
+	exchange(b.N/rateWindow + 1)
 }

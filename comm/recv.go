@@ -34,13 +34,6 @@ func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err erro
 
 // Irecv begins to receive into buf. Arguments and errors as for Recv.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
-	if c.enterNow(elemOf[T](), source, tag) {
-		defer c.leave()
-		if r := c.p2p.IrecvShort(bytesOf(buf), int(sizeOf[T]()), source, tag, irecvOp); r != nil {
-			return r.Handle(), nil
-		}
-		return c.irecvEntered(bytesOf(buf), int(sizeOf[T]()), source, tag), nil
-	}
 	return c.irecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
 }
 
@@ -51,6 +44,23 @@ const (
 )
 
 func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
+	if !c.mayEnter(source, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
+		return c.irecvChecked(elem, buf, size, source, tag)
+	}
+	if !c.isOpen() {
+		c.leave()
+		return c.irecvChecked(elem, buf, size, source, tag)
+	}
+	defer c.leave()
+	r := c.p2p.IrecvShort(buf, size, source, tag, irecvOp)
+	if r == (request.Request{}) {
+		r = c.irecvEntered(buf, size, source, tag)
+	}
+	return r, nil
+}
+
+// irecvChecked is irecv with all checks of the arguments.
+func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
 	if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
 		return request.Request{}, c.fail(irecvOp, source, tag, err)
 	}

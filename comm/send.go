@@ -53,14 +53,7 @@ func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 // Isend begins to send buf to dest under tag. buf may be used again when the request is complete.
 // Arguments and errors as for Send.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	if c.enterNow(elemOf[T](), dest, tag) {
-		defer c.leave()
-		if c.p2p.SendShort(bytesOf(buf), dest, tag) {
-			return c.p2p.SentShort(dest, tag, isendOps[sendStandard]).Handle(), nil
-		}
-		return c.isendEntered(bytesOf(buf), dest, tag, sendStandard), nil
-	}
-	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
+	return c.isendStandard(elemOf[T](), bytesOf(buf), dest, tag)
 }
 
 // Issend is Isend that completes when the message has been matched by a receive.
@@ -91,29 +84,35 @@ const (
 // Never written.
 var sendModes = [...]pml.Mode{pml.Standard, pml.Synchronous, pml.Buffered, pml.Ready}
 
+const isendOp = "isend"
+
 // Names of the calls by kind, never written.
 var (
 	sendOps  = [...]string{"send", "ssend", "bsend", "rsend"}
-	isendOps = [...]string{"isend", "issend", "ibsend", "irsend"}
+	isendOps = [...]string{isendOp, "issend", "ibsend", "irsend"}
 )
 
 // enterNow takes the lock for a call to or from a peer, if the lock is free and the arguments that
 // all such calls have are right. It reports whether it did. It is the fast path of enterSend and
 // enterRecv.
 func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
-	if c.isNull() || c.done != nil || uint(peer) >= uint(len(c.group)) || uint(tag) > tagUB {
+	if !c.mayEnter(peer, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
 		return false
 	}
-	j := c.job
-	if !j.elems.isGood(wordOf(elem)) || !j.eng.TryLock() {
-		return false
-	}
-	if j.ended == nil && !c.freed {
+	if c.isOpen() {
 		return true
 	}
-	j.eng.Unlock()
+	c.job.eng.Unlock()
 	return false
 }
+
+// mayEnter and isOpen are the checks of enterNow before the lock is taken and after, but for the
+// element's type. They are short enough to be inlined.
+func (c *Comm) mayEnter(peer, tag int) bool {
+	return !c.isNull() && c.done == nil && uint(peer) < uint(len(c.group)) && uint(tag) <= tagUB
+}
+
+func (c *Comm) isOpen() bool { return c.job.ended == nil && !c.freed }
 
 // enterSend checks the arguments that all sends have. It holds the lock if it does not fail. bad is
 // the error of an earlier check.
@@ -163,6 +162,23 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 	}
 	defer c.leave()
 	return c.isendEntered(buf, dest, tag, kind), nil
+}
+
+// isendStandard is isend of a standard send.
+func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (request.Request, error) {
+	if !c.mayEnter(dest, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
+		return c.isend(elem, buf, dest, tag, sendStandard)
+	}
+	if !c.isOpen() {
+		c.leave()
+		return c.isend(elem, buf, dest, tag, sendStandard)
+	}
+	defer c.leave()
+	r := c.p2p.IsendShort(buf, dest, tag, isendOp)
+	if r == (request.Request{}) {
+		r = c.isendEntered(buf, dest, tag, sendStandard)
+	}
+	return r, nil
 }
 
 // isendEntered is isend after the checks. Lock held.

@@ -110,6 +110,7 @@ const (
 	shortTest
 	shortReceiveAll
 	shortPersistent
+	shortWindow
 )
 
 // Programs in which messages come before their receives, after them, and both.
@@ -117,6 +118,7 @@ var shortMixes = [][]shortCall{
 	{shortSend, shortSend, shortRecv, shortRecv, shortPersistent, shortReceiveAll},
 	{shortPost, shortPost, shortPost, shortPost, shortSend, shortTest, shortReceiveAll, shortPersistent},
 	{shortSend, shortSend, shortRecv, shortPost, shortTest, shortReceiveAll, shortPersistent},
+	{shortSend, shortPost, shortWindow, shortReceiveAll},
 }
 
 // shortFlow is the messages from one rank to the other.
@@ -252,6 +254,8 @@ func (p *shortProgram) step() string {
 		return fmt.Sprint("status ", done, st, err)
 	case shortReceiveAll:
 		return p.receiveAll(rank)
+	case shortWindow:
+		return p.receiveAll(rank) + p.window(rank)
 	default: // persistent requests, in lockstep
 		for _, o := range in.open {
 			if o.tag == AnyTag { // it would take the message
@@ -293,21 +297,14 @@ func (p *shortProgram) receiveAll(rank int) string {
 		}
 	}
 	order := p.rng.Perm(len(in.open))
-	reqs, sts := make([]request.Request, len(in.open)), make([]request.Status, len(in.open))
+	if p.rng.IntN(2) == 0 {
+		slices.Sort(order)
+	}
+	reqs := make([]request.Request, len(in.open))
 	for i, o := range order {
 		reqs[i] = in.open[o].req
 	}
-	// After a failure the other requests may be complete or not.
-	for err := request.WaitAllStatus(reqs, sts); err != nil; {
-		require.ErrorIs(p.t, err, ErrInStatus)
-		again := make([]request.Status, len(reqs))
-		err = request.WaitAllStatus(reqs, again)
-		for i := range sts {
-			if errors.Is(sts[i].Err, ErrPending) {
-				sts[i] = again[i]
-			}
-		}
-	}
+	sts := p.waitAll(reqs)
 	for i, o := range order {
 		said += fmt.Sprintf(" %v %v %x", order[i], sts[i], bytes.TrimRight(in.open[o].buf, "\x00"))
 	}
@@ -325,6 +322,115 @@ func (p *shortProgram) receiveAll(rank int) string {
 		in.sent[tag] = nil
 	}
 	in.underWay = 0
+	p.turns() // credit
+	return said
+}
+
+// waitAll waits for all requests, also after failures, and returns their statuses.
+func (p *shortProgram) waitAll(reqs []request.Request) []request.Status {
+	sts := make([]request.Status, len(reqs))
+	// After a failure the other requests may be complete or not.
+	for err := request.WaitAllStatus(reqs, sts); err != nil; {
+		require.ErrorIs(p.t, err, ErrInStatus)
+		again := make([]request.Status, len(reqs))
+		err = request.WaitAllStatus(reqs, again)
+		for i := range sts {
+			if errors.Is(sts[i].Err, ErrPending) {
+				sts[i] = again[i]
+			}
+		}
+	}
+	return sts
+}
+
+// window sends a rank, which awaits nothing else, many messages of one tag or two, and receives
+// them by requests of all kinds. Some requests are in the list twice, and some do not wait for a
+// message.
+func (p *shortProgram) window(rank int) string {
+	w, from := p.worlds[rank], 1-rank
+	var sends, recvs []request.Request
+	var bufs [][]byte
+	said, isCut := "window:", false
+	tags, cut := 1+p.rng.IntN(2), p.rng.IntN(3) == 0
+	lengths := make([]int, 1+p.rng.IntN(100))
+	if p.rng.IntN(8) == 0 {
+		// More than are received without a turn of progress, and than a quarter of a ring.
+		lengths = make([]int, 150)
+	}
+	for i := range lengths {
+		lengths[i] = []int{8, 8, 8, 0, p.rng.IntN(100), p.rng.IntN(200)}[p.rng.IntN(6)]
+	}
+	post := func(n int) {
+		for range n {
+			i := len(bufs)
+			buf := make([]byte, 200)
+			if cut && p.rng.IntN(20) == 0 {
+				buf, isCut = buf[:4], true
+			}
+			var r request.Request
+			var err error
+			if p.rng.IntN(5) == 0 {
+				r, err = RecvInit(w, buf, from, i%tags)
+				err = errors.Join(err, r.Start())
+			} else {
+				r, err = Irecv(w, buf, from, i%tags)
+			}
+			require.NoError(p.t, err)
+			recvs, bufs = append(recvs, r), append(bufs, buf)
+		}
+	}
+	post(p.rng.IntN(2) * p.rng.IntN(len(lengths)+1))
+	for i, length := range lengths {
+		r, err := Isend(p.worlds[from], shortMessage{i, length}.payload(), rank, i%tags)
+		require.NoError(p.t, err)
+		sends = append(sends, r)
+		if p.rng.IntN(40) == 0 {
+			p.turns()
+		}
+	}
+	post(len(lengths) - len(recvs))
+	var all []request.Request
+	for _, r := range recvs {
+		switch p.rng.IntN(30) {
+		case 0:
+			all = append(all, r, r)
+		case 1:
+			all = append(all, request.Request{}, r)
+		case 2:
+			out := &p.flows[rank]
+			m := shortMessage{out.count, 8}
+			out.count++
+			out.underWay += m.length + 64
+			out.sent[0] = append(out.sent[0], m)
+			s, err := Isend(w, m.payload(), from, 0)
+			require.NoError(p.t, err)
+			all = append(all, s, r)
+		default:
+			all = append(all, r)
+		}
+	}
+	if isCut || p.rng.IntN(2) == 0 {
+		said += fmt.Sprint(p.waitAll(all))
+	} else {
+		said += fmt.Sprint(request.WaitAll(all...))
+	}
+	switch p.rng.IntN(3) {
+	case 0:
+		said += fmt.Sprint(request.WaitAll(sends...))
+	case 1:
+		said += fmt.Sprint(p.waitAll(sends))
+	default:
+		for range len(sends) {
+			i, st, err := request.WaitAny(sends...)
+			said += fmt.Sprint(" ", i, st, err)
+		}
+	}
+	for i, r := range recvs {
+		said += fmt.Sprintf(" %x %v", bytes.TrimRight(bufs[i], "\x00"), r.IsNull())
+		if !r.IsNull() {
+			require.NoError(p.t, r.Free())
+		}
+	}
 	p.turns() // credit
 	return said
 }
@@ -468,4 +574,46 @@ func TestPanicInShortPathReleasesLock(t *testing.T) {
 	require.PanicsWithError(t, errPoller.Error(), func() { _, _ = Recv(p.worlds[1], buf, 0, 0) })
 	require.True(t, p.worlds[1].job.eng.TryLock())
 	p.worlds[1].job.eng.Unlock()
+}
+
+// countingSlots counts the calls of TakeSlots, and the fragments.
+type countingSlots struct {
+	btl.Endpoint
+	btl.ShortSender
+	btl.SlotReceiver
+	runs, fragments *int
+}
+
+func (e countingSlots) TakeSlots(n int) {
+	*e.runs++
+	*e.fragments += n
+	e.SlotReceiver.TakeSlots(n)
+}
+
+// WaitAll takes the messages of receives in order in one step, and allocates nothing.
+func TestWaitAllTakesRunOfShortMessages(t *testing.T) {
+	const window = 32
+	runs, fragments := 0, 0
+	p := newShortProgram(t, 0, overSM, func(ep btl.Endpoint) btl.Endpoint {
+		return countingSlots{ep, ep.(btl.ShortSender), ep.(btl.SlotReceiver), &runs, &fragments}
+	})
+	buf, reqs, sends := make([]byte, 8), make([]request.Request, window), make([]request.Request, window)
+	exchange := func() {
+		for i := range reqs {
+			reqs[i] = must(Irecv(p.worlds[1], buf, 0, 0))
+		}
+		for i := range sends {
+			sends[i] = must(Isend(p.worlds[0], buf, 1, 0))
+		}
+		check(request.WaitAll(sends...))
+		check(request.WaitAll(reqs...))
+		p.turns()
+	}
+	exchange()
+	runs, fragments = 0, 0
+	exchange()
+	require.Equal(t, window, fragments)
+	require.LessOrEqual(t, runs, 2) // the room of the ring is given back in between
+	require.Zero(t, testing.AllocsPerRun(100, exchange))
+	_, _ = p.sends[0].Free(), p.recvs[1].Free()
 }

@@ -231,6 +231,18 @@ func (q *posted) remove(r *RecvRequest) {
 	}
 }
 
+// removeRun takes the first n receives, which have no wildcards, out of a queue. The caller has
+// cleared their nodes. next is the receive after them, nil if there is none.
+func (q *posted) removeRun(in *queue[RecvRequest], n int, next *node[RecvRequest]) {
+	q.count -= n
+	if next != nil {
+		in.head, next.prev = next, nil
+		return
+	}
+	in.head, in.tail = nil, nil
+	q.table.emptied(in)
+}
+
 // first returns the oldest receive that matches a message with this source, a rank of the job, and
 // tag; nil if there is none.
 func (q *posted) first(source, tag int) *RecvRequest {

@@ -104,6 +104,7 @@ type PML struct {
 	freeSends pool[SendRequest]
 	freeRecvs pool[RecvRequest]
 	freeProbe pool[ProbeRequest]
+	freeSent  request.Pool
 	messages  messagePool
 	blocking  blockingRecv
 	// shortReceives counts messages received the short way since the last turn of progress, and

@@ -12,11 +12,12 @@ import (
 // RecvRequest is a receive. The PML makes receives, and pools them.
 type RecvRequest struct {
 	request.Object
-	p   *PML
-	ctx *Context
+
+	// A receive of a short message uses the fields up to state.
 
 	// The arguments of the call.
 	buf    []byte
+	ctx    *Context
 	source int // rank in the communicator, AnySource or ProcNull
 	world  int // the same as a rank in the job
 	tag    int
@@ -24,12 +25,13 @@ type RecvRequest struct {
 
 	node  node[RecvRequest] // place in ctx.posted
 	order uint64            // in which receives were posted
+	p     *PML
 
 	// The message, from the match on. Before it, gotSource and gotTag are the arguments.
-	state     recvState
-	from      *peer
 	gotSource int // rank in the communicator
 	gotTag    int
+	state     recvState
+	from      *peer
 	name      handle // of this receive, while it is streaming or getting
 	send      handle // of the send, if the sender waits for an answer
 	length    int64  // of the whole message

@@ -73,24 +73,43 @@ func (c *Context) RecvShort(st *request.Status, buf []byte, elem, source, tag in
 }
 
 // IrecvShort posts a receive if its message has not arrived and could be the next one of source:
-// that is, nothing has to be checked or found out before. It returns nil otherwise, and then
-// nothing has happened.
-func (c *Context) IrecvShort(buf []byte, elem, source, tag int, op string) *RecvRequest {
-	if !c.mayPost(source, tag) {
-		return nil
-	}
+// that is, nothing has to be checked or found out before. It returns the null request otherwise,
+// and then nothing has happened. It does what newRecv, Activate and Start do, in one function.
+func (c *Context) IrecvShort(buf []byte, elem, source, tag int, op string) request.Request {
 	p := c.p
+	if uint(source) >= uint(len(c.group.world)) || tag < 0 || c.unexpected.count > 0 || c.handler != nil ||
+		len(c.revoked) > 0 || p.blockedPeers > 0 || !p.isReachable(c.group.world[source]) {
+		return request.Request{}
+	}
 	r := p.freeRecvs.get()
 	if r == nil {
 		r = p.makeRecv()
 	}
-	r.ctx, r.buf, r.source, r.tag, r.op = c, buf, source, tag, op
+	world := c.group.world[source]
+	r.buf, r.ctx, r.op = buf, c, op
+	r.source, r.world, r.tag = source, world, tag
 	r.ElemBytes = elem
-	r.world = c.group.world[source]
 	r.gotSource, r.gotTag = source, tag
-	r.Activate()
-	r.post()
-	return r
+	r.ActivateIdle()
+	if r.state != recvIdle || p.onMove != nil {
+		r.reportMove(recvPosted)
+	}
+	r.state = recvPosted
+	q := &c.posted
+	q.order++
+	r.order = q.order
+	q.count++
+	key := keyOf(world, tag)
+	// As push, in short.
+	if last := q.table.last; last != nil && last.key == key && last.tail != nil {
+		n := &r.node
+		n.item, n.prev, n.next, n.in = r, last.tail, nil, last
+		last.tail.next = n
+		last.tail = n
+	} else {
+		q.table.push(key, &r.node, r)
+	}
+	return r.Handle()
 }
 
 // mayPost reports whether a receive can be posted without a look at anything else. source and tag
@@ -132,17 +151,52 @@ func (c *Context) SendShort(buf []byte, dest, tag int) bool {
 	return true
 }
 
-// SentShort returns a complete send, for a message that SendShort has sent. Errors of calls that
-// its state does not permit name the arguments.
-func (c *Context) SentShort(dest, tag int, op string) *SendRequest {
-	s := c.p.freeSends.get()
-	if s == nil {
-		s = c.p.makeSend()
+// sentRequest is the request of a send that was complete when Isend returned.
+type sentRequest struct {
+	request.Object
+	ctx       *Context
+	dest, tag int
+	op        string
+}
+
+// IsendShort is SendShort that returns a complete request. Errors of calls that its state does not
+// permit name the arguments. The null request says that nothing has happened.
+func (c *Context) IsendShort(buf []byte, dest, tag int, op string) request.Request {
+	p := c.p
+	if uint(dest) >= uint(len(c.group.world)) {
+		return request.Request{}
+	}
+	pr := p.peers[c.group.world[dest]]
+	if pr == nil || len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
+		return request.Request{}
+	}
+	to, seq := pr.ShortSender()
+	if to == nil || !to.SendShort(tagMatch, c.firstWord, matchSecond(tag, seq), buf) {
+		return request.Request{}
+	}
+	pr.CountSent()
+	pr.credit.spend(len(buf))
+	p.stats.SentInline++
+	var s *sentRequest
+	if o := c.p.freeSent.Get(); o != nil {
+		s = o.Operation().(*sentRequest)
+	} else {
+		s = new(sentRequest)
+		s.BindTo(&c.p.freeSent, c.p.eng, s)
 	}
 	s.ctx, s.dest, s.tag, s.op = c, dest, tag, op
-	s.Activate()
-	s.CompleteEmpty()
-	return s
+	return s.CompleteAtOnce()
+}
+
+// Start, Cancel and Release implement request.Operation. They are never called: the request is not
+// persistent, is never active, and has a pool.
+func (s *sentRequest) Start()   {}
+func (s *sentRequest) Cancel()  {}
+func (s *sentRequest) Release() {}
+
+// Describe implements request.Operation.
+func (s *sentRequest) Describe(err error) error {
+	return s.ctx.caller.Describe(s.op, s.dest, s.tag, err)
 }
 
 // Look implements progress.Ahead.
@@ -167,19 +221,46 @@ func (r *RecvRequest) Look() (events int, able bool) {
 	return 1, true
 }
 
-// TakeShort implements request.Shortcut.
+// TakeShort implements request.Shortcut. It does what Look and the observation of the completion
+// do, in one function.
 func (r *RecvRequest) TakeShort() (source, tag int, bytes int64, ok bool) {
-	n := r.receiveAhead()
+	c, p := r.ctx, r.p
+	if r.state != recvPosted || r.tag < 0 || !c.posted.isNext(r) || p.blocking.ctx == c {
+		return 0, 0, 0, false
+	}
+	pr := p.peers[r.world]
+	if pr == nil || p.shortReceives >= maxShortReceives {
+		return 0, 0, 0, false
+	}
+	from, seq := pr.ShortReceiver()
+	if from == nil {
+		return 0, 0, 0, false
+	}
+	n := from.ReceiveShort(pollsAhead, tagMatch, c.firstWord, matchSecond(r.tag, seq), r.buf)
 	if n < 0 {
 		return 0, 0, 0, false
 	}
-	r.move(recvIdle)
-	c := r.ctx
-	r.Taken()
+	pr.TakeNext()
+	p.shortReceives += 1 + n>>10
+	p.stats.Received++
+	in, next := r.node.in, r.node.next
+	r.node = node[RecvRequest]{}
+	c.posted.removeRun(in, 1, next)
+	p.consumed(pr, n)
+	if p.onMove != nil {
+		r.move(recvMatched)
+		r.move(recvIdle)
+	}
+	r.state = recvIdle
+	p.eng.CountCompletions(1)
+	source, tag = r.source, r.tag
+	if r.Taken(nil, 0, 0, 0) {
+		r.Release()
+	}
 	if c.removed {
 		c.freeIfUnused()
 	}
-	return r.source, r.tag, int64(n), true
+	return source, tag, int64(n), true
 }
 
 // receiveAhead receives the message of a posted receive as receiveShort does; the receive has then

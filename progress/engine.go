@@ -176,6 +176,9 @@ func (e *Engine) CountCompletion(failed bool) uint64 {
 	return e.done
 }
 
+// CountCompletions counts the completion of n operations without an error. Lock held.
+func (e *Engine) CountCompletions(n int) { e.done += uint64(n) }
+
 // Failed is the number of operations that have completed with an error. Lock held.
 func (e *Engine) Failed() uint64 { return e.failed }
 

@@ -200,9 +200,17 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 // long, and returns its index.
 func (l list) takeInOrder(sts []Status) int {
 	hasSpun, failed := false, uint64(0)
-	for i, r := range l.reqs {
+	for i := 0; i < len(l.reqs); i++ {
+		r := l.reqs[i]
 		o := r.o
 		if o != nil && o.gen == r.gen {
+			if o.state == Complete && o.pool != nil {
+				o.takeAtOnce()
+				if sts != nil {
+					sts[i] = Empty()
+				}
+				continue
+			}
 			if o.state == Active {
 				if !hasSpun {
 					if _, _, before := l.count(); before > 0 {
@@ -210,11 +218,8 @@ func (l list) takeInOrder(sts []Status) int {
 					}
 					hasSpun, failed = true, l.eng.Failed()
 				}
-				var st *Status
-				if sts != nil {
-					st = &sts[i]
-				}
-				if o.takeShort(st) { // also where Spin does not spin
+				if n := l.takeRun(i, sts); n > 0 { // also where Spin does not spin
+					i += n - 1
 					if l.eng.Failed() != failed {
 						return i + 1
 					}
@@ -242,6 +247,27 @@ func (l list) takeInOrder(sts []Status) int {
 		}
 	}
 	return len(l.reqs)
+}
+
+// takeRun asks the shortcut of the i-th request, which is active, for it and the ones that follow.
+// It returns the number of requests that the shortcut has taken.
+func (l list) takeRun(i int, sts []Status) int {
+	o := l.reqs[i].o
+	if o.short == nil || o.waiter != nil {
+		return 0
+	}
+	var st *Status
+	if sts != nil {
+		st, sts = &sts[i], sts[i:]
+	}
+	n := o.short.TakeRun(l.reqs[i:], sts)
+	if n < 0 {
+		n = 0
+		if o.takeShort(st) {
+			n = 1
+		}
+	}
+	return n
 }
 
 // waitAll is WaitAllStatus with the lock held.

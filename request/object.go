@@ -59,43 +59,76 @@ type Shortcut interface {
 	// would have got, and true. If not, it changes nothing and returns false. Lock held; the object
 	// is active, and no waiter watches it.
 	TakeShort() (source, tag int, bytes int64, ok bool)
+	// TakeRun is TakeShort for requests from the beginning of a list, in order. It ends the first
+	// ones that it can, returns their number, and sets their statuses, unless sts is nil. It
+	// returns −1 if it has no better way than TakeShort. The first request is the shortcut's own.
+	TakeRun(reqs []Request, sts []Status) int
 }
 
 // Object is the body of a request. Operations embed it, keep it in pools, and move it along with
 // Activate and Complete. It must not be copied. The engine's lock guards it.
 type Object struct {
-	eng   *progress.Engine
-	op    Operation
-	ahead progress.Ahead // looks for the end of the operation; nil if there is none
-	short Shortcut       // nil if there is none
-	gen   uint64         // the generation of valid handles
+	// What a short message needs comes first, in one cache line.
 
-	active     int32 // 1 while the state is Active, else 0; for Spin
+	gen        uint64 // the generation of valid handles
+	active     int32  // 1 while the state is Active, else 0; for Spin
 	state      State
 	persistent bool
 	orphan     bool // freed while active; released when complete
 	marked     bool // StartAll's, to find a handle that is in the list twice
-
-	ordinal uint64 // number of the completion among those of the engine
-
+	eng        *progress.Engine
 	// The waiters of the calls that wait for the object, while it is active. Mostly there is one.
-	waiter      *progress.Waiter
-	moreWaiters []*progress.Waiter
+	// moreWaiters is empty if waiter is nil.
+	waiter *progress.Waiter
+	// pool, if not nil, takes the object back in place of Operation.Release.
+	pool *Pool
 
 	// ElemBytes is the size of an element in bytes, from which Status.Count is computed. With 0, a
 	// status of one or more bytes has Count −1.
 	ElemBytes int
 	// The outcome, once complete.
+	ordinal     uint64 // number of the completion among those of the engine
 	source, tag int
 	bytes       int64
 	cancelled   bool
 	err         error
+	moreWaiters []*progress.Waiter
+
+	op    Operation
+	ahead progress.Ahead // looks for the end of the operation; nil if there is none
+	short Shortcut       // nil if there is none
 }
 
 // Bind ties a new object to its engine and operation. The owner calls it once, with the lock held.
 func (o *Object) Bind(eng *progress.Engine, op Operation) {
 	o.eng, o.op = eng, op
 	eng.Bound(o)
+}
+
+// BindTo is Bind of an object that goes to a pool when it is idle. Its operation is complete as
+// soon as it begins, by CompleteAtOnce.
+func (o *Object) BindTo(pool *Pool, eng *progress.Engine, op Operation) {
+	o.Bind(eng, op)
+	o.pool = pool
+	o.source, o.tag = AnySource, AnyTag
+}
+
+// CompleteAtOnce makes an idle object of BindTo a complete non-persistent request with the empty
+// status. Lock held.
+func (o *Object) CompleteAtOnce() Request {
+	if o.state != Idle {
+		o.illegal(Complete)
+	}
+	o.state = Complete
+	o.ordinal = o.eng.CountCompletion(false)
+	return Request{o, o.gen}
+}
+
+// takeAtOnce observes the completion of an object of BindTo. The status is the empty one.
+func (o *Object) takeAtOnce() {
+	o.state = Idle
+	o.gen++
+	o.pool.put(o)
 }
 
 // LookAhead sets what a wait for this object asks before each turn of progress, and its shortcut.
@@ -110,6 +143,14 @@ func (o *Object) Activate() {
 	o.move(Active)
 	o.active = 1
 	o.persistent = false
+}
+
+// ActivateIdle is Activate that is short enough to be inlined.
+func (o *Object) ActivateIdle() {
+	if o.state != Idle {
+		o.illegal(Active)
+	}
+	o.state, o.active, o.persistent = Active, 1, false
 }
 
 // InitPersistent makes an idle object an inactive persistent request. Lock held.
@@ -158,23 +199,15 @@ func (o *Object) CompleteTransfer(source, tag int, bytes int64, err error) {
 		o.retire()
 		return
 	}
-	if o.waiter != nil || len(o.moreWaiters) > 0 {
+	if o.waiter != nil {
 		o.notify(err != nil)
 	}
-}
-
-// Taken is Complete without an error and Take in one, for a shortcut. No waiter watches the object.
-func (o *Object) Taken() {
-	o.move(Complete)
-	o.active = 0
-	o.ordinal = o.eng.CountCompletion(false)
-	o.observe()
 }
 
 // takeShort asks the shortcut of an active object, if it has one and no waiter watches it. It sets
 // *st, unless st is nil.
 func (o *Object) takeShort(st *Status) bool {
-	if o.short == nil || o.waiter != nil || len(o.moreWaiters) > 0 || o.orphan {
+	if o.short == nil || o.waiter != nil || o.orphan {
 		return false
 	}
 	source, tag, bytes, ok := o.short.TakeShort()
@@ -182,6 +215,29 @@ func (o *Object) takeShort(st *Status) bool {
 		o.fill(st, source, tag, bytes)
 	}
 	return ok
+}
+
+// MayTake reports whether a shortcut may end the operation of a request: r is a handle of o, which
+// is active, and no waiter watches it.
+func (o *Object) MayTake(r Request) bool {
+	return r.o == o && r.gen == o.gen && o.state == Active && o.waiter == nil
+}
+
+// Taken is Complete without an error and Take in one, for a shortcut. It sets *st unless st is nil.
+// The caller counts the completions of a run, by Engine.CountCompletions, and releases the object
+// if Taken returns true. Nothing waits for the object.
+func (o *Object) Taken(st *Status, source, tag int, bytes int64) (release bool) {
+	if st != nil {
+		o.fill(st, source, tag, bytes)
+	}
+	o.active = 0
+	if o.persistent {
+		o.state = Inactive
+		return false
+	}
+	o.state = Idle
+	o.gen++
+	return true
 }
 
 // notify signals and removes all waiters. With finish it ends their waits, whatever else they wait
@@ -208,6 +264,9 @@ func signal(w *progress.Waiter, finish bool) {
 
 // State returns the object's state. Lock held.
 func (o *Object) State() State { return o.state }
+
+// Operation is the operation behind the object.
+func (o *Object) Operation() Operation { return o.op }
 
 // Persistent reports whether the request is persistent. Lock held.
 func (o *Object) Persistent() bool { return o.persistent }
@@ -284,6 +343,10 @@ func (o *Object) retire() {
 	o.gen++
 	o.orphan = false
 	o.err, o.cancelled = nil, false
+	if o.pool != nil {
+		o.pool.put(o)
+		return
+	}
 	o.op.Release()
 }
 
@@ -311,6 +374,10 @@ func (o *Object) watch(w *progress.Waiter) {
 func (o *Object) unwatch(w *progress.Waiter) {
 	if o.waiter == w {
 		o.waiter = nil
+		if last := len(o.moreWaiters) - 1; last >= 0 {
+			o.waiter, o.moreWaiters[last] = o.moreWaiters[last], nil
+			o.moreWaiters = o.moreWaiters[:last]
+		}
 		return
 	}
 	for i, c := range o.moreWaiters {

@@ -12,10 +12,10 @@ import (
 )
 
 var (
-	_ btl.Endpoint      = (*endpoint)(nil)
-	_ btl.ShortSender   = (*endpoint)(nil)
-	_ btl.ShortReceiver = (*endpoint)(nil)
-	_ btl.StaleSender   = (*endpoint)(nil)
+	_ btl.Endpoint     = (*endpoint)(nil)
+	_ btl.ShortSender  = (*endpoint)(nil)
+	_ btl.SlotReceiver = (*endpoint)(nil)
+	_ btl.StaleSender  = (*endpoint)(nil)
 )
 
 // endpoint is this rank's end of one incarnation of the connection to a peer.
@@ -84,7 +84,7 @@ func (e *endpoint) SendShort(tag btl.Tag, first, second uint64, payload []byte) 
 	case e.out.fits(n):
 		s := e.out.slot(e.out.head)
 		fillShort(unsafe.Add(s, 8), first, second, payload)
-		e.out.commit(s, e.out.word(tag, uint64(n)))
+		e.out.commitAhead(s, e.out.word(tag, uint64(n)))
 	case n > slotData && n <= e.longest && e.out.head-e.out.freed <= e.out.slotMask:
 		at, v := e.out.reserve(padding(shortHeader), uint64(n))
 		if v != good {
@@ -181,6 +181,28 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 		e.m.release(in)
 	}
 	return n
+}
+
+// Slots implements btl.SlotReceiver.
+func (e *endpoint) Slots() (btl.Slots, bool) {
+	in := e.p.in
+	if !e.plain || in == nil || in.reads != e.Epoch() {
+		return btl.Slots{}, false
+	}
+	return btl.Slots{
+		Base: in.slots, Mask: in.slotMask, Stride: slotBytes, Taken: in.tail, Word: in.epoch, Longest: slotData,
+		Most: in.untilDue(),
+	}, true
+}
+
+// TakeSlots implements btl.SlotReceiver.
+func (e *endpoint) TakeSlots(n int) {
+	in := e.p.in
+	in.tail += uint64(n)
+	in.look()
+	if in.due() {
+		e.m.release(in)
+	}
 }
 
 // shortHeader is the length of the header that SendShort and ReceiveShort take in two words.

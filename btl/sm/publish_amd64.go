@@ -2,6 +2,8 @@
 
 package sm
 
+import "unsafe"
+
 // publishFences says whether publish is also a fence: a load that follows it in the program follows
 // it for every other processor.
 const publishFences = false
@@ -10,3 +12,8 @@ const publishFences = false
 //
 //go:noescape
 func publish(word *uint64, v uint64)
+
+// publishAhead is publish, and a hint that the line of ahead will be written.
+//
+//go:noescape
+func publishAhead(word *uint64, v uint64, ahead unsafe.Pointer)

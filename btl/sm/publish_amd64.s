@@ -11,3 +11,15 @@ TEXT ·publish(SB), NOSPLIT|NOFRAME, $0-16
 	MOVQ v+8(FP), CX
 	MOVQ CX, (AX)
 	RET
+
+// func publishAhead(word *uint64, v uint64, ahead unsafe.Pointer)
+//
+// The bytes are PREFETCHW (DX), which the assembler does not know. Processors without it take
+// it for a NOP.
+TEXT ·publishAhead(SB), NOSPLIT|NOFRAME, $0-24
+	MOVQ word+0(FP), AX
+	MOVQ v+8(FP), CX
+	MOVQ ahead+16(FP), DX
+	MOVQ CX, (AX)
+	BYTE $0x0F; BYTE $0x0D; BYTE $0x0A
+	RET

@@ -2,7 +2,10 @@
 
 package sm
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // publishFences says whether publish is also a fence: a load that follows it in the program follows
 // it for every other processor.
@@ -10,3 +13,6 @@ const publishFences = true
 
 // publish stores v into word after every store before it in the program.
 func publish(word *uint64, v uint64) { atomic.StoreUint64(word, v) }
+
+// publishAhead is publish.
+func publishAhead(word *uint64, v uint64, _ unsafe.Pointer) { publish(word, v) }

@@ -80,3 +80,51 @@ func TestShortPathsOfFailedEndpoint(t *testing.T) {
 	require.NoError(t, b.Close())
 	require.Equal(t, -1, eb.ReceiveShort(1, 1, 0, 0, make([]byte, 8)))
 }
+
+// A view of the slots takes only the expected fragment, never one that is not in its slot or of
+// another incarnation, and what it takes makes room again.
+func TestSlotsTakeOnlyExpectedFragments(t *testing.T) {
+	_, b, _, jb, ea, eb := shortPair(t)
+	room := make([]byte, 16)
+	take := func(tag btl.Tag, first, second uint64, buf []byte) int {
+		v, ok := eb.Slots()
+		require.True(t, ok)
+		require.Positive(t, v.Most)
+		n := v.Take(3, tag, first, second, buf)
+		if n >= 0 {
+			eb.TakeSlots(1)
+		}
+		return n
+	}
+	require.Equal(t, -1, take(1, 2, 3, room), "nothing is there")
+	for i := range uint64(5000) {
+		payload := binary.LittleEndian.AppendUint64(nil, i)[:i%9]
+		if !ea.SendShort(1, i, 3, payload) {
+			hdr := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, i), 3)
+			require.True(t, ea.SendInline(1, hdr, payload))
+		}
+		require.Equal(t, -1, take(2, i, 3, room), "tag")
+		require.Equal(t, -1, take(1, i+1, 3, room), "first word")
+		require.Equal(t, -1, take(1, i, 4, room), "second word")
+		if len(payload) > 0 {
+			require.Equal(t, -1, take(1, i, 3, room[:len(payload)-1]), "no room")
+		}
+		require.Equal(t, len(payload), take(1, i, 3, room))
+		require.Equal(t, payload, room[:len(payload)])
+	}
+	for name, put := range map[string]func(){
+		"too short":  func() { require.True(t, ea.SendInline(1, nil, make([]byte, shortHeader-1))) },
+		"in data":    func() { require.True(t, ea.SendShort(1, 0, 0, make([]byte, 3000))) },
+		"old epoch":  func() { require.True(t, ea.SendStale(ea.Epoch()-1, 1, make([]byte, shortHeader+8))) },
+		"other kind": func() { require.True(t, ea.SendShort(1, 1, 0, nil)) },
+	} {
+		put()
+		require.Equal(t, -1, take(1, 0, 0, make([]byte, 4000)), name)
+		arrived, stale := jb.arrived, b.Stale
+		until(t, name, func() bool { return jb.arrived > arrived || b.Stale > stale }, b)
+	}
+	require.True(t, ea.SendShort(1, 0, 0, make([]byte, 8)))
+	eb.Fail(errEnough)
+	_, ok := eb.Slots()
+	require.False(t, ok)
+}
