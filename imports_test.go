@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"scripts/simulate":    {"internal/simulation"},
 	"internal/wireup":     {},
 	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
-	"comm/internal/coll":  {"pml", "request"}, // no Comm, no transport
+	"comm/internal/coll":  {"pml", "btl", "request", "progress"}, // no Comm, no transport
 	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":   {},

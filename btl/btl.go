@@ -262,6 +262,27 @@ type Allocator interface {
 	Free(mem []byte) error
 }
 
+// Sharer is a module that can give memory to peers of the same host, to read and to write. Every
+// peer that has mapped it can write anything there at any time: what is read from it is not trusted
+// (C8).
+type Sharer interface {
+	// Share makes at least so many zeroed bytes, page-aligned and outside of Go's heap where
+	// processes share it. Peers that know the key map the memory by MapShared until Hide. The error
+	// wraps ErrMemory if this rail can share none.
+	Share(bytes int) (mem []byte, key Key, err error)
+	// MapShared maps what a peer, to which this rail has an endpoint, has shared under a key. It
+	// fails if that has less than so many bytes.
+	MapShared(peer int, key Key, bytes int) ([]byte, error)
+	// Hide lets no further peer map what Share has made. Who has mapped it keeps it.
+	Hide(mem []byte)
+	// Unshare takes back exactly what Share or MapShared has returned, once, also after the module
+	// was closed. The memory of other ranks stays.
+	Unshare(mem []byte) error
+	// WakePeer ends the sleep of a peer that may wait for a change of shared memory. The change is
+	// made before, by an atomic operation.
+	WakePeer(peer int)
+}
+
 // Access is what a region permits.
 type Access uint8
 

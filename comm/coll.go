@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
@@ -42,6 +43,10 @@ func (c *Comm) open(call string, root int, err error) (*coll.Schedule, error) {
 	if err != nil {
 		return nil, c.fail(call, root, none, err)
 	}
+	if err := c.team.Prepare(c.collectiveContext(), call, root); err != nil {
+		c.leave()
+		return nil, err
+	}
 	s := c.team.Begin(call, root)
 	if s == nil {
 		c.leave()
@@ -51,12 +56,14 @@ func (c *Comm) open(call string, root int, err error) (*coll.Schedule, error) {
 }
 
 // run does the schedule. It heeds the context of the view.
-func (c *Comm) run(s *coll.Schedule) error {
-	ctx := c.ctx
+func (c *Comm) run(s *coll.Schedule) error { return s.Run(c.collectiveContext()) }
+
+// collectiveContext is the context of the view, or nil if that never ends.
+func (c *Comm) collectiveContext() context.Context {
 	if c.done == nil {
-		ctx = nil // it never ends
+		return nil
 	}
-	return s.Run(ctx)
+	return c.ctx
 }
 
 // endCollective ends a collective and gives the engine's lock back. Callers defer it, so that not

@@ -12,6 +12,7 @@ import (
 
 // collectivesProgram checks the results of all collectives, in the world and in a part of it.
 func collectivesProgram(w *comm.Comm) error {
+	comm.CheckShared(w)
 	comm.CheckCollectives(w)
 	half := must(w.Split(w.Rank()%2, -w.Rank()))
 	comm.CheckCollectives(half)

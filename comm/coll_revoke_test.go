@@ -176,6 +176,13 @@ var revokeTuning = &coll.Tuning{
 	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
+// sharedRevokeTuning is revokeTuning with shared memory, until the first collective fails.
+func sharedRevokeTuning() *coll.Tuning {
+	t := *revokeTuning
+	t.SharedBytes, t.SharedShortBytes = 1<<40, 64
+	return &t
+}
+
 // revokeSizes are lengths in elements on both sides of each threshold of revokeTuning, for some
 // number of ranks.
 var revokeSizes = []int{1, 6, 12, 50, 160}
@@ -325,13 +332,17 @@ func CheckDifferentCalls(w *Comm) {
 // no message or operation remains.
 func forEachRevoking(t *testing.T, body func(w *Comm)) {
 	for n := 2; n <= 8; n++ {
-		for _, eager := range []string{"1", "4K"} {
+		for _, eager := range []string{"1", "4K", "shared"} {
 			t.Run(fmt.Sprintf("%d ranks, eager %s", n, eager), func(t *testing.T) {
 				t.Parallel()
 				var clean, left atomic.Int32
+				tuning := revokeTuning
+				if eager == "shared" {
+					tuning, eager = sharedRevokeTuning(), "4K"
+				}
 				run(t, n, func(w *Comm) {
 					defer hurry(w)()
-					w.team.SetTuning(revokeTuning)
+					w.team.SetTuning(tuning)
 					body(w)
 					leavesNothing(w, &clean, &left)
 				}, WithSetting("pml.eager.bytes", eager))
@@ -472,7 +483,10 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 			late := (giver + 1 + i%(n-1)) % n
 			what := fmt.Sprintf("rank %d: %s of %d elements, root %d, given up by %d, %d is late", w.Rank(), c.name, count, root, giver, late)
 			d := must(w.Dup())
-			d.team.SetTuning(revokeTuning)
+			d.team.SetTuning(w.team.Tuning())
+			if d.team.Tuning().SharedBytes > 0 {
+				check(d.Barrier())
+			}
 			a := newArgs(d, count, root)
 			var err error
 			cancelled := 0

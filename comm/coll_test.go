@@ -33,6 +33,8 @@ var collTunings = map[string]*coll.Tuning{
 		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,
 		AlltoallFlightBytes: 0, PieceBytes: 1 << 40,
 	},
+	"shared, last combines": sharedTuning(1 << 40),
+	"shared, all combine":   sharedTuning(-1),
 	"pieces": { // every vector is cut into small pieces
 		BcastTreeBytes: -1, ReduceTreeBytes: -1, AllreduceDoublingBytes: -1, ScanDoublingBytes: -1,
 		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
@@ -80,6 +81,14 @@ func (o *owner) DescribeCollective(call string, root int, err error) error {
 
 // Crowded implements coll.Owner.
 func (o *owner) Crowded() bool { return o.job.crowded }
+
+// OneHost implements coll.Owner.
+func (o *owner) OneHost() bool {
+	return !slices.ContainsFunc(o.group, func(world int) bool { return !o.job.isHere(world) })
+}
+
+// Hub implements coll.Owner.
+func (o *owner) Hub() *coll.Hub { return o.job.hub }
 
 // isNull reports whether c is no communicator, as Split returns for Undefined.
 func (c *Comm) isNull() bool { return c == nil || c.state == nil }

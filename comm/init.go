@@ -178,7 +178,8 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 		r.Describe()
 		return nil
 	}
-	if err := client.PutCard(r.Card(j.crowded)); err != nil {
+	own := r.Card(j.crowded)
+	if err := client.PutCard(own); err != nil {
 		return err
 	}
 	if err := client.Barrier(); err != nil {
@@ -190,6 +191,10 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	j.eng.Lock()
 	j.crowded = anyCrowded(cards, j.crowded)
+	j.elsewhere = make([]bool, len(cards))
+	for rank, card := range cards {
+		j.elsewhere[rank] = rank != j.rank && card.Host != own.Host
+	}
 	j.eng.Unlock()
 	r.Warn()
 	r.Describe()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -27,6 +28,8 @@ type job struct {
 	settings   tunable.Set
 	elems      elemCache          // synchronises itself
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
+	hub        *coll.Hub          // nil if collectives share no memory
+	elsewhere  []bool             // the ranks on other hosts; nil: none
 	crowded    bool               // some machine has more ranks than cores; the same at all ranks
 	ended      error              // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
@@ -64,6 +67,9 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 	copy(j.hostKey[:], sum[:])
 	return j
 }
+
+// isHere reports whether a rank is on this rank's host.
+func (j *job) isHere(rank int) bool { return j.elsewhere == nil || !j.elsewhere[rank] }
 
 // addModule adds a module to the rank. Lock held.
 func (j *job) addModule(m btl.Module) {

@@ -117,7 +117,7 @@ func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
 	}
 	wait.Ops = nil
 	for i, p := range pending {
-		if stateOf(p.Caller) == s && p.Context == s.id.Collective() && p.Tag == run.Number() {
+		if stateOf(p.Caller) == s && p.Context == s.id.Collective() && run.Posts(p.Tag) {
 			wait.Ops = append(wait.Ops, i)
 		}
 	}

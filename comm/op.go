@@ -53,6 +53,10 @@ func commutes(opts []CollOption) bool {
 // Sum is inout[i] = in[i] + inout[i]. Integers wrap around.
 func Sum[T Number](in, inout []T) {
 	inout = inout[:len(in)]
+	if len(in) >= 32 {
+		n := sumVectors(in, inout)
+		in, inout = in[n:], inout[n:]
+	}
 	for len(in) >= 8 && len(inout) >= 8 {
 		a, b := (*[8]T)(in), (*[8]T)(inout)
 		b[0] = a[0] + b[0]

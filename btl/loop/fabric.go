@@ -99,6 +99,9 @@ type Fabric struct {
 
 	mu    sync.Mutex
 	links map[linkName]*link // guarded by mu
+	// Memory that ranks share, and that is not hidden, and how much was ever made; guarded by mu.
+	shared     map[btl.Key][]byte
+	sharedMade uint64
 }
 
 // NewFabric makes a fabric.
@@ -107,7 +110,7 @@ func NewFabric(cfg Config) (*Fabric, error) {
 		return nil, err
 	}
 	f := &Fabric{
-		cfg: cfg, id: rand.Uint64(), clock: progress.SystemClock(), links: map[linkName]*link{},
+		cfg: cfg, id: rand.Uint64(), clock: progress.SystemClock(), links: map[linkName]*link{}, shared: map[btl.Key][]byte{},
 		attrs: make([]btl.Attrs, cfg.Rails), ports: make([][]*port, cfg.Rails),
 	}
 	if cfg.Virtual {

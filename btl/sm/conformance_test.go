@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 		"owner": ownerRole,
 		"mesh":  meshRole,
 		"spin":  spinRole,
-		"waker": wakerRole,
+		"waker": wakerRole, "sharer": sharerRole,
 	})
 }
 

@@ -24,6 +24,7 @@
 //   - endpoint.go is what the layer above posts to
 //   - allocation.go makes memory that peers can read, region.go says which parts of it they may,
 //     view.go maps a peer's, and get.go reads
+//   - share.go makes memory that several ranks read and write
 //   - idle.go sleeps and wakes, and death.go notices that a process has ended
 package sm
 
@@ -106,6 +107,7 @@ type module struct {
 	allocations    []*allocation
 	maxAllocations int
 	device         uint64 // that anonymous files are on
+	shared         []*shared
 	views          map[viewID]*view
 	maxViews       int
 	readTurn       uint64 // progress call of the last Get
@@ -420,6 +422,9 @@ func (m *module) Close() error {
 	}
 	for _, a := range m.allocations {
 		err = errors.Join(err, a.retire())
+	}
+	for _, s := range m.shared {
+		s.hide()
 	}
 	return errors.Join(err, m.own.close(), m.watch.close())
 }

@@ -2,16 +2,31 @@ package coll
 
 // Allreduce makes the schedule of MPI_Allreduce. in is nil for in place.
 func (s *Schedule) Allreduce(in, out []byte) {
-	n := s.size
 	s.agreed = len(out)
 	switch {
-	case n == 1:
+	case s.size == 1:
 		s.copy(out[:len(in)], in)
+	case len(out) == 0 || !s.meets(len(out)):
+		s.allreduceByMessages(in, out)
+	case len(out) <= min(s.tuning.SharedShortBytes, s.team.area.block):
+		s.meet(meetAllreduce, in, out)
+	default:
+		s.meet(meetAllreduceLong, in, out)
+	}
+}
+
+// isRing reports whether an allreduce of so many bytes goes round a ring.
+func (s *Schedule) isRing(bytes int) bool {
+	return bytes > s.tuning.AllreduceDoublingBytes && s.Commutes && powerBelow(s.size) != s.size
+}
+
+func (s *Schedule) allreduceByMessages(in, out []byte) {
+	switch {
 	case s.isFlat(len(out)):
 		s.allreduceFlat(in, out)
 	case len(out) <= s.tuning.AllreduceDoublingBytes:
 		s.allreduceDoubling(in, out)
-	case s.Commutes && powerBelow(n) != n:
+	case s.isRing(len(out)):
 		s.allreduceRing(in, out)
 	default:
 		s.allreduceHalving(in, out)

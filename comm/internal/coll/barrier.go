@@ -1,9 +1,17 @@
 package coll
 
-// Barrier makes the schedule of MPI_Barrier by dissemination. In each step a rank tells another
-// rank, twice as far away as in the step before, that all ranks in between have arrived, and hears
-// the same from the rank as far on the other side.
+// Barrier makes the schedule of MPI_Barrier: a meeting, or a dissemination by messages. In each
+// step a rank tells another rank, twice as far away as in the step before, that all ranks in
+// between have arrived, and hears the same from the rank as far on the other side.
 func (s *Schedule) Barrier() {
+	if s.meets(0) {
+		s.meet(meetBarrier, nil, nil)
+		return
+	}
+	s.barrierByMessages()
+}
+
+func (s *Schedule) barrierByMessages() {
 	n := s.size
 	if s.isFlat(0) {
 		s.barrierFlat()

@@ -27,6 +27,10 @@
 //	revoke.go    collectives that a rank gives up, and the fragments that say so
 //	mismatch.go  signatures of calls, and probes for calls that do not belong together
 //	errors.go    the errors of collectives
+//	area.go      memory that the ranks of one host share
+//	meeting.go   collectives through that memory, and waiting for it
+//	combine.go   what they do there
+//	hub.go       polls it
 //	tuning.go    which algorithm is taken when
 //	ranges.go    arithmetic of ranks and ranges of bytes
 //

@@ -15,8 +15,7 @@ var ErrRoot = errors.New("invalid root")
 func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error {
 	switch {
 	case s.noBuffers && (err == nil || errors.Is(err, request.ErrTruncate)):
-		ours := s.signature()
-		err = &callError{s.call, true, &RevokedError{Rank: r.peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
+		return s.otherCall(r.peer)
 	case errors.Is(err, request.ErrTruncate):
 		err = fmt.Errorf("%w: rank %d sent more than the %d bytes that are due: its arguments differ (%w)",
 			request.ErrCount, r.peer, r.room, request.ErrTruncate)
@@ -25,6 +24,13 @@ func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error 
 			request.ErrCount, r.peer, st.Bytes, r.room)
 	}
 	return s.team.owner.Describe(s.call, r.peer, s.seq, err)
+}
+
+// otherCall is the error of a message that can only be of another call.
+func (s *Schedule) otherCall(peer int) error {
+	ours := s.signature()
+	err := &callError{s.call, s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
+	return s.team.owner.Describe(s.call, peer, s.seq, err)
 }
 
 // explain makes the user's error of the error that ended the collective.

@@ -26,7 +26,8 @@ func (s *Schedule) barrierFlat() {
 	}
 }
 
-// allreduceFlat has rank 0 combine the contributions of all ranks, in the order of ranks.
+// allreduceFlat has rank 0 combine the contributions of all ranks, in the order of
+// allreduceDoubling.
 func (s *Schedule) allreduceFlat(in, out []byte) {
 	if s.rank != 0 {
 		mine := in
@@ -43,18 +44,34 @@ func (s *Schedule) allreduceFlat(in, out []byte) {
 		s.copy(out, in)
 	}
 	all := s.temp((n - 1) * size)
-	at := func(r int) []byte { return all[(r-1)*size:][:size] }
+	at := func(r int) []byte {
+		if r == 0 {
+			return out
+		}
+		return all[(r-1)*size:][:size]
+	}
 	for r := 1; r < n; r++ {
 		s.recv(r, at(r))
 	}
 	s.wait()
-	acc := out
-	for r := 1; r < n; r++ {
-		s.combine(acc, at(r))
-		acc = at(r)
-	}
-	s.copy(out, acc)
+	s.copy(out, s.combineTree(at, s.folding(), 0, powerBelow(n)))
 	for r := 1; r < n; r++ {
 		s.send(r, out)
 	}
+}
+
+// combineTree combines what is at the ranks with the numbers lo…hi−1, as combining.tree does. It
+// returns where the result is.
+func (s *Schedule) combineTree(at func(rank int) []byte, f folding, lo, hi int) []byte {
+	if hi-lo > 1 {
+		mid := lo + (hi-lo)/2
+		left, right := s.combineTree(at, f, lo, mid), s.combineTree(at, f, mid, hi)
+		s.combine(left, right)
+		return right
+	}
+	rank := f.rank(lo)
+	if lo < f.extra {
+		s.combine(at(rank-1), at(rank))
+	}
+	return at(rank)
 }

@@ -65,6 +65,9 @@ func (t *Team) signature() (Signature, bool) {
 }
 
 func (s *Schedule) signature() Signature {
+	if s.setUp { // whatever call the rank is in
+		return Signature{Call: hashOf("set up")}
+	}
 	sign := Signature{Call: hashOf(s.call), Root: int64(s.root), Bytes: uint64(s.agreed)}
 	if s.Op != nil {
 		sign.Kind = uint64(s.Elem)
@@ -91,11 +94,19 @@ func hashOf(name string) uint64 {
 // or for that rank to match one. If not, an answer of that rank to a probe is outdated, and this
 // rank may probe it again.
 func (t *Team) stillAwaits(from, seq int) bool {
-	if t.now == seq && slices.Contains(t.p.Awaited(t.ctx, seq), from) {
+	if t.now == seq && t.running != nil {
+		t.running.meeting.poll(t.running) // the rank may have ended the wait before it answered
+	}
+	if t.now == seq && slices.Contains(t.awaited(), from) {
 		return true
 	}
 	t.probedRanks = slices.DeleteFunc(t.probedRanks, func(world int) bool { return world == from })
 	return false
+}
+
+// awaited lists the ranks of the job that this rank waits for in the collective now.
+func (t *Team) awaited() []int {
+	return append(t.p.Awaited(t.ctx, t.now), t.p.Awaited(t.ctx, t.now|watchTag)...)
 }
 
 // probed answers a probe, or keeps it.
@@ -177,13 +188,14 @@ func (h handler) Idle() {
 	if !in {
 		return
 	}
+	h.running.watchSoon()
 	received := h.p.Received()
 	isStuck := h.idleAt == h.now && h.idleReceived == received
 	h.idleAt, h.idleReceived = h.now, received
 	if !isStuck {
 		return
 	}
-	for _, world := range h.p.Awaited(h.ctx, h.now) {
+	for _, world := range h.awaited() {
 		if world == h.group.World(h.rank) || slices.Contains(h.probedRanks, world) {
 			continue
 		}

@@ -117,7 +117,7 @@ func (h handler) ReceiveError(tag int) error {
 	if !h.hasFailures() {
 		return nil
 	}
-	return h.errorOf(tag)
+	return h.errorOf(tag &^ watchTag)
 }
 
 // Arriving implements pml.Handler.
@@ -245,6 +245,7 @@ func (t *Team) revokedBy(from, rank, seq int, b revokeBody) error {
 
 // Revoke gives the collective up at every rank. The caller has to give its sends up.
 func (s *Schedule) Revoke(reason Reason) {
+	s.failed = true
 	s.team.revoke(&RevokedError{Rank: s.rank, Reason: reason})
 }
 
@@ -296,6 +297,7 @@ func (t *Team) abandonRunning() {
 	if s := t.running; s != nil {
 		s.abandonSends()
 		s.next = len(s.steps)
+		s.meeting.interrupt(s)
 	}
 }
 

@@ -58,6 +58,10 @@ func (s *Schedule) failure() error {
 // End ends the collective and keeps the schedule for later ones, without the user's buffers.
 func (s *Schedule) End() {
 	t := s.team
+	if s.failed {
+		t.poison()
+	}
+	s.endMeeting()
 	clear(s.steps)
 	clear(s.Parts)
 	s.steps, s.next, s.waits = s.steps[:0], 0, false
@@ -70,9 +74,10 @@ func (s *Schedule) End() {
 	if !s.uncounted {
 		t.passTo(nextNumber(s.seq))
 	}
-	s.uncounted = false
+	s.uncounted, s.failed, s.setUp, s.hook = false, false, false, nil
 	t.running = nil
 	if t.removed {
+		t.dropArea()
 		t.p.RemoveContext(t.ctx)
 	}
 	t.idle = append(t.idle, s)
@@ -85,6 +90,20 @@ func (s *Schedule) post() (waiting bool, err error) {
 		st := &s.steps[s.next]
 		if st.waits && s.isOutstanding() {
 			return true, nil
+		}
+		if st.kind == stepMeet {
+			done, err := s.goOn()
+			if err != nil {
+				return false, err
+			}
+			if s.meeting.call == meetNowhere { // other steps have taken its place
+				continue
+			}
+			if !done {
+				return true, nil
+			}
+			s.next++
+			continue
 		}
 		s.next++
 		peer := int(st.peer)
@@ -111,6 +130,8 @@ func (s *Schedule) post() (waiting bool, err error) {
 			s.doCopy(st.a, st.b)
 		case stepCombine:
 			s.doCombine(st.a, st.b)
+		case stepCall:
+			s.hook()
 		}
 	}
 	return s.isOutstanding(), nil
@@ -134,26 +155,16 @@ func (s *Schedule) doCopy(dst, src []byte) {
 	eng.Lock()
 }
 
-var errOperationPanicked = errors.New("the operation panicked")
-
-// doCombine runs the user's operation without the lock, because it may take long, or panic. After a
-// panic it gives the collective up, and lets the panic go on to the user.
+// doCombine runs the user's operation.
 func (s *Schedule) doCombine(in, inout []byte) {
-	eng := s.team.p.Engine()
-	eng.Unlock()
-	returned := false
-	defer func() {
-		eng.Lock()
-		if !returned {
-			s.giveUp(errOperationPanicked)
-		}
-	}()
-	s.Op.Combine(in, inout)
-	returned = true
+	s.withoutLock(func() { s.Op.Combine(in, inout) })
 }
 
 // await waits for everything that is posted.
 func (s *Schedule) await(ctx context.Context) error {
+	if s.meeting.word != nil {
+		return s.awaitMeeting(ctx)
+	}
 	for len(s.recvs) > 0 {
 		last := len(s.recvs) - 1
 		r := s.recvs[last]

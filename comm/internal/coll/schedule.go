@@ -24,6 +24,8 @@ type Schedule struct {
 	root       int     // NoRoot if the call has none
 	seq        int     // its sequence number
 	uncounted  bool    // the call does not count as a collective
+	failed     bool    // it was given up at this rank
+	setUp      bool    // it sets up the team's area
 
 	// agreed is the length, in bytes, that chooses the schedule and that all ranks agree on; 0 if
 	// there is none.
@@ -37,6 +39,9 @@ type Schedule struct {
 	steps []step
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
+
+	meeting meeting // if it goes through the team's area
+	hook    func()  // of stepCall
 
 	recvs []postedRecv // since the last step that waited
 	sends []*pml.SendRequest
@@ -81,6 +86,8 @@ const (
 	stepRecv                    // into a, from peer
 	stepCopy                    // b to a
 	stepCombine                 // b = a ∘ b
+	stepCall                    // Schedule.hook
+	stepMeet                    // Schedule.meeting
 )
 
 // postedRecv is a receive that a step has posted.
@@ -95,6 +102,9 @@ func (s *Schedule) NoBuffers() { s.noBuffers = true }
 
 // Number is the sequence number, which is the tag of its messages.
 func (s *Schedule) Number() int { return s.seq }
+
+// Posts reports whether the receives and sends of the collective have a tag.
+func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.seq }
 
 // NeedsAll reports whether no rank can return from the collective before all ranks have called it,
 // whatever the schedule is: the result depends on what each rank contributes.
@@ -133,6 +143,12 @@ func (s *Schedule) combine(in, inout []byte) {
 	if len(in) > 0 {
 		s.add(stepCombine, 0, in, inout)
 	}
+}
+
+// callHook adds the step that calls f. A schedule has at most one.
+func (s *Schedule) callHook(f func()) {
+	s.hook = f
+	s.add(stepCall, 0, nil, nil)
 }
 
 func (s *Schedule) add(kind stepKind, peer int, a, b []byte) {

@@ -19,6 +19,10 @@ type Owner interface {
 	DescribeCollective(call string, root int, err error) error
 	// Crowded reports whether ranks of the job share processor cores. It is the same at all ranks.
 	Crowded() bool
+	// OneHost reports whether all members are on one host. It is the same at all of them.
+	OneHost() bool
+	// Hub is the rank's hub, or nil if teams share no memory. That is the same at all ranks.
+	Hub() *Hub
 }
 
 // Team is a communicator at one rank, as its collectives see it. Everything in it is guarded by the
@@ -36,6 +40,10 @@ type Team struct {
 	unfit   error       // why every later collective is refused here, or nil
 	removed bool        // by the owner; the context goes when no collective is running
 
+	hub       *Hub // nil: no memory is shared
+	area      *area
+	areaState areaState
+
 	sequence
 	mismatch
 }
@@ -43,7 +51,7 @@ type Team struct {
 // NewTeam makes the team of a communicator that consists of group, in which this rank has the given
 // number. id is the communicator's context for collectives. Lock held.
 func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Owner) *Team {
-	t := &Team{p: p, group: group, rank: rank, size: group.Size(), owner: owner}
+	t := &Team{p: p, group: group, rank: rank, size: group.Size(), owner: owner, hub: owner.Hub()}
 	t.mismatch.idleAt = -1
 	p.AddControlledContext(id, group, rank, owner, func(c *pml.Context) pml.Handler {
 		t.ctx = c
@@ -84,6 +92,7 @@ func (t *Team) Unfit() error { return t.unfit }
 func (t *Team) Remove() {
 	t.removed = true
 	if t.running == nil {
+		t.dropArea()
 		t.p.RemoveContext(t.ctx)
 	}
 }

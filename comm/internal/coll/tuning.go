@@ -28,6 +28,16 @@ type Tuning struct {
 	AlltoallBruckRanks int
 	// AlltoallFlightBytes is about how many bytes of one rank are under way at a time.
 	AlltoallFlightBytes int
+	// SharedBytes is the longest vector of a rank that goes through memory which the ranks share;
+	// 0: none does, and no memory is set up.
+	SharedBytes int
+	// SharedShortBytes is the longest vector that the last rank to arrive combines for all.
+	SharedShortBytes int
+	// SharedRanks is from how many ranks on barriers and vectors of up to SharedLongBytes go
+	// through shared memory.
+	SharedRanks, SharedLongBytes int
+	// SharedAfter is how many collectives a team makes before it sets up shared memory.
+	SharedAfter int
 	// PieceBytes is the length of the pieces in which long vectors are combined or passed on.
 	PieceBytes int
 }
@@ -43,6 +53,11 @@ var defaultTuning = Tuning{ // never written
 	AlltoallBruckBytes:     256,
 	AlltoallBruckRanks:     8,
 	AlltoallFlightBytes:    1 << 20,
+	SharedBytes:            1 << 40,
+	SharedShortBytes:       4 << 10,
+	SharedRanks:            3,
+	SharedLongBytes:        16 << 10,
+	SharedAfter:            2,
 	PieceBytes:             128 << 10, // fits the caches
 }
 
@@ -72,4 +87,13 @@ func (t *Team) Tuning() *Tuning {
 		return t.tuning
 	}
 	return DefaultTuning(t.owner.Crowded())
+}
+
+// meets reports whether a collective in which each rank has so many bytes goes through the area.
+func (s *Schedule) meets(bytes int) bool {
+	t, a := s.tuning, s.team.area
+	if a == nil || bytes > t.SharedBytes || s.Elem > a.block {
+		return false
+	}
+	return s.size >= t.SharedRanks || bytes > t.SharedLongBytes
 }

@@ -186,6 +186,8 @@ type testOwner struct{ testCaller }
 
 func (testOwner) DescribeCollective(_ string, _ int, err error) error { return err }
 func (testOwner) Crowded() bool                                       { return false }
+func (testOwner) OneHost() bool                                       { return false }
+func (testOwner) Hub() *Hub                                           { return nil }
 
 type stoppedClock struct{}
 

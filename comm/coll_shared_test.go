@@ -1,0 +1,353 @@
+package comm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
+)
+
+// sharedTunings take each way through shared memory, from the first collective on.
+var sharedTunings = map[string]*coll.Tuning{
+	"short": sharedTuning(1 << 40),
+	"long":  sharedTuning(-1),
+	"mixed": sharedTuning(100),
+}
+
+// sharedTuning has vectors of up to so many bytes combined by the rank that arrives last.
+func sharedTuning(shortBytes int) *coll.Tuning {
+	t := *coll.DefaultTuning(false)
+	t.SharedBytes, t.SharedShortBytes, t.SharedLongBytes = 1<<40, shortBytes, -1
+	t.SharedRanks, t.SharedAfter = 1, 0
+	return &t
+}
+
+// messagesOnly is a tuning of which no collective goes through shared memory.
+func messagesOnly() *coll.Tuning {
+	t := *coll.DefaultTuning(false)
+	t.SharedBytes = 0
+	return &t
+}
+
+// shares reports whether the ranks of w share memory.
+func shares(w *Comm) bool { return locked(w, w.team.SharedMemory) != nil }
+
+// sharing returns a new communicator whose ranks share memory.
+func sharing(w *Comm, tuning *coll.Tuning) *Comm {
+	d := must(w.Dup())
+	d.team.SetTuning(tuning)
+	check(d.Barrier())
+	if !shares(d) {
+		failf("rank %d: no memory is shared", w.Rank())
+	}
+	return d
+}
+
+// TestReductionsInBlocksAgainstNaiveModel: vectors are longer than the memory of each rank.
+func TestReductionsInBlocksAgainstNaiveModel(t *testing.T) {
+	for name, tuning := range sharedTunings {
+		for n := 2; n <= 9; n++ {
+			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
+				run(t, n, func(w *Comm) {
+					d := sharing(w, tuning)
+					random := rand.New(rand.NewPCG(uint64(n), 7)) // the same at all ranks
+					for range 30 {
+						count := random.IntN(300)
+						c := &collCall{kind: "allreduce", count: count, inPlace: random.IntN(2) == 0, inOrder: random.IntN(2) == 0}
+						for r := range n {
+							c.contents = append(c.contents, affines(r*31+count, n*(count+1)))
+						}
+						check(c.check(d))
+						check(d.Barrier())
+					}
+					if !shares(d) {
+						failf("the ranks share no memory any more")
+					}
+				}, WithSetting("coll.shared.bytes", "128"))
+			})
+		}
+	}
+}
+
+// TestSharedMemoryDoesNotChangeResults: sums of floating-point numbers, whose bits depend on the
+// order, are those of the schedules with messages.
+func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
+	flat := *coll.DefaultTuning(true)
+	flat.SharedBytes = 0
+	for n := 2; n <= 9; n++ {
+		for _, block := range []string{"128", "8K", "256K"} {
+			t.Run(fmt.Sprintf("%d ranks, blocks of %s", n, block), func(t *testing.T) {
+				run(t, n, func(w *Comm) {
+					random := rand.New(rand.NewPCG(1, uint64(w.Rank())))
+					byMessages, byRankZero := must(w.Dup()), must(w.Dup())
+					byMessages.team.SetTuning(messagesOnly())
+					byRankZero.team.SetTuning(&flat)
+					for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
+						d := sharing(w, sharedTunings[name])
+						for _, count := range []int{1, 7, 60, 1500, 5000} {
+							in := make([]float32, count)
+							for i := range in {
+								in[i] = float32(random.NormFloat64() * math.Pow(10, float64(random.IntN(9))))
+							}
+							for _, opts := range [][]CollOption{nil, {InRankOrder()}} {
+								want, got := make([]float32, count), make([]float32, count)
+								check(Allreduce(byMessages, in, want, Sum, opts...))
+								check(Allreduce(d, in, got, Sum, opts...))
+								check(same(fmt.Sprintf("%s: %d", name, count), bits(want), bits(got)))
+								check(Allreduce(byRankZero, in, got, Sum, opts...))
+								check(same(fmt.Sprintf("flat: %d", count), bits(want), bits(got)))
+							}
+						}
+						check(d.Free())
+					}
+				}, WithSetting("coll.shared.bytes", block))
+			})
+		}
+	}
+}
+
+// TestCollectivesThroughSharedMemoryThatFail: a collective fails at one rank while the others are
+// in shared memory, or on the way there. No rank hangs, and the next collective works or is
+// refused.
+func TestCollectivesThroughSharedMemoryThatFail(t *testing.T) {
+	allreduce := func(w *Comm, count int) error {
+		return Allreduce(w, make([]int64, count), make([]int64, count), Sum)
+	}
+	for name, tuning := range sharedTunings {
+		for _, n := range []int{2, 3, 5, 8} {
+			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
+				t.Parallel()
+				run(t, n, func(w *Comm) {
+					defer hurry(w)()
+					for odd := range n {
+						isOdd := w.Rank() == odd
+						for _, what := range []string{"length", "call", "bcast", "allgather", "refused"} {
+							d := sharing(w, tuning)
+							var err error
+							switch {
+							case !isOdd && what == "allgather":
+								err = d.Barrier()
+							case !isOdd:
+								err = allreduce(d, 40)
+							case what == "length":
+								err = allreduce(d, 47)
+							case what == "call":
+								err = d.Barrier()
+							case what == "bcast":
+								_ = Bcast(d, make([]int64, 41), odd) // it need not wait
+							case what == "allgather":
+								err = Allgather(d, make([]int64, 3), make([]int64, 3*n))
+							case what == "refused":
+								err = Allreduce(d, make([]int64, 3), make([]int64, 4), Sum)
+							}
+							if err == nil && (!isOdd || what != "bcast") {
+								failf("rank %d: %s at rank %d: no error", w.Rank(), what, odd)
+							}
+							isDifferent(what, err)
+							check(allreduce(d, 10))
+							check(d.Barrier())
+							if shares(d) {
+								failf("rank %d: %s: memory is still shared", w.Rank(), what)
+							}
+							check(d.Free())
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestSharedMemoryCollectiveGivenUpByContext: the context of a rank ends while it waits in shared
+// memory for a rank that is late.
+func TestSharedMemoryCollectiveGivenUpByContext(t *testing.T) {
+	for name, tuning := range sharedTunings {
+		for _, n := range []int{2, 4, 7} {
+			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
+				run(t, n, func(w *Comm) {
+					d := sharing(w, tuning)
+					vector := make([]int64, 500)
+					switch w.Rank() {
+					case 0:
+						ctx, cancel := context.WithCancel(context.Background())
+						stopped := make(chan struct{})
+						go func() {
+							defer close(stopped)
+							awaitRunning(d)
+							cancel()
+						}()
+						assert.ErrorIs(t, Allreduce(d.WithContext(ctx), nil, vector, Sum), context.Canceled)
+						<-stopped
+						check(Send(w, []int{0}, n-1, 0))
+					case n - 1:
+						must(Recv(w, []int{0}, 0, 0))
+						assert.ErrorIs(t, Allreduce(d, nil, vector, Sum), ErrComm)
+					default:
+						assert.ErrorIs(t, Allreduce(d, nil, vector, Sum), ErrComm)
+					}
+					assert.ErrorIs(t, d.Barrier(), ErrComm, "unfit at rank 0")
+					check(w.Barrier())
+				})
+			})
+		}
+	}
+}
+
+// TestOperationThatPanicsInSharedMemoryFailsEveryRank: the operation panics at the rank that
+// combines, which may be any.
+func TestOperationThatPanicsInSharedMemoryFailsEveryRank(t *testing.T) {
+	for name, tuning := range sharedTunings {
+		for _, n := range []int{2, 3, 5} {
+			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
+				run(t, n, func(w *Comm) {
+					d := sharing(w, tuning)
+					panicked := func() (yes bool) {
+						defer func() { yes = recover() != nil }()
+						err := Allreduce(d, make([]int, 100), make([]int, 100), func(in, inout []int) { panic("boom") })
+						assert.ErrorIs(t, err, ErrComm)
+						return false
+					}()
+					err := d.Barrier()
+					assert.ErrorIs(t, err, ErrComm, "rank %d, panicked: %v", w.Rank(), panicked)
+					check(w.Barrier())
+				})
+			})
+		}
+	}
+}
+
+// TestSharedMemoryCollectiveWithoutDeadRankFails: a rank is lost, and the others wait for it.
+func TestSharedMemoryCollectiveWithoutDeadRankFails(t *testing.T) {
+	for name, tuning := range sharedTunings {
+		for _, n := range []int{2, 3, 6} {
+			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
+				ended := make(chan struct{}, n)
+				run(t, n, func(w *Comm) {
+					d := sharing(w, tuning)
+					if w.Rank() == 1 {
+						for range n - 1 {
+							<-ended
+						}
+						return
+					}
+					defer func() { ended <- struct{}{} }()
+					defer loseOnWait(w, 1)()
+					assert.ErrorIs(t, Allreduce(d, nil, make([]int, 100), Sum), ErrProcFailed)
+				})
+			})
+		}
+	}
+}
+
+// TestNonsenseInSharedMemoryCrashesNothing: a rank writes anything to the memory, and then makes no
+// further call. The others may get wrong results, but they do not hang or crash.
+func TestNonsenseInSharedMemoryCrashesNothing(t *testing.T) {
+	const words = 3*16 + 3*16 // the head and the slots
+	for seed := range uint64(60) {
+		run(t, 3, func(w *Comm) {
+			defer hurry(w)()
+			tuning := sharedTunings[[]string{"short", "long", "mixed"}[seed%3]]
+			d := sharing(w, tuning)
+			check(w.Barrier())
+			if w.Rank() == 1 {
+				random := rand.New(rand.NewPCG(seed, 1))
+				mem := locked(d, d.team.SharedMemory)
+				for range 1 + random.IntN(4) {
+					i := random.IntN(words)
+					v := []uint64{random.Uint64(), random.Uint64() % 100, 1 << 63, uint64(math.MaxUint64)}[random.IntN(4)]
+					binary.LittleEndian.PutUint64(mem[8*i:], v)
+				}
+			}
+			check(Bcast(w, make([]int, 1), 1)) // orders these stores before what follows
+			if w.Rank() != 1 {
+				for range 5 {
+					if Allreduce(d, nil, make([]int, 200), Sum) != nil {
+						break
+					}
+				}
+			}
+			check(d.Free())
+		})
+	}
+}
+
+// TestFreeWhileOthersCopyFromSharedMemory: a rank frees the communicator as soon as its last
+// collective has returned.
+func TestFreeWhileOthersCopyFromSharedMemory(t *testing.T) {
+	run(t, 4, func(w *Comm) {
+		for range 50 {
+			d := sharing(w, sharedTunings["mixed"])
+			sum := make([]int, 1000)
+			for i := range sum {
+				sum[i] = i
+			}
+			check(errors.Join(Allreduce(d, nil, sum, Sum), d.Free()))
+			for i := range sum {
+				if sum[i] != 4*i {
+					failf("element %d is %d", i, sum[i])
+				}
+			}
+		}
+	})
+}
+
+// TestSharedMemoryCollectivesAllocateNothing: in the steady state.
+func TestSharedMemoryCollectivesAllocateNothing(t *testing.T) {
+	const rounds = 100
+	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
+		for _, n := range []int{2, 3, 8} {
+			run(t, n, func(w *Comm) {
+				d := sharing(w, sharedTunings[name])
+				in, out := make([]float64, 500), make([]float64, 500)
+				for what, call := range []func(){
+					func() { check(d.Barrier()) },
+					func() { check(Allreduce(d, in[:1], out[:1], Sum)) },
+					func() { check(Allreduce(d, in, out, Sum)) },
+					func() { check(Allreduce(d, nil, out, Sum)) },
+				} {
+					for range 5 {
+						call()
+					}
+					if w.Rank() == 0 {
+						assert.Zero(t, testing.AllocsPerRun(rounds, call), "%s, %d ranks, call %d", name, n, what)
+						continue
+					}
+					for range rounds + 1 {
+						call()
+					}
+				}
+			}, WithSetting("progress.sleep", "false"))
+		}
+	}
+}
+
+// CheckShared checks that collectives of w, which is on one host, go through shared memory.
+func CheckShared(w *Comm) {
+	for range 4 {
+		check(w.Barrier())
+	}
+	if !shares(w) {
+		failf("rank %d: no memory is shared", w.Rank())
+	}
+	for i, length := range []int{1, 1000, 1 << 20} {
+		v := make([]int, length)
+		for j := range v {
+			v[j] = i + j
+		}
+		check(Allreduce(w, nil, v, Sum))
+		for j := range v {
+			if v[j] != w.Size()*(i+j) {
+				failf("rank %d: %d elements: element %d is %d", w.Rank(), length, j, v[j])
+			}
+		}
+	}
+}

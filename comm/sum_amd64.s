@@ -1,0 +1,53 @@
+#include "textflag.h"
+
+// func addFloat32(in, inout *float32, n int)
+TEXT ·addFloat32(SB), NOSPLIT, $0-24
+	MOVQ in+0(FP), SI
+	MOVQ inout+8(FP), DI
+	MOVQ n+16(FP), CX
+
+loop32:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	VADDPS  (DI), Y0, Y0
+	VADDPS  32(DI), Y1, Y1
+	VADDPS  64(DI), Y2, Y2
+	VADDPS  96(DI), Y3, Y3
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	ADDQ    $128, SI
+	ADDQ    $128, DI
+	SUBQ    $32, CX
+	JNE     loop32
+	VZEROUPPER
+	RET
+
+// func addFloat64(in, inout *float64, n int)
+TEXT ·addFloat64(SB), NOSPLIT, $0-24
+	MOVQ in+0(FP), SI
+	MOVQ inout+8(FP), DI
+	MOVQ n+16(FP), CX
+
+loop64:
+	VMOVUPD (SI), Y0
+	VMOVUPD 32(SI), Y1
+	VMOVUPD 64(SI), Y2
+	VMOVUPD 96(SI), Y3
+	VADDPD  (DI), Y0, Y0
+	VADDPD  32(DI), Y1, Y1
+	VADDPD  64(DI), Y2, Y2
+	VADDPD  96(DI), Y3, Y3
+	VMOVUPD Y0, (DI)
+	VMOVUPD Y1, 32(DI)
+	VMOVUPD Y2, 64(DI)
+	VMOVUPD Y3, 96(DI)
+	ADDQ    $128, SI
+	ADDQ    $128, DI
+	SUBQ    $16, CX
+	JNE     loop64
+	VZEROUPPER
+	RET
