@@ -28,7 +28,7 @@ func TestShortPathsDoWhatTheGeneralPathDoes(t *testing.T) {
 }
 
 func testShortPrograms(t *testing.T, over shortTransport) {
-	programs, steps := 30, 6000
+	programs, steps := 30, 1500
 	if testing.Short() {
 		programs = 10
 	}
