@@ -1,5 +1,7 @@
 package coll
 
+import "math"
+
 // Tuning says which algorithm a collective takes. All ranks must have the same one.
 type Tuning struct {
 	// BcastTreeBytes is the longest buffer that goes down a tree whole.
@@ -53,7 +55,7 @@ var defaultTuning = Tuning{ // never written
 	AlltoallBruckBytes:     256,
 	AlltoallBruckRanks:     8,
 	AlltoallFlightBytes:    1 << 20,
-	SharedBytes:            1 << 40,
+	SharedBytes:            math.MaxInt,
 	SharedShortBytes:       4 << 10,
 	SharedRanks:            3,
 	SharedLongBytes:        16 << 10,
