@@ -273,7 +273,7 @@ type Sharer interface {
 	// MapShared maps what a peer, to which this rail has an endpoint, has shared under a key. It
 	// fails if that has less than so many bytes.
 	MapShared(peer int, key Key, bytes int) ([]byte, error)
-	// Hide lets no further peer map what Share has made. Who has mapped it keeps it.
+	// Hide lets no further peer map what Share has made. Peers that have mapped it keep it.
 	Hide(mem []byte)
 	// Unshare takes back exactly what Share or MapShared has returned, once, also after the module
 	// was closed. The memory of other ranks stays.
