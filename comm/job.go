@@ -28,10 +28,10 @@ type job struct {
 	settings   tunable.Set
 	elems      elemCache          // synchronises itself
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
-	hub        *coll.Hub          // nil if collectives share no memory
-	elsewhere  []bool             // the ranks on other hosts; nil: none
-	crowded    bool               // some machine has more ranks than cores; the same at all ranks
-	ended      error              // why no call may begin: ErrFinalized, or what ended the job
+	hub        *coll.Hub
+	elsewhere  []bool // the ranks on other hosts; nil: none
+	crowded    bool   // some machine has more ranks than cores; the same at all ranks
+	ended      error  // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
 	async      *asyncProgress // nil unless a rail wants it
 	notices    notices
@@ -232,6 +232,7 @@ func (j *job) close(cause error) error {
 		errs = append(errs, m.Close())
 	}
 	errs = append(errs, j.pml.Close(cause))
+	j.hub.Close()
 	j.eng.Unlock() // because Stop and Close take the lock themselves
 	if j.async != nil {
 		j.async.stop()

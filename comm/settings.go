@@ -13,9 +13,7 @@ const leastWindowBytes = 64 << 10
 func (j *job) makePML(resolve func(peer int) ([]pml.Route, error)) {
 	j.pml = pml.New(pmlConfig(j, resolve))
 	j.pml.OnOrphan(coll.Orphans(j.pml))
-	if block := j.settings.Bytes("coll.shared.bytes"); block > 0 {
-		j.hub = coll.NewHub(j.pml, int(block))
-	}
+	j.hub = coll.NewHub(j.pml, int(j.settings.Bytes("coll.shared.bytes")))
 }
 
 // pmlConfig is the configuration of the point-to-point layer that the user's settings ask for.

@@ -21,9 +21,9 @@ import (
 //
 // The team sets an area up before one of its first collectives, by messages that have a sequence
 // number of their own. Rank 0 makes the memory, the others map it, and it is used only if all
-// could. No rank completes the set-up unless all ranks take part in it. A rank that gives up in the
-// middle is unfit for collectives, or was told of one that did not begin: so either all ranks have
-// the area, or none, or none of the later collectives succeeds.
+// could, and all have the same block. No rank completes the set-up unless all ranks take part in
+// it. A rank that gives up in the middle is unfit for collectives, or was told of one that did not
+// begin: so either all ranks have the area, or none, or none of the later collectives succeeds.
 //
 // # When it goes
 //
@@ -175,7 +175,7 @@ func (t *Team) SharedMemory() []byte {
 // make the same call agree on that. Only a call that waits for all ranks in any case may do it: a
 // program may rely on others not to wait.
 func (t *Team) wantsArea(call string) bool {
-	if t.areaState != areaNone || t.hub == nil || t.size == 1 || call != "barrier" && call != "allreduce" {
+	if t.areaState != areaNone || t.size == 1 || call != "barrier" && call != "allreduce" {
 		return false
 	}
 	tuning := t.Tuning()
@@ -185,46 +185,63 @@ func (t *Team) wantsArea(call string) bool {
 // Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
 // before Begin of each collective, with the name, root and context of the call. Its error, which is
 // described, ends the call; the call then counts as a collective.
-func (t *Team) Prepare(ctx context.Context, call string, root int) error {
+func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	if !t.wantsArea(call) || t.unfit != nil || t.running != nil || ctx != nil && ctx.Err() != nil {
 		return nil
 	}
 	s := t.Begin(call, root)
-	defer s.End()
+	defer func() {
+		s.End()
+		if err != nil { // otherwise the call goes on, also if the communicator was freed meanwhile
+			t.removeIfFreed()
+		}
+	}()
 	s.setUp = true
 	s.NoBuffers()
-	sharer := t.p.Sharer(t.ctx)
-	bytes := areaBytes(t.size, t.hub.block)
+	block := t.hub.block
+	var sharer btl.Sharer // nil: this rank shares nothing
+	if block > 0 {
+		sharer = t.p.Sharer(t.ctx)
+	}
+	bytes := areaBytes(t.size, block)
 	var mem []byte
-	key, able := s.temp(len(btl.Key{})), s.temp(wordBytes)
-	clear(key)
+	const keyBytes = len(btl.Key{})
+	offer := s.temp(keyBytes + wordBytes) // rank 0's key and block
+	able := s.temp(wordBytes)
+	clear(offer)
 	if t.rank == 0 && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
 			mem = made
-			copy(key, k[:])
+			copy(offer, k[:])
+			binary.LittleEndian.PutUint64(offer[keyBytes:], uint64(block))
 		}
 	}
-	s.bcastTree(key, 0)
+	s.bcastTree(offer, 0)
 	s.wait()
 	s.callHook(func() {
-		if t.rank != 0 && sharer != nil {
+		if t.rank != 0 && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
 			// If it fails, no rank uses the memory.
-			mem, _ = sharer.MapShared(t.group.World(0), btl.Key(key), bytes)
+			mem, _ = sharer.MapShared(t.group.World(0), btl.Key(offer[:keyBytes]), bytes)
 		}
-		binary.LittleEndian.PutUint64(able, 0)
+		binary.LittleEndian.PutUint64(able, setUpUnable)
 		if mem != nil {
-			binary.LittleEndian.PutUint64(able, 1)
+			binary.LittleEndian.PutUint64(able, setUpAble)
 		}
 	})
 	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
 	s.allreduceDoubling(nil, able)
-	err := s.Run(ctx)
+	err = s.Run(ctx)
 	if mem != nil && t.rank == 0 {
 		sharer.Hide(mem)
 	}
-	if err == nil && binary.LittleEndian.Uint64(able) == 1 {
-		t.area, t.areaState = newArea(sharer, mem, t.size, t.hub.block), areaUsed
-		t.hub.start()
+	result := binary.LittleEndian.Uint64(able)
+	if err == nil && !isSetUp(result) {
+		err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
+		s.giveUp(err)
+	}
+	if err == nil && result == setUpAble {
+		t.area, t.areaState = newArea(sharer, mem, t.size, block), areaUsed
+		t.hub.addTeam(t)
 		return nil
 	}
 	if mem != nil {
@@ -236,13 +253,26 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) error {
 	return err
 }
 
-// both is the operation on two words which is 1 if both are 1.
+// What the ranks tell each other at the end of a set-up. If a rank has made another call, its
+// message may be as long; all ranks then get a word that is none of these.
+const (
+	setUpUnable = 0x7075_2074_6573 << 8
+	setUpAble   = setUpUnable | 1
+)
+
+func isSetUp(word uint64) bool { return word|1 == setUpAble }
+
+// both is the operation on two such words which is setUpAble if both are, and 0 if one is neither.
 type both struct{}
 
 // Combine implements Combiner.
 func (both) Combine(in, inout []byte) {
-	v := binary.LittleEndian.Uint64(in) & binary.LittleEndian.Uint64(inout)
-	binary.LittleEndian.PutUint64(inout, v)
+	v, w := binary.LittleEndian.Uint64(in), binary.LittleEndian.Uint64(inout)
+	result := uint64(0)
+	if isSetUp(v) && isSetUp(w) {
+		result = v & w
+	}
+	binary.LittleEndian.PutUint64(inout, result)
 }
 
 // dropArea gives the area up. If this rank is not known to have failed a collective, others have.
@@ -250,6 +280,7 @@ func (t *Team) dropArea() {
 	if t.area != nil {
 		_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
 		t.area, t.areaState = nil, areaOff
+		t.hub.removeTeam(t)
 	}
 }
 

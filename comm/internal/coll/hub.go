@@ -11,8 +11,10 @@ import (
 // has one. The engine's lock guards it.
 type Hub struct {
 	p       *pml.PML
-	block   int         // bytes of a rank's cell, see area
+	block   int         // bytes of a rank's cell, see area; 0: no memory is shared
 	added   bool        // to the engine's pollers
+	closed  bool        // areas go as soon as no collective is running
+	teams   []*Team     // that have an area
 	waiting []*Schedule // that wait for a change of shared memory
 }
 
@@ -21,18 +23,35 @@ var (
 	_ progress.Idler  = (*Hub)(nil)
 )
 
-// NewHub makes the hub of a rank whose teams share memory. Each rank has room for blockBytes in the
-// memory of a team: longer vectors go through it in blocks. blockBytes is the same at all ranks.
+// NewHub makes the hub of a rank. Each rank has room for blockBytes in the memory of a team: longer
+// vectors go through it in blocks. A team shares no memory if blockBytes differs between its ranks,
+// or is 0.
 func NewHub(p *pml.PML, blockBytes int) *Hub {
-	return &Hub{p: p, block: alignArea(max(blockBytes, 1))}
+	return &Hub{p: p, block: alignArea(blockBytes)}
 }
 
-// start makes the engine poll the hub.
-func (h *Hub) start() {
+// Close gives the memory of all teams back: at once, or when the collective ends that a goroutine
+// is in.
+func (h *Hub) Close() {
+	h.closed = true
+	for _, t := range slices.Clone(h.teams) {
+		if t.running == nil {
+			t.dropArea()
+		}
+	}
+}
+
+// addTeam takes a team that has an area.
+func (h *Hub) addTeam(t *Team) {
+	h.teams = append(h.teams, t)
 	if !h.added {
 		h.added = true
 		h.p.Engine().AddPoller(h)
 	}
+}
+
+func (h *Hub) removeTeam(t *Team) {
+	h.teams = slices.DeleteFunc(h.teams, func(other *Team) bool { return other == t })
 }
 
 // Progress implements progress.Poller.

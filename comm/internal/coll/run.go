@@ -74,11 +74,14 @@ func (s *Schedule) End() {
 	if !s.uncounted {
 		t.passTo(nextNumber(s.seq))
 	}
+	isCall := !s.setUp
 	s.uncounted, s.failed, s.setUp, s.hook = false, false, false, nil
 	t.running = nil
-	if t.removed {
+	if t.hub.closed {
 		t.dropArea()
-		t.p.RemoveContext(t.ctx)
+	}
+	if isCall { // see Prepare
+		t.removeIfFreed()
 	}
 	t.idle = append(t.idle, s)
 }

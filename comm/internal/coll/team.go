@@ -21,7 +21,7 @@ type Owner interface {
 	Crowded() bool
 	// OneHost reports whether all members are on one host. It is the same at all of them.
 	OneHost() bool
-	// Hub is the rank's hub, or nil if teams share no memory. That is the same at all ranks.
+	// Hub is the rank's hub.
 	Hub() *Hub
 }
 
@@ -40,7 +40,7 @@ type Team struct {
 	unfit   error       // why every later collective is refused here, or nil
 	removed bool        // by the owner; the context goes when no collective is running
 
-	hub       *Hub // nil: no memory is shared
+	hub       *Hub
 	area      *area
 	areaState areaState
 
@@ -92,6 +92,13 @@ func (t *Team) Unfit() error { return t.unfit }
 func (t *Team) Remove() {
 	t.removed = true
 	if t.running == nil {
+		t.removeIfFreed()
+	}
+}
+
+// removeIfFreed removes the context of a communicator that was freed. No collective is running.
+func (t *Team) removeIfFreed() {
+	if t.removed {
 		t.dropArea()
 		t.p.RemoveContext(t.ctx)
 	}

@@ -187,7 +187,7 @@ type testOwner struct{ testCaller }
 func (testOwner) DescribeCollective(_ string, _ int, err error) error { return err }
 func (testOwner) Crowded() bool                                       { return false }
 func (testOwner) OneHost() bool                                       { return false }
-func (testOwner) Hub() *Hub                                           { return nil }
+func (testOwner) Hub() *Hub                                           { return new(Hub) }
 
 type stoppedClock struct{}
 

@@ -1,0 +1,208 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
+)
+
+// TestFreeWhileSharedMemoryIsSetUp: another goroutine frees the communicator while the first
+// collective sets memory up. The collective completes.
+func TestFreeWhileSharedMemoryIsSetUp(t *testing.T) {
+	run(t, 3, func(w *Comm) {
+		for range 10 {
+			d := must(w.Dup())
+			d.team.SetTuning(sharedTunings["short"])
+			if w.Rank() != 1 {
+				must(Recv(w, []int{0}, 1, 0))
+				check(d.Barrier())
+				check(d.Free())
+				continue
+			}
+			freed := make(chan error, 1)
+			go func() {
+				awaitRunning(d)
+				freed <- d.Free()
+				for _, r := range []int{0, 2} {
+					check(Send(w, []int{0}, r, 0))
+				}
+			}()
+			check(d.Barrier())
+			check(<-freed)
+		}
+	})
+}
+
+// TestRanksWithDifferentSharedBytesUseMessages: the setting coll.shared.bytes differs between
+// ranks.
+func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
+	for _, blocks := range [][]int{{1024, 512, 1024}, {512, 1024, 1024}, {0, 512, 512}, {512, 512, 0}} {
+		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
+			run(t, 3, func(w *Comm) {
+				locked(w, func() int {
+					w.job.hub = coll.NewHub(w.job.pml, blocks[w.Rank()])
+					return 0
+				})
+				d := must(w.Dup())
+				d.team.SetTuning(sharedTunings["short"])
+				check(d.Barrier())
+				for _, n := range []int{1, 30, 50, 500} {
+					sum := make([]int, n)
+					for i := range sum {
+						sum[i] = i
+					}
+					check(Allreduce(d, nil, sum, Sum))
+					for i := range sum {
+						if sum[i] != 3*i {
+							failf("%d elements: element %d is %d", n, i, sum[i])
+						}
+					}
+				}
+				assert.False(t, shares(d))
+			})
+		})
+	}
+}
+
+// SharingMemory returns a new communicator whose ranks share memory. It takes short vectors, or
+// all, through the way for short ones.
+func SharingMemory(w *Comm, way string) *Comm { return sharing(w, sharedTunings[way]) }
+
+// AwaitArrivals returns when so many of the other ranks wait in shared memory for this one.
+func AwaitArrivals(d *Comm, others int) {
+	arrived := (*uint64)(unsafe.Pointer(&locked(d, d.team.SharedMemory)[0]))
+	for atomic.LoadUint64(arrived)%uint64(d.Size()) != uint64(others) {
+		runtime.Gosched()
+	}
+}
+
+// TestCollectivesThatFailWhileSharedMemoryIsSetUp: a rank makes another call while the others set
+// memory up. No rank hangs, and the next collectives work.
+func TestCollectivesThatFailWhileSharedMemoryIsSetUp(t *testing.T) {
+	for _, n := range []int{2, 3, 5, 8} {
+		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
+			t.Parallel()
+			run(t, n, func(w *Comm) {
+				defer hurry(w)()
+				for odd := range n {
+					for _, what := range []string{"bcast", "bcast of 40 bytes", "allgather", "reduce", "scan", "refused"} {
+						d := must(w.Dup())
+						d.team.SetTuning(sharedTunings["short"])
+						isOdd := w.Rank() == odd
+						var err error
+						switch {
+						case !isOdd:
+							err = Allreduce(d, make([]int64, 40), make([]int64, 40), Sum)
+						case what == "bcast":
+							_ = Bcast(d, make([]int64, 41), odd) // it need not wait
+						case what == "bcast of 40 bytes": // as many as the set-up sends first
+							_ = Bcast(d, make([]int64, 5), odd)
+						case what == "allgather":
+							err = Allgather(d, make([]int64, 3), make([]int64, 3*n))
+						case what == "reduce": // as long as the others
+							_ = Reduce(d, []int64{-1}, make([]int64, 1), Sum, (odd+1)%n)
+						case what == "scan":
+							_ = Scan(d, []int64{-1}, make([]int64, 1), Sum)
+						case what == "refused":
+							err = Allreduce(d, make([]int64, 3), make([]int64, 4), Sum)
+						}
+						if err == nil && !isOdd {
+							failf("rank %d: %s at rank %d: no error", w.Rank(), what, odd)
+						}
+						isDifferent(what, err)
+						for range 2 {
+							if err := errors.Join(d.Barrier(), Allreduce(d, make([]int64, 3), make([]int64, 3), Sum)); err != nil {
+								failf("rank %d: after %s at rank %d: %w", w.Rank(), what, odd, err)
+							}
+						}
+						check(d.Free())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestContextThatEndsWhileSharedMemoryIsSetUp: every rank gets an error.
+func TestContextThatEndsWhileSharedMemoryIsSetUp(t *testing.T) {
+	for _, n := range []int{2, 4, 7} {
+		for early := range n {
+			run(t, n, func(w *Comm) {
+				defer hurry(w)()
+				d := must(w.Dup())
+				d.team.SetTuning(sharedTunings["short"])
+				late := (early + 1) % n
+				switch w.Rank() {
+				case early:
+					ctx, cancel := context.WithCancel(context.Background())
+					stopped := make(chan struct{})
+					go func() {
+						defer close(stopped)
+						awaitRunning(d)
+						cancel()
+					}()
+					assert.ErrorIs(t, d.WithContext(ctx).Barrier(), context.Canceled)
+					<-stopped
+					check(Send(w, []int{0}, late, 0))
+				case late:
+					must(Recv(w, []int{0}, early, 0))
+					assert.ErrorIs(t, d.Barrier(), ErrComm)
+				default:
+					assert.ErrorIs(t, d.Barrier(), ErrComm)
+				}
+				assert.ErrorIs(t, d.Barrier(), ErrComm, "unfit at one rank")
+				check(w.Barrier())
+			})
+		}
+	}
+}
+
+// TestCollectivesOfSeveralGoroutinesThroughSharedMemory: each goroutine of a rank has communicators
+// of its own. While they wait, other goroutines exchange messages.
+func TestCollectivesOfSeveralGoroutinesThroughSharedMemory(t *testing.T) {
+	const goroutines, rounds = 4, 60
+	run(t, 3, func(w *Comm) {
+		var running sync.WaitGroup
+		for g := range goroutines {
+			d, talk := must(w.Dup()), must(w.Dup())
+			d.team.SetTuning(sharedTunings[[]string{"short", "long", "mixed"}[g%3]])
+			running.Go(func() {
+				for i := range rounds {
+					count := 1 + (i*37+g)%300
+					sum := make([]int, count)
+					for j := range sum {
+						sum[j] = i + j + w.Rank()
+					}
+					check(Allreduce(d, nil, sum, Sum))
+					for j := range sum {
+						if sum[j] != 3*(i+j)+3 {
+							failf("rank %d, round %d: element %d is %d", w.Rank(), i, j, sum[j])
+						}
+					}
+					check(d.Barrier())
+					if i%20 == 0 { // a communicator comes and goes
+						e := sharing(d, sharedTunings["mixed"])
+						check(e.Free())
+					}
+				}
+			})
+			running.Go(func() {
+				next, before := (w.Rank()+1)%3, (w.Rank()+2)%3
+				in := []int{0}
+				for i := range 3 * rounds {
+					must(Sendrecv(talk, []int{i}, next, 0, in, before, 0))
+				}
+			})
+		}
+		running.Wait()
+	}, WithSetting("coll.shared.bytes", "512"))
+}
