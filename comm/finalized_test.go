@@ -56,6 +56,28 @@ func finalizedPeerProgram(w *comm.Comm) error {
 	return err
 }
 
+// callSharedWithout has the others call Allreduce through shared memory, while the finalizer is in
+// Finalize.
+func callSharedWithout(w *comm.Comm) error {
+	short, long := comm.SharingMemory(w, "short"), comm.SharingMemory(w, "long")
+	if w.Rank() == finalizer {
+		return w.Finalize()
+	}
+	for _, d := range []*comm.Comm{short, long} {
+		if err := comm.Allreduce(d, nil, make([]int, 100), comm.Sum[int]); !errors.Is(err, comm.ErrProcFailed) {
+			return fmt.Errorf("allreduce: %w", err)
+		}
+	}
+	return nil
+}
+
+// finalizedSharedProgram does that between processes.
+func finalizedSharedProgram(w *comm.Comm) error {
+	err := callSharedWithout(w)
+	fmt.Println("returned")
+	return err
+}
+
 // finalizedPeerCollectivesProgram does the same with each collective.
 func finalizedPeerCollectivesProgram(w *comm.Comm) error {
 	err := callAllWithout(w)
@@ -69,6 +91,7 @@ func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 	for name, body := range map[string]func(w *comm.Comm) error{
 		"point-to-point": callFinalized,
 		"collectives":    callAllWithout,
+		"shared memory":  callSharedWithout,
 		"waiting already": func(w *comm.Comm) error {
 			if w.Rank() == finalizer {
 				return nil
@@ -96,6 +119,7 @@ func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 		launch, returned := launcher(t), outcome{0, "returned\nreturned\nreturned\n", ""}
 		assert.Equal(t, returned, launch(3, "finalized peer"))
 		assert.Equal(t, returned, launch(3, "finalized collectives"))
+		assert.Equal(t, returned, launch(3, "finalized shared"))
 	})
 }
 

@@ -51,6 +51,9 @@ func runProgram(name string) {
 		"cut":                   cutProgram,
 		"splits given up":       splitsGivenUpProgram,
 		"stopped":               stoppedProgram,
+		"killed":                killedProgram,
+		"finalized shared":      finalizedSharedProgram,
+		"finalized memory":      finalizedMemoryProgram,
 	}[name]
 	if body == nil {
 		fmt.Fprintf(os.Stderr, "no program %q\n", name)

@@ -60,6 +60,15 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 			return call(t, w.WithContext(ctx))
 		}
 	}
+	// sharing calls a body when the ranks share memory for barriers.
+	sharing := func(call body) body {
+		return func(t testing.TB, w *comm.Comm) error {
+			for range 4 {
+				require.NoError(t, w.Barrier())
+			}
+			return call(t, w)
+		}
+	}
 	const cycle = "rank 0 waits for rank 1, which waits for rank 0"
 
 	for name, c := range map[string]struct {
@@ -160,6 +169,11 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 		"a member of the broadcast runs": {ranks: []body{recv(1), bcast, runs}},
 		"one is not in the barrier": {
 			ranks:    []body{barrier, barrier, recv(0), barrier},
+			deadlock: "ranks 0, 1, 2, 3", cycle: "rank 0 waits for rank 2, which waits for rank 0",
+			want: []string{"        not called yet by rank 2\n"},
+		},
+		"one is not in the barrier through shared memory": {
+			ranks:    []body{sharing(barrier), sharing(barrier), sharing(recv(0)), sharing(barrier)},
 			deadlock: "ranks 0, 1, 2, 3", cycle: "rank 0 waits for rank 2, which waits for rank 0",
 			want: []string{"        not called yet by rank 2\n"},
 		},
