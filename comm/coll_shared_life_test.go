@@ -206,3 +206,28 @@ func TestCollectivesOfSeveralGoroutinesThroughSharedMemory(t *testing.T) {
 		running.Wait()
 	}, WithSetting("coll.shared.bytes", "512"))
 }
+
+// TestOnlyRanksOfOneHostShareMemory: of four ranks, two each are on one host.
+func TestOnlyRanksOfOneHostShareMemory(t *testing.T) {
+	run(t, 4, func(w *Comm) {
+		locked(w, func() int {
+			for rank := range 4 {
+				w.job.elsewhere = append(w.job.elsewhere, rank/2 != w.Rank()/2)
+			}
+			return 0
+		})
+		for _, c := range []*Comm{must(w.Dup()), must(w.Split(w.Rank()/2, 0)), must(w.Split(w.Rank()%2, 0))} {
+			c.team.SetTuning(sharedTunings["short"])
+			for range 3 {
+				sum := []int{w.Rank()}
+				check(errors.Join(c.Barrier(), Allreduce(c, nil, sum, Sum)))
+				want := 0
+				for rank := range c.Size() {
+					want += c.group[rank]
+				}
+				check(same("sum", []int{want}, sum))
+			}
+			assert.Equal(t, c.Size() == 2 && c.group[0]/2 == c.group[1]/2, shares(c))
+		}
+	})
+}
