@@ -54,8 +54,8 @@ type Spec struct {
 	Dir   string // working directory; "": the launcher's
 	Stdin Stdin
 	CPUs  []int // the processors that it is bound to; nil: not bound
-	// TimerSlack is how late the kernel may wake the threads of the rank whose sleep is over. 0: as
-	// late as the launcher's.
+	// TimerSlack is how late the kernel may wake a thread of the rank whose sleep is over. 0, or
+	// where it cannot be set: as late as the launcher's.
 	TimerSlack time.Duration
 }
 
@@ -201,9 +201,8 @@ func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error)
 		defer func() { _ = unix.SchedSetaffinity(0, all) }()
 	}
 	if spec.TimerSlack > 0 {
-		if err := setTimerSlack(spec.TimerSlack); err != nil {
-			return 0, fmt.Errorf("timer slack: %w", err)
-		}
+		// Where the kernel or a sandbox refuses it, the rank runs with the launcher's.
+		_ = setTimerSlack(spec.TimerSlack)
 		defer func() { _ = setTimerSlack(0) }()
 	}
 	fds := make([]uintptr, len(files))

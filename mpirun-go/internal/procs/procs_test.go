@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -221,6 +222,46 @@ func TestTimerSlackIsOneRanks(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "123000\n", readAll(t, p.Stdout))
 	assert.Equal(t, usual, readAll(t, startShell(t, l, show).Stdout), "the next rank has the launcher's")
+}
+
+// A sandbox may refuse prctl's PR_SET_TIMERSLACK, as this filter of system calls does. The filter
+// is one thread's, and ends with the thread.
+func TestRefusedTimerSlackDoesNotStopRank(t *testing.T) {
+	const nr, firstArg = 0, 16 // offsets in struct seccomp_data, of 32 bits each
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nr},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PRCTL, Jf: 3},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: firstArg},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.PR_SET_TIMERSLACK, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	type result struct {
+		filtered, refused, started error
+		status                     syscall.WaitStatus
+	}
+	got := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with this goroutine
+		var r result
+		defer func() { got <- r }()
+		r.filtered = errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+			unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0))
+		r.refused = setTimerSlack(time.Millisecond)
+		spec := Spec{Path: "/bin/sh", Args: []string{"sh", "-c", "exit 3"}, TimerSlack: time.Millisecond}
+		pidfd, pid := -1, 0
+		if pid, r.started = fork(spec, childFDs{}, &pidfd, nil, nil); r.started == nil {
+			_, r.started = syscall.Wait4(pid, &r.status, 0, nil)
+			_ = unix.Close(pidfd)
+		}
+	}()
+	r := <-got
+	runtime.KeepAlive(&prog)
+	require.NoError(t, r.filtered)
+	require.ErrorIs(t, r.refused, unix.EPERM)
+	require.NoError(t, r.started)
+	assert.Equal(t, 3, r.status.ExitStatus())
 }
 
 func TestRankLeadsGroupAndInheritsOnlyPMI(t *testing.T) {
