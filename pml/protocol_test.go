@@ -125,6 +125,22 @@ func TestEagerCopyBytesSetsLimitWhereNothingIsRead(t *testing.T) {
 	}
 }
 
+// TestMessageUpToEagerCopyBytesCountsAsThrottled if the window has no room for it, as one up to
+// EagerBytes does, unless the receiver reads it.
+func TestMessageUpToEagerCopyBytesCountsAsThrottled(t *testing.T) {
+	const limit = 200 - rndvBytes
+	for caps, throttled := range map[btl.Caps]uint64{btl.CapGet: 0, 0: 1} {
+		w, c := newWire(t, 2, withRemote(caps), withWindow(fragmentCostBytes+limit-1), func(w *wire) {
+			w.attrs.MaxSendBytes, w.attrs.EagerCopyBytes = 300, 200
+		})
+		for _, n := range []int{limit, limit + 1} {
+			s := w.pmls[0].Isend(c[0], pattern(n, 1), 1, 1, Standard, "send")
+			require.Equal(t, sendRTS, s.state)
+		}
+		require.Equal(t, throttled, w.pmls[0].Stats().Throttled)
+	}
+}
+
 // TestPieceBytesBoundsFragments: a message that does not go in one fragment goes in fragments of
 // this length.
 func TestPieceBytesBoundsFragments(t *testing.T) {

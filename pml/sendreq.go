@@ -200,7 +200,7 @@ func (s *SendRequest) launch() bool {
 	}
 	exposed := keys != nil
 	if !exposed && !small && len(s.buf) <= pr.EagerCopyBytes() && s.mode != Synchronous {
-		eagerly = pr.credit.covers(len(s.buf))
+		small, eagerly = true, pr.credit.covers(len(s.buf))
 	}
 	if hasData := exposed || eagerly && (s.mode != Synchronous || len(s.buf) > 0); !hasData {
 		if !pr.credit.mayRTS() {
