@@ -40,7 +40,7 @@ const (
 	percentToSwitch = 115
 	// unitBytes: costs are in processor ticks for so many bytes.
 	unitBytes = 64 << 10
-	// maxTicks bounds what a reader reports.
+	// maxTicks bounds a measurement, so that costs do not overflow.
 	maxTicks = 1<<40 - 1
 	// serialShift: an answer is the serial number of the copy, above the ticks of the reader.
 	serialShift = 48
@@ -93,7 +93,13 @@ func (w *Writer) Copy(dst, src []byte, answer *uint64) (serial uint16) {
 	}
 	begin := Ticks()
 	copyBy(w.now, dst, src)
-	w.spent, w.bytes, w.by, w.asked, w.waits = Ticks()-begin, uint64(len(src)), w.now, w.copies, true
+	return w.ask(Ticks()-begin, len(src))
+}
+
+// ask begins to wait for the reader's answer about a copy. ticks are the writer's own: too many if
+// the time stamp went back meanwhile.
+func (w *Writer) ask(ticks uint64, bytes int) (serial uint16) {
+	w.spent, w.bytes, w.by, w.asked, w.waits = min(ticks, maxTicks), uint64(bytes), w.now, w.copies, true
 	w.serial = max(w.serial+1, 1)
 	return w.serial
 }

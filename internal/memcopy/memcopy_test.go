@@ -112,6 +112,18 @@ func TestWriterIgnoresInterruptedCopies(t *testing.T) {
 	}
 }
 
+// TestImpossibleTimesCostMost: the time stamp may go back while a copy is measured, at either end.
+func TestImpossibleTimesCostMost(t *testing.T) {
+	const most, back = 1<<64 - 1, 1 << 63
+	for _, ticks := range [][2]uint64{{most, 1}, {1, most}, {most, most}, {back - 1, back}, {1 << 48, 1 << 48}} {
+		var w Writer
+		for range 3 {
+			require.True(t, w.hear(Answer(w.ask(ticks[0], minBytes), ticks[1])))
+		}
+		require.Greater(t, w.cost(plain), uint64(maxTicks))
+	}
+}
+
 // TestWriterWithoutAnswers: a reader that does not answer, or answers nonsense, changes nothing.
 func TestWriterWithoutAnswers(t *testing.T) {
 	w := Writer{Span: span}
