@@ -225,7 +225,7 @@ func TestTimerSlackIsOneRanks(t *testing.T) {
 }
 
 // A sandbox may refuse prctl's PR_SET_TIMERSLACK, as this filter of system calls does. The filter
-// is one thread's, and ends with the thread.
+// is one thread's, which runs nothing else afterwards.
 func TestRefusedTimerSlackDoesNotStopRank(t *testing.T) {
 	const nr, firstArg = 0, 16 // offsets in struct seccomp_data, of 32 bits each
 	filter := []unix.SockFilter{
@@ -243,7 +243,7 @@ func TestRefusedTimerSlackDoesNotStopRank(t *testing.T) {
 	}
 	got := make(chan result)
 	go func() {
-		runtime.LockOSThread() // and the thread ends with this goroutine
+		runtime.LockOSThread() // and no other goroutine ever gets the thread
 		var r result
 		defer func() { got <- r }()
 		r.filtered = errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
