@@ -5,7 +5,9 @@ import (
 	"encoding/xml"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -250,23 +252,48 @@ func TestLauncherTimeoutKillsAllProcesses(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// countTagged counts the processes of a launcher.
+func countTagged(t *testing.T, l *launcher) (n int) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	for _, dir := range dirs {
+		if env, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil && strings.Contains(string(env), l.tag) {
+			n++
+		}
+	}
+	return n
+}
+
 func TestOccupy(t *testing.T) {
 	l := newLauncher(time.Minute)
-	running := func() (n int) {
-		dirs, err := filepath.Glob("/proc/[0-9]*")
-		require.NoError(t, err)
-		for _, dir := range dirs {
-			if env, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil && strings.Contains(string(env), l.tag) {
-				n++
-			}
-		}
-		return n
-	}
 	stop, err := l.occupy(3)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return running() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return countTagged(t, l) == 3 }, 10*time.Second, time.Millisecond)
 	stop()
-	require.Zero(t, running())
+	require.Zero(t, countTagged(t, l))
+}
+
+// TestOccupyEndsWithItsParent: the kernel takes the end of the thread that started a process for
+// that of the parent.
+func TestOccupyEndsWithItsParent(t *testing.T) {
+	l := newLauncher(time.Minute)
+	stops := make(chan func())
+	var start func()
+	start = func() {
+		runtime.LockOSThread() // so the thread ends with this goroutine, unless it is the first one
+		if syscall.Gettid() == os.Getpid() {
+			go start() // on another thread, because this one is locked until the test has ended
+			<-t.Context().Done()
+			return
+		}
+		stop, err := l.occupy(1)
+		assert.NoError(t, err)
+		stops <- stop
+	}
+	go start()
+	stop := <-stops
+	defer stop()
+	require.Eventually(t, func() bool { return countTagged(t, l) == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // some returns results to write and draw.

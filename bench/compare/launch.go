@@ -66,7 +66,8 @@ func (l *launcher) occupy(cores int) (stop func(), err error) {
 	for range cores {
 		cmd := exec.Command("sh", "-c", "while :; do :; done")
 		cmd.Env = append(os.Environ(), l.tag)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		// It must not run on if this process is killed.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			stop()
 			return nil, fmt.Errorf("start a process that computes: %w", err)
