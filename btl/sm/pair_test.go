@@ -34,12 +34,13 @@ type pair struct {
 	depth   int // of calls inside Arrived
 	quiet   bool
 	short   int // fragments taken by ReceiveShort
+	inRuns  int // fragments taken from a view of the slots
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	frags := []int64{0, 190, 400, 750, 1000, 1024, 2000, 5000}
-	cfg := Config{Size: 2, RingSlots: 2 << rng.IntN(6), RingBytes: 4096 << rng.IntN(2), FragBytes: frags[rng.IntN(len(frags))]}
+	frags := []int64{0, 190, 256, 400, 750, 1000, 1024, 2000, 5000}
+	cfg := Config{Size: 2, RingSlots: 2 << rng.IntN(6), RingBytes: 1024 << rng.IntN(4), FragBytes: frags[rng.IntN(len(frags))]}
 	return newPairWith(t, rng, cfg)
 }
 
@@ -144,6 +145,29 @@ func (s *side) receiveShort() bool {
 	return true
 }
 
+// receiveRun takes up to 8 fragments from their slots.
+func (s *side) receiveRun() {
+	slots, ok := s.ep.Slots()
+	if !ok {
+		return
+	}
+	n := 0
+	for most := min(1+s.rng.IntN(8), slots.Most); n < most; n++ {
+		var buf [slotData]byte
+		number := uint64(s.got)
+		length := slots.Take(1, 1, number, ^number, buf[:])
+		if length < 0 {
+			break
+		}
+		require.True(s.t, string(s.other.payload(s.got)) == string(buf[:length]), "fragment %d changed", s.got)
+		s.got++
+	}
+	if n > 0 {
+		s.p.inRuns += n
+		s.ep.TakeSlots(n)
+	}
+}
+
 // bytes chooses a length of a payload.
 func (s *side) bytes() int {
 	switch s.rng.IntN(4) {
@@ -166,7 +190,11 @@ func (s *side) act() {
 	case k < 2 && s.inArrived == 0:
 		s.m.Progress()
 	case k == 2 && s.inArrived == 0:
-		s.receiveShort()
+		if s.rng.IntN(2) == 0 {
+			s.receiveRun()
+		} else {
+			s.receiveShort()
+		}
 	default:
 		for range 1 + k/6*s.rng.IntN(4) {
 			s.send(s.bytes())
@@ -198,7 +226,7 @@ func (p *pair) settle(t *testing.T) {
 // TestPairInAnyOrder: whatever two sides do, nothing is overwritten that is still to be read, and
 // rings that were read have room for the longest fragment. Positions may be near their wrap.
 func TestPairInAnyOrder(t *testing.T) {
-	short := 0
+	short, inRuns := 0, 0
 	for seed := range uint64(40) {
 		p := newPair(t, seed)
 		a := p.sides[0]
@@ -224,9 +252,10 @@ func TestPairInAnyOrder(t *testing.T) {
 		}
 		p.settle(t)
 		require.Zero(t, a.fails+p.sides[1].fails, "seed %d", seed)
-		short += p.short
+		short, inRuns = short+p.short, inRuns+p.inRuns
 	}
 	require.Greater(t, short, 1000)
+	require.Greater(t, inRuns, 1000)
 }
 
 // TestPairWhoseEndpointsFail: what was accepted arrives once and in order, also if endpoints fail
