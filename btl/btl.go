@@ -129,8 +129,8 @@ type Attrs struct {
 	EagerCopyBytes int
 	// MaxSendBytes is the largest fragment, header and payload, that Send takes.
 	MaxSendBytes int
-	// PieceBytes is the largest fragment, header and payload, into which a message is best cut that
-	// does not go in one. 0: MaxSendBytes.
+	// PieceBytes is the longest fragment, header and payload, of a message that goes in several. 0:
+	// MaxSendBytes.
 	PieceBytes int
 	// InlineBytes is the largest fragment, header and payload, that SendInline takes.
 	InlineBytes int

@@ -71,7 +71,8 @@ const (
 	eagerCopyBytes = 64<<10 + btl.MaxHeaderBytes
 	// One that is read with one copy takes as long at half of eagerBytes, and a fifth less here.
 	eagerBytes = 32<<10 + btl.MaxHeaderBytes
-	// In two fragments, a message of 128 KiB takes a fifth longer than in four.
+	// In two fragments, a message of 128 KiB takes a fifth longer than in four. If FragBytes is
+	// above its default, fragments are as long as it says.
 	messagePieceBytes = 32<<10 + btl.MaxHeaderBytes
 	// A Get, with a fragment before it and one after, takes half to two thirds of the time that the
 	// same message takes in fragments, from the shortest message that is not sent eagerly.
@@ -160,10 +161,14 @@ func newModule(cfg Config) (*module, error) {
 	c.nonce, c.segment = m.own.nonce, uint32(m.own.fd)
 	m.notices = m.own.notices
 	longest := int(l.longest)
+	piece := min(messagePieceBytes, longest)
+	if longest > defaultFragBytes {
+		piece = longest
+	}
 	m.Init(m, cfg.Events, btl.Attrs{
 		Name: railName, LatencyNanos: latencyNanos, BandwidthMBps: bandwidthMBps,
 		EagerBytes: min(eagerBytes, longest), MaxSendBytes: longest, InlineBytes: min(eagerBytes, longest),
-		EagerCopyBytes: min(eagerCopyBytes, longest), PieceBytes: min(messagePieceBytes, longest),
+		EagerCopyBytes: min(eagerCopyBytes, longest), PieceBytes: piece,
 		RDMABytes: rdmaBytes,
 		Caps:      btl.CapInline | btl.CapGet,
 	}, c.encode())

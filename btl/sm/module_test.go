@@ -244,6 +244,18 @@ func changed(t testing.TB, m *module, change func(*address)) []byte {
 	return c.encode()
 }
 
+// TestPieceBytesFollowFragBytes: by default, long messages go in shorter fragments than the longest.
+func TestPieceBytesFollowFragBytes(t *testing.T) {
+	for frag, want := range map[int64]int{
+		0: 32<<10 + 64, 256 + 64: 256 + 64, 40 << 10: 32<<10 + 64, 64<<10 + 64: 32<<10 + 64, 256<<10 + 64: 256<<10 + 64,
+	} {
+		m, err := newModule(Config{Size: 1, FragBytes: frag, Events: &journal{}})
+		require.NoError(t, err)
+		require.Equal(t, want, m.Attrs().PieceBytes, "fragments of %d bytes", frag)
+		require.NoError(t, m.Close())
+	}
+}
+
 func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	for _, c := range []struct {
