@@ -29,8 +29,9 @@ func (s State) String() string {
 	return "state " + strconv.Itoa(int(s))
 }
 
-// legal is the table of transitions, with a bit for each. A constant costs no load on the path of
-// short messages.
+// legal is the table of transitions that move makes, with a bit for each. A constant costs no load
+// on the path of short messages. Those that short messages make by themselves, CompleteAtOnce,
+// takeAtOnce, ActivateIdle and Taken, know the state before.
 const legal = 1<<(Idle*4+Inactive) | 1<<(Idle*4+Active) |
 	1<<(Inactive*4+Active) | 1<<(Inactive*4+Idle) |
 	1<<(Active*4+Complete) |

@@ -1,10 +1,6 @@
 package request
 
-import (
-	"slices"
-
-	"github.com/mpigo/mpigo/progress"
-)
+import "github.com/mpigo/mpigo/progress"
 
 // Outstanding reports whether the user still has to wait for the operation: it is active or
 // complete, no call has observed it, and it was not freed. Lock held.
@@ -20,7 +16,7 @@ func (o *Object) About(err error) error { return o.op.Describe(err) }
 // that takes the lock sees every call that waits. Lock held.
 func (o *Object) Waiters() []*progress.Waiter {
 	if o.waiter == nil {
-		return slices.Clone(o.moreWaiters)
+		return nil
 	}
 	return append([]*progress.Waiter{o.waiter}, o.moreWaiters...)
 }

@@ -17,6 +17,7 @@
 //	from      to        when
 //	idle      active    the owner starts an operation (Activate)
 //	idle      inactive  the owner makes a persistent request (InitPersistent)
+//	idle      complete  the owner makes a request that is complete at once (CompleteAtOnce)
 //	inactive  active    Start, StartAll
 //	inactive  idle      Free
 //	active    complete  the operation ends (Complete)
@@ -24,7 +25,8 @@
 //	complete  inactive  persistent: a call observes the completion
 //
 // All calls of the Wait and Test families observe a completion; GetStatus does not. An idle object
-// is in its owner's pool, and no handle to it is valid. Free of an active request makes the handle
+// is in its owner's pool, and no handle to it is valid. A [Shortcut] that ends an active operation
+// observes the completion in the same step (Taken). Free of an active request makes the handle
 // null at once; the operation goes on in the background, and its object becomes idle when it ends.
 // Any other transition is a bug and panics.
 //
