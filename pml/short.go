@@ -74,13 +74,13 @@ func (c *Context) RecvShort(st *request.Status, buf []byte, elem, source, tag in
 
 // IrecvShort posts a receive if its message has not arrived and could be the next one of source:
 // that is, nothing has to be checked or found out before. It returns the null request otherwise,
-// and then nothing has happened. It does what newRecv, Activate and Start do, in one function.
+// and then nothing has happened. It does what newRecv, Activate and post do, in one function, which
+// takes less time than their calls.
 func (c *Context) IrecvShort(buf []byte, elem, source, tag int, op string) request.Request {
-	p := c.p
-	if uint(source) >= uint(len(c.group.world)) || tag < 0 || c.unexpected.count > 0 || c.handler != nil ||
-		len(c.revoked) > 0 || p.blockedPeers > 0 || !p.isReachable(c.group.world[source]) {
+	if !c.mayPost(source, tag) {
 		return request.Request{}
 	}
+	p := c.p
 	r := p.freeRecvs.get()
 	if r == nil {
 		r = p.makeRecv()
@@ -119,8 +119,7 @@ func (c *Context) mayPost(source, tag int) bool {
 		len(c.revoked) == 0 && c.p.blockedPeers == 0 && c.p.isReachable(c.group.world[source])
 }
 
-// post posts a receive for which mayPost is true. It does what posted.add does, and IrecvShort what
-// newRecv does. With those calls an Isend and Irecv with their waits took 148 ns instead of 117.
+// post posts a receive for which mayPost is true. It does what posted.add does.
 func (r *RecvRequest) post() {
 	r.move(recvPosted)
 	q := &r.ctx.posted
@@ -162,21 +161,9 @@ type sentRequest struct {
 // IsendShort is SendShort that returns a complete request. Errors of calls that its state does not
 // permit name the arguments. The null request says that nothing has happened.
 func (c *Context) IsendShort(buf []byte, dest, tag int, op string) request.Request {
-	p := c.p
-	if uint(dest) >= uint(len(c.group.world)) {
+	if !c.SendShort(buf, dest, tag) {
 		return request.Request{}
 	}
-	pr := p.peers[c.group.world[dest]]
-	if pr == nil || len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
-		return request.Request{}
-	}
-	to, seq := pr.ShortSender()
-	if to == nil || !to.SendShort(tagMatch, c.firstWord, matchSecond(tag, seq), buf) {
-		return request.Request{}
-	}
-	pr.CountSent()
-	pr.credit.spend(len(buf))
-	p.stats.SentInline++
 	var s *sentRequest
 	if o := c.p.freeSent.Get(); o != nil {
 		s = o.Operation().(*sentRequest)
