@@ -74,6 +74,28 @@ func TestDetachBeforeReplaySendsCopy(t *testing.T) {
 	requireArrival(t, w, c[1], 7, bytes.Repeat([]byte{1}, 90))
 }
 
+// TestReplayOfMessageUpToEagerCopyBytes: the rail fails, and the other one, which takes shorter
+// fragments and would not send the message eagerly, delivers it.
+func TestReplayOfMessageUpToEagerCopyBytes(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Copy), func(w *wire) {
+		w.attrs.MaxSendBytes, w.attrs.EagerCopyBytes = 300, 300
+		w.others[0].MaxSendBytes = 200
+	})
+	p, in := w.pmls[0], pattern(200-rndvBytes, 1)
+	s := p.Isend(c[0], in, 1, 7, Standard, "send")
+	require.Greater(t, len(in), p.peer(1).EagerBytes())
+	require.Len(t, w.flying, 1)
+	require.EqualValues(t, tagMatch, w.flying[0].tag)
+	f := w.flying[0]
+	w.flying = nil
+	p.Failed(w.rails[0][0], 1, pathErr)
+	f.op.Done(f.op, pathErr)
+	w.rails[0][0].drain(1)
+	requireArrival(t, w, c[1], 7, in)
+	requireSuccess(t, s)
+	require.EqualValues(t, 1, p.Stats().Resent)
+}
+
 // TestReadRefusedWhileOtherRailDrainsWaits: a rail refuses one read, and another read is on a rail
 // that fails. The receive waits until the failed rail is drained.
 func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
