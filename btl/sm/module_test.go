@@ -244,7 +244,8 @@ func changed(t testing.TB, m *module, change func(*address)) []byte {
 	return c.encode()
 }
 
-// TestPieceBytesFollowFragBytes: by default, long messages go in shorter fragments than the longest.
+// TestPieceBytesFollowFragBytes: by default, fragments of long messages are shorter than the
+// longest.
 func TestPieceBytesFollowFragBytes(t *testing.T) {
 	for frag, want := range map[int64]int{
 		0: 32<<10 + 64, 256 + 64: 256 + 64, 40 << 10: 32<<10 + 64, 64<<10 + 64: 32<<10 + 64, 256<<10 + 64: 256<<10 + 64,
