@@ -79,7 +79,7 @@ func TestWriterTakesTheCheapestWay(t *testing.T) {
 	if !Measures {
 		return // there is one
 	}
-	const fast, slow = 10e6, 20e6 // the writer's own ticks are nothing against these
+	const fast, slow = 1e11, 2e11 // the writer's own ticks are nothing against these
 	r := reader{Writer: Writer{Span: span}}
 	for _, best := range []way{stream, plain, str, plain, stream, str} {
 		r.ticks = [ways]uint64{slow, slow, slow}
@@ -100,13 +100,13 @@ func TestWriterIgnoresInterruptedCopies(t *testing.T) {
 	if !Measures {
 		return
 	}
-	r := reader{Writer: Writer{Span: span}, ticks: [ways]uint64{1e6, 2e6, 2e6}}
+	r := reader{Writer: Writer{Span: span}, ticks: [ways]uint64{1e10, 2e10, 2e10}}
 	r.copies(many)
 	require.Equal(t, plain, r.best)
 	for range 100 {
 		r.ticks[plain] = 1e12
 		r.copies(timedEvery)
-		r.ticks[plain] = 1e6
+		r.ticks[plain] = 1e10
 		r.copies(3 * timedEvery)
 		require.Equal(t, plain, r.best)
 	}
