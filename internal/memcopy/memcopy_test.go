@@ -124,7 +124,8 @@ func TestImpossibleTimesCostMost(t *testing.T) {
 	}
 }
 
-// TestWriterWithoutAnswers: a reader that does not answer, or answers nonsense, changes nothing.
+// TestWriterWithoutAnswers: a reader that does not answer, or answers for another copy, changes
+// nothing.
 func TestWriterWithoutAnswers(t *testing.T) {
 	w := Writer{Span: span}
 	src, dst := make([]byte, minBytes), make([]byte, minBytes)

@@ -34,9 +34,9 @@ import (
 // poisoned the area does not arrive. A rank that waits later in a collective ignores the poison:
 // all ranks had arrived, so it is this collective that has failed, and each rank is told.
 //
-// Any rank can write anything to an area at any time. A rank that does it may spoil results and
-// keep others waiting, as one that sends wrong messages, or none. Lengths and places are never read
-// from the area.
+// Any rank can write anything to an area at any time. A rank that does so can make results wrong
+// and keep others waiting, as one that sends wrong messages, or none. Lengths and places are never
+// read from the area.
 type area struct {
 	sharer btl.Sharer
 	mem    []byte
