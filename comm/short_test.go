@@ -29,7 +29,7 @@ func TestShortPathsDoWhatTheGeneralPathDoes(t *testing.T) {
 
 func testShortPrograms(t *testing.T, over shortTransport) {
 	programs, steps := 30, 1500
-	if testing.Short() {
+	if testing.Short() || raced {
 		programs = 10
 	}
 	for seed := range programs {
