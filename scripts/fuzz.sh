@@ -7,7 +7,7 @@ n=0
 while IFS=: read -r file _ line; do
     name=$(sed 's/.*func \(Fuzz[A-Za-z0-9_]*\).*/\1/' <<<"$line")
     echo "$(dirname "$file") $name"
-    go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-10000x}" -fuzzminimizetime 100x "./$(dirname "$file")"
+    go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-20000x}" -fuzzminimizetime 100x "./$(dirname "$file")"
     n=$((n + 1))
 done < <(git grep -n '^func Fuzz' -- '*_test.go')
 [ "$n" -gt 0 ]
