@@ -421,3 +421,26 @@ func TestRunOfOwnPrograms(t *testing.T) {
 	opts.experiments = opts.contenders
 	assert.ErrorContains(t, run(t.Context(), opts), "nothing to run")
 }
+
+func TestMarksMeasureOnlyTargets(t *testing.T) {
+	measured := map[point]bool{}
+	for _, e := range experiments() {
+		for _, part := range e.split(nil) {
+			if isTarget(part) {
+				measured[point{part.name, part.ranks, 0, part.sizes}] = true
+			}
+		}
+	}
+	assert.True(t, measured[point{"latency", 2, 0, "64K"}])
+	assert.True(t, measured[point{"barrier", 8, 0, ""}])
+	assert.False(t, measured[point{"latency", 2, 0, "512"}], "a size without a target")
+	assert.False(t, measured[point{"barrier", 2, 0, ""}], "a number of ranks without a target")
+	for _, e := range targets() {
+		size := ""
+		if e.at.Size > 0 {
+			size = sizeOption(e.at.Size)
+		}
+		found := measured[point{e.at.Experiment, e.at.Ranks, 0, size}] || e.at.Experiment == goroutinesName
+		assert.True(t, found, "%s: no experiment measures it", e.name)
+	}
+}

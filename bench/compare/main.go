@@ -68,7 +68,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&opts.bind, "bind", bindCore, "core: bind ranks to cores, if there are enough; "+
 		"default: as each launcher does by default")
 	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "time limit of one run")
-	flags.BoolVar(&opts.marks, "marks", false, "fail if a target is missed, or none was measured")
+	flags.BoolVar(&opts.marks, "marks", false, "measure only what has a target, and fail if one is missed, or none was measured")
 	_ = flags.Parse(args) // exits after a mistake
 	if opts.rounds == 0 {
 		opts.rounds = 5

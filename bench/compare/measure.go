@@ -103,13 +103,17 @@ func (m *measurement) choose(ctx context.Context, dir string) error {
 		if m.opts.experiments.MatchString(e.name) && (!m.opts.quick || e.quick != "") {
 			if m.opts.quick { // all sizes in one run
 				m.experiments = append(m.experiments, e)
-			} else {
-				m.experiments = append(m.experiments, e.split(m.opts.sizes)...)
+				continue
+			}
+			for _, part := range e.split(m.opts.sizes) {
+				if !m.opts.marks || isTarget(part) {
+					m.experiments = append(m.experiments, part)
+				}
 			}
 		}
 	}
 	if len(m.contenders) == 0 || len(m.experiments) == 0 {
-		return errors.New("nothing to run: -contenders or -only match nothing")
+		return errors.New("nothing to run: -contenders or -only match nothing, or with -marks no target")
 	}
 	for _, e := range m.experiments {
 		for _, c := range m.contenders {

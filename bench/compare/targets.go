@@ -75,6 +75,19 @@ func targets() []target {
 	return all
 }
 
+// isTarget reports whether a target is about one of the sizes of an experiment.
+func isTarget(e experiment) bool {
+	sizes := strings.Split(e.sizes, ",")
+	return slices.ContainsFunc(targets(), func(t target) bool {
+		return t.at.Experiment == e.name && t.at.Ranks == e.ranks && (t.at.Size == 0 || slices.Contains(sizes, sizeOption(t.at.Size)))
+	})
+}
+
+// sizeOption writes a number of bytes as the sizes of an experiment have it: 64K.
+func sizeOption(bytes int) string {
+	return strings.NewReplacer(" KiB", "K", " MiB", "M", " B", "").Replace(sizeName(bytes))
+}
+
 // outcome is a target with the measured values.
 type outcome struct {
 	target
