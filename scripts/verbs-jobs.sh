@@ -98,12 +98,11 @@ perftest() {
     wait $!
 }
 lat() { perftest ib_send_lat 8 5000 | awk '{print $6}'; }
-# mpigo RAILS BENCH SIZE FLAG…: a rank on each processor. A bound rank would have GOMAXPROCS=1 by
-# default, with which Go's scheduler watches long system calls closely. Here each post is one.
+# mpigo RAILS BENCH SIZE FLAG…: a rank on each processor.
 mpigo() {
     rails=$1 bench=$2 size=$3
     shift 3
-    run -n 2 --bind-to core -x GOMAXPROCS=3 --set "ibverbs.devices=$rails" \
+    run -n 2 --bind-to core --set "ibverbs.devices=$rails" \
         ./bench $bench -m "$size:$size" "$@" | awk '/^[0-9]/ {print $2}'
 }
 bandwidth() { perftest "$1" 1048576 50 "${2:-0}" | awk '{print $4}'; }
