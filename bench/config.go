@@ -222,7 +222,7 @@ func reword(err error) error {
 func helpText() string {
 	return `Usage: mpirun-go bench [-n RANKS] NAME [flags]
 
-RANKS is 2 by default. Other flags of mpirun-go stand there, too.
+RANKS is 2 by default. Other flags of mpirun-go go before NAME, too.
 
 NAME: ` + strings.Join(names(), " ") + `
 
@@ -233,7 +233,7 @@ NAME: ` + strings.Join(names(), " ") + `
   -W WINDOW       messages under way at one time: bw, bibw, mbw_mr (default 64)
   --alloc         buffers from comm.Alloc instead of Go's heap
   --json          one object a line
-  --local RANKS   ranks as goroutines of this process, without a launcher
+  --local RANKS   ranks as goroutines of one process (mpirun-go bench -n 1 NAME --local RANKS)
 
 Variants:
   --fresh         another buffer for each message, from a pool larger than the cache

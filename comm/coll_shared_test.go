@@ -27,7 +27,7 @@ var sharedTunings = map[string]*coll.Tuning{
 func sharedTuning(shortBytes int) *coll.Tuning {
 	t := *coll.DefaultTuning(false)
 	t.SharedBytes, t.SharedShortBytes, t.SharedLongBytes = 1<<40, shortBytes, -1
-	t.SharedRanks, t.SharedAfter = 1, 0
+	t.SharedRanks, t.SharedAfter, t.SharedBlockBytes = 1, 0, 0
 	return &t
 }
 

@@ -52,8 +52,9 @@
 // communicator, or if the context of the view had ended.
 //
 // A collective that is refused or fails at one rank returns an error at every rank that has not
-// finished it. The error Is [ErrComm], and says which rank gave up, and why. It also Is [ErrCount]
-// if the lengths differ, and [ErrProcFailed] if a rank is gone or in Finalize. No call waits for a
+// finished it. The error says which rank gave up, and why. It Is [ErrCount] if the lengths differ,
+// [ErrProcFailed] if a rank is gone or in Finalize, and [ErrComm] at ranks that were told by
+// another one. No call waits for a
 // rank that has given up or that has made another call: ranks that have waited for some tenths of a
 // second without receiving anything compare their calls. A mismatch that leaves no rank waiting may
 // go unnoticed.

@@ -27,6 +27,7 @@ func TestParse(t *testing.T) {
 	for args, want := range map[string]string{
 		"more":          `unexpected argument "more"`,
 		"-rounds -1":    "-rounds is -1: it must be at least 1",
+		"-rounds 0":     "-rounds is 0: it must be at least 1",
 		"-timeout 0s":   "-timeout is 0s: it must be positive",
 		"-bind socket":  `-bind is "socket": it must be core or default`,
 		"-only (":       "-only: ",
@@ -443,4 +444,12 @@ func TestMarksMeasureOnlyTargets(t *testing.T) {
 		found := measured[point{e.at.Experiment, e.at.Ranks, 0, size}] || e.at.Experiment == goroutinesName
 		assert.True(t, found, "%s: no experiment measures it", e.name)
 	}
+}
+
+func TestLimitsAloneAreNoResult(t *testing.T) {
+	r := &results{session: session{Contenders: []described{{Name: ours}}}}
+	r.add(point{"limits of the machine", 2, 64, "ns"}, "a cache line to another core", 40)
+	assert.False(t, r.hasContender())
+	r.add(point{"latency", 2, 8, "us"}, ours, 0.1)
+	assert.True(t, r.hasContender())
 }

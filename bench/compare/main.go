@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,6 +26,9 @@ import (
 	"syscall"
 	"time"
 )
+
+// defaultRounds is the number of rounds without -rounds and -quick.
+const defaultRounds = 5
 
 // options holds the values of the command line.
 type options struct {
@@ -58,7 +62,7 @@ func parse(args []string) (options, error) {
 	opts := options{}
 	var only, contenders, sizes string
 	flags := flag.NewFlagSet("compare", flag.ExitOnError)
-	flags.IntVar(&opts.rounds, "rounds", 0, "number of rounds (default 5; 1 with -quick)")
+	flags.IntVar(&opts.rounds, "rounds", defaultRounds, "number of rounds (default 5; 1 with -quick)")
 	flags.BoolVar(&opts.quick, "quick", false, "few sizes, in under a minute")
 	flags.StringVar(&only, "only", "", "run the experiments whose names match this regular expression: 'latency|bw'")
 	flags.StringVar(&contenders, "contenders", "", "run the contenders whose names match: 'mpigo|MPICH'")
@@ -70,11 +74,8 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&opts.timeout, "timeout", 2*time.Minute, "time limit of one run")
 	flags.BoolVar(&opts.marks, "marks", false, "measure only what has a target, and fail if one is missed, or none was measured")
 	_ = flags.Parse(args) // exits after a mistake
-	if opts.rounds == 0 {
-		opts.rounds = 5
-		if opts.quick {
-			opts.rounds = 1
-		}
+	if opts.quick && !isSet(flags, "rounds") {
+		opts.rounds = 1
 	}
 	switch {
 	case flags.NArg() > 0:
@@ -118,6 +119,9 @@ func run(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
+	if !res.hasContender() {
+		return errors.New("nothing was measured")
+	}
 	if opts.out == "" {
 		_, err = fmt.Print(tables(res))
 	} else {
@@ -127,6 +131,12 @@ func run(ctx context.Context, opts options) error {
 		err = missed(judge(res, targets()))
 	}
 	return err
+}
+
+// isSet reports whether the command line has a flag.
+func isSet(flags *flag.FlagSet, name string) (is bool) {
+	flags.Visit(func(f *flag.Flag) { is = is || f.Name == name })
+	return is
 }
 
 const resultsFile = "results.csv"

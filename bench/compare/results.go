@@ -70,6 +70,14 @@ func (r *results) add(p point, contender string, value float64) {
 
 func format(value float64) string { return strconv.FormatFloat(value, 'g', digits, 64) }
 
+// hasContender reports whether a value of a contender was measured, and not only the machine's
+// limits.
+func (r *results) hasContender() bool {
+	return slices.ContainsFunc(r.Series, func(s series) bool {
+		return slices.ContainsFunc(r.Contenders, func(c described) bool { return c.Name == s.Contender })
+	})
+}
+
 // at returns the median and the best value of a contender at a point.
 func (r *results) at(p point, contender string) (summary, bool) {
 	v := r.values(p, contender)

@@ -138,7 +138,7 @@ func judge(r *results, all []target) []outcome {
 // missed returns an error if a target was not reached, or if there is none.
 func missed(all []outcome) error {
 	if len(all) == 0 {
-		return errors.New("no target was measured: is a peer installed?")
+		return errors.New("no target was measured: is a peer installed, and does -contenders permit it?")
 	}
 	var names []string
 	for _, o := range all {

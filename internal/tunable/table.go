@@ -61,7 +61,7 @@ func table() []Tunable {
 		{Key: "tcp.keepalive", Kind: Duration, Default: "10s", Min: int64(time.Second), Max: int64(time.Hour),
 			Doc: "idle time before the system probes a TCP connection"},
 		{Key: "coll.shared.bytes", Kind: Bytes, Default: "512K", Min: 0, Max: 1 << 30,
-			Doc: "shared memory of each rank of a communicator, on one host, for barriers and Allreduces; longer vectors go through it in blocks; 0, or different at some rank: they go by messages"},
+			Doc: "shared memory of each rank of a communicator, on one host, for barriers and Allreduces; longer vectors go through it in blocks if it is 256K or more, else by messages; 0, or different at some rank: all go by messages"},
 		{Key: "pml.eager.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 30,
 			Doc: "largest message that is sent at once, without waiting for its receive; unless set, each rail's own limit"},
 		{Key: "pml.grace", Kind: Duration, Default: "10s", Min: 0, Max: int64(time.Hour),

@@ -33,6 +33,9 @@ type Tuning struct {
 	// SharedBytes is the longest vector of a rank that goes through memory which the ranks share;
 	// 0: none does, and no memory is set up.
 	SharedBytes int
+	// SharedBlockBytes is from what length of the blocks on a vector of several blocks goes through
+	// shared memory. For each block all ranks wait for each other, twice.
+	SharedBlockBytes int
 	// SharedShortBytes is the longest vector that the last rank to arrive combines for all.
 	SharedShortBytes int
 	// SharedRanks is from how many ranks on barriers and vectors of up to SharedLongBytes go
@@ -56,6 +59,7 @@ var defaultTuning = Tuning{ // never written
 	AlltoallBruckRanks:     8,
 	AlltoallFlightBytes:    1 << 20,
 	SharedBytes:            math.MaxInt,
+	SharedBlockBytes:       256 << 10,
 	SharedShortBytes:       4 << 10,
 	SharedRanks:            3,
 	SharedLongBytes:        16 << 10,
@@ -94,7 +98,7 @@ func (t *Team) Tuning() *Tuning {
 // meets reports whether a collective in which each rank has so many bytes goes through the area.
 func (s *Schedule) meets(bytes int) bool {
 	t, a := s.tuning, s.team.area
-	if a == nil || bytes > t.SharedBytes || s.Elem > a.block {
+	if a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
 		return false
 	}
 	return s.size >= t.SharedRanks || bytes > t.SharedLongBytes
