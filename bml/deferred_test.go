@@ -126,7 +126,7 @@ func TestFailPeerIsDeferred(t *testing.T) {
 func TestFailRailIsDeferred(t *testing.T) {
 	for _, isDrained := range []bool{false, true} {
 		w, r, pr := newDeferredWire(t)
-		w.arrive(0, 1, 0, TagRailDown, railMessage(railHeader{rail: 1, epoch: 1}))
+		w.arrive(0, 1, 0, TagRailDown, railMessage(railHeader{sender: 1, receiver: 1, epoch: 1}))
 		require.Equal(t, railFailing, pr.rails[1].state)
 		require.Equal(t, []workKind{workFailRail}, r.kindsOfWork())
 		ep := w.rails[1][0].endpoints[1]
@@ -166,7 +166,7 @@ func TestRejectIsDeferred(t *testing.T) {
 	f := w.flying[0]
 	w.flying = nil
 	require.Equal(t, TagRailDown, f.tag)
-	require.Equal(t, railMessage(railHeader{rail: 1, epoch: 2}), f.frag)
+	require.Equal(t, railMessage(railHeader{sender: 1, receiver: 1, epoch: 2}), f.frag)
 	ep := w.rails[1][0].endpoints[1]
 
 	w.end(f, nil)

@@ -5,7 +5,10 @@
 //
 // A rail is the path from one module of this rank (btl.Module) to one module of the peer. Each has
 // a tier, which is the place of its transport in the user's list. Rails of later tiers are spare:
-// they are opened when no rail of an earlier tier is up.
+// they are opened when no rail of an earlier tier is up. On a switched network every module of one
+// rank leads to every one of the other. Most of these rails are alternates: such a rail is opened,
+// and used, while one of its modules has no other rail that is up. So if different ports die at the
+// two ends, the ports that are left are used together.
 //
 // The package is a deterministic state machine: it has no goroutine, clock, I/O or randomness of
 // its own. The lock of the rank's progress engine guards everything in it, and every caller holds
@@ -33,7 +36,7 @@
 //	state       meaning
 //	new         no rail to the peer is known
 //	connecting  rails are known, and none has been up yet
-//	up          every rail that has been up is up
+//	up          every rail that has been up, and is of use, is up
 //	degraded    a rail is up, and another one has failed
 //	no path     all rails have failed; one may come back within the grace time
 //	failing     given up: nothing is posted, and the endpoints drain
@@ -94,20 +97,21 @@
 //	probing  up       PROBEACK came, or this rank's PROBEACK was delivered
 //	         failing  the endpoint failed, or no probe was delivered
 //
-// A rail starts up, or down if it is spare or could not connect.
+// A rail starts up, or down if it is spare, an alternate, or could not connect.
 //
 // # Wire format
 //
 // Numbers are little-endian. Every numbered fragment has its sequence number in bytes 12 to 15: the
 // low half of a 64-bit count of the numbered fragments from one rank to another.
 //
-//	RAILDOWN     24  rail 1, version 1, zero 2, epoch 4, delivery counters 12, zero 4
-//	RAILDOWNACK  24  as RAILDOWN; the rail has the number that the addressee gave it
+//	RAILDOWN     24  sender's module 1, version 1, receiver's module 1, zero 1, epoch 4,
+//	                 delivery counters 12, zero 4
+//	RAILDOWNACK  24  as RAILDOWN
 //	PROBE        24  as RAILDOWN, the last 4 being the length of the padding that follows
 //	PROBEACK     24  as PROBE
 //
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
-//	remote key descriptor  48  rail 1, zero 7, offset 8, key 32
+//	remote key descriptor  48  module 1, zero 7, offset 8, key 32
 //
 // RAILDOWN says that its sender's half of a rail has failed. RAILDOWNACK answers it, and says that
 // its sender's half is drained. PROBE and PROBEACK go by the rail that they are about. None of them

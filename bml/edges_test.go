@@ -16,7 +16,7 @@ func TestProbeForRailWithoutReopen(t *testing.T) {
 	require.NoError(t, r.Resolve(pr))
 	w.rails[1][0].lose(1, pathError(1))
 	require.Equal(t, railDown, pr.rails[1].state)
-	w.arrive(1, 1, 0, TagProbe, railMessage(railHeader{rail: 1, epoch: 2}))
+	w.arrive(1, 1, 0, TagProbe, railMessage(railHeader{sender: 1, receiver: 1, epoch: 2}))
 	require.Equal(t, railDown, pr.rails[1].state)
 	require.Empty(t, w.on(TagProbeAck))
 	require.True(t, pr.IsAlive())

@@ -29,13 +29,13 @@ import (
 
 // Failed implements btl.Events. A rail that a peer does not use concerns it only if the BTL says
 // that the peer's process has ended.
-func (b *BML) Failed(m btl.Module, rank int, err *btl.Error) {
-	if rank != btl.AllPeers {
-		if rank < 0 || rank >= len(b.peers) {
+func (b *BML) Failed(m btl.Module, to btl.Path, err *btl.Error) {
+	if to != btl.WholeRail {
+		if to.Peer < 0 || to.Peer >= len(b.peers) {
 			return
 		}
-		if pr := b.Peer(rank); err.Class == btl.ClassPeerGone || pr.uses(m) || pr.IsUnknown() {
-			b.moduleFailed(pr, m, err)
+		if pr := b.Peer(to.Peer); err.Class == btl.ClassPeerGone || pr.uses(m) || pr.IsUnknown() {
+			b.wayFailed(pr, way{m, int(to.Module)}, err)
 		}
 		return
 	}
@@ -43,28 +43,26 @@ func (b *BML) Failed(m btl.Module, rank int, err *btl.Error) {
 	b.fallen = append(b.fallen, fallenRail{module: m, cause: err})
 	for _, pr := range b.peers {
 		if pr != nil && pr.uses(m) {
-			b.moduleFailed(pr, m, err)
+			b.wayFailed(pr, way{m, allModules}, err)
 		}
 	}
 }
 
-// moduleFailed takes the failure of a module for one peer.
-func (b *BML) moduleFailed(pr *Peer, m btl.Module, err *btl.Error) {
+// wayFailed takes the failure of what a module has to one peer.
+func (b *BML) wayFailed(pr *Peer, w way, err *btl.Error) {
 	if pr.state == PeerLost || b.closed != nil {
 		return
 	}
 	if pr.state != PeerFailing && err.Class != btl.ClassPeerGone {
-		if rl := pr.by(m); rl != nil {
-			b.railFailed(rl, err)
+		if b.railsFailed(pr, w, err) {
 			return
 		}
-		pr.drains(m)
+		pr.drains(w)
 		if len(pr.rails) == 0 && b.Resolve(pr) != nil {
-			b.fail(pr, b.CauseOf(err), m)
+			b.fail(pr, b.CauseOf(err), &w)
 			return
 		}
-		if rl := pr.by(m); rl != nil {
-			b.railFailed(rl, err)
+		if b.railsFailed(pr, w, err) {
 			return
 		}
 		if pr.up != 0 { // its fragments came by that module, and will come by another one
@@ -72,7 +70,18 @@ func (b *BML) moduleFailed(pr *Peer, m btl.Module, err *btl.Error) {
 			return
 		}
 	}
-	b.fail(pr, b.CauseOf(err), m)
+	b.fail(pr, b.CauseOf(err), &w)
+}
+
+// railsFailed takes the rails out of use that go a way. It reports whether there are any.
+func (b *BML) railsFailed(pr *Peer, w way, err error) bool {
+	rails := pr.on(w)
+	for _, rl := range rails {
+		if pr.IsAlive() { // else they fail with the peer
+			b.railFailed(rl, err)
+		}
+	}
+	return len(rails) > 0
 }
 
 // railFailed takes a rail out of use. Its endpoint calls back, or has called back, what it has
@@ -90,7 +99,7 @@ func (b *BML) railFailed(rl *Rail, err error) {
 	}
 	if wasUp { // otherwise only probes were posted by it
 		rc.failedAt = b.eng.Now()
-		pr.drains(rl.module)
+		pr.drains(rl.way())
 		if !rc.isPeerDraining {
 			rc.isPeerDraining = true
 			pr.peerDraining++
@@ -99,6 +108,7 @@ func (b *BML) railFailed(rl *Rail, err error) {
 	b.penalize(rl, err, wasUp)
 	b.prefer(pr)
 	b.checkPath(rl, err)
+	b.openAlternates(pr)
 	for q := rl.takeQueue(); !q.Empty(); {
 		b.divert(rl, pop(&q))
 	}
@@ -124,10 +134,10 @@ func (rl *Rail) takeQueue() btl.Queue {
 	return q
 }
 
-// drains notes that a module's endpoint to the peer is to be drained.
-func (pr *Peer) drains(m btl.Module) {
-	if !slices.Contains(pr.draining, m) {
-		pr.draining = append(pr.draining, m)
+// drains notes that the endpoint of a way to the peer, or all of them, are to be drained.
+func (pr *Peer) drains(w way) {
+	if !slices.Contains(pr.draining, w) {
+		pr.draining = append(pr.draining, w)
 	}
 }
 
@@ -181,11 +191,16 @@ func (b *BML) sendRailDown(rl *Rail) {
 	if rc.isUntold = rl.peer.up == 0; rc.isUntold {
 		return
 	}
-	b.sendAboutRail(rl.peer, TagRailDown, railHeader{rail: rl.local, epoch: rc.epoch})
+	b.sendAboutRail(rl, TagRailDown, railHeader{epoch: rc.epoch})
 }
 
 // sendAboutRail posts a message about a rail, by whichever rail is the first.
-func (b *BML) sendAboutRail(pr *Peer, tag btl.Tag, h railHeader) {
+func (b *BML) sendAboutRail(rl *Rail, tag btl.Tag, h railHeader) {
+	h.sender, h.receiver = rl.local, rl.remote
+	b.sendRailHeader(rl.peer, tag, h)
+}
+
+func (b *BML) sendRailHeader(pr *Peer, tag btl.Tag, h railHeader) {
 	op := b.GetOp()
 	op.Tag, op.HdrLen, op.Then = tag, railBytes, func(op *Op, _ error) { b.PutOp(op) }
 	h.version = b.cfg.Version
@@ -209,8 +224,8 @@ func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
 	if rl != nil {
 		h.counters = rl.recovery.ours
 	}
-	// With the peer's own number: this rank may not know the rail.
-	b.sendAboutRail(pr, TagRailDownAck, h)
+	h.sender, h.receiver = h.receiver, h.sender // this rank may not know the rail
+	b.sendRailHeader(pr, TagRailDownAck, h)
 }
 
 var errOtherEnd = errors.New("the peer's end of the rail has failed")
@@ -223,10 +238,10 @@ func (b *BML) failRail(rl *Rail, err *btl.Error) {
 }
 
 // Drained implements btl.Events.
-func (b *BML) Drained(m btl.Module, rank int) {
-	if rank != btl.AllPeers {
-		if rank >= 0 && rank < len(b.peers) && b.peers[rank] != nil {
-			b.moduleDrained(b.peers[rank], m)
+func (b *BML) Drained(m btl.Module, to btl.Path) {
+	if to != btl.WholeRail {
+		if to.Peer >= 0 && to.Peer < len(b.peers) && b.peers[to.Peer] != nil {
+			b.wayDrained(b.peers[to.Peer], way{m, int(to.Module)})
 		}
 		return
 	}
@@ -237,21 +252,26 @@ func (b *BML) Drained(m btl.Module, rank int) {
 	}
 	for _, pr := range b.peers {
 		if pr != nil {
-			b.moduleDrained(pr, m)
+			b.wayDrained(pr, way{m, allModules})
 		}
 	}
 	// A request may wait for a peer of which nothing is known, and which only this rail led to.
 	b.postpone(work{kind: workRecheck})
 }
 
-// moduleDrained takes the end of a module's endpoint to one peer.
-func (b *BML) moduleDrained(pr *Peer, m btl.Module) {
-	pr.draining = slices.DeleteFunc(pr.draining, func(d btl.Module) bool { return d == m })
-	if rl := pr.by(m); rl != nil && rl.state == railFailing {
-		b.railDrained(rl)
-	} else {
-		b.settled(pr) // others may have waited for this rail, which was down before
+// wayDrained takes the end of what a module has to one peer.
+func (b *BML) wayDrained(pr *Peer, w way) {
+	rails := pr.on(w)
+	pr.draining = slices.DeleteFunc(pr.draining, func(d way) bool {
+		return d == w || d.module == w.module && w.remote == allModules ||
+			slices.ContainsFunc(rails, func(rl *Rail) bool { return rl.way() == d })
+	})
+	for _, rl := range rails {
+		if rl.state == railFailing {
+			b.railDrained(rl)
+		}
 	}
+	b.settled(pr) // others may have waited for a rail that was down before
 	b.loseDrained(pr)
 }
 
@@ -262,7 +282,7 @@ func (b *BML) railDrained(rl *Rail) {
 	rc.countDelivered(rl.endpoint)
 	if rc.isAsked {
 		rc.isAsked = false
-		b.sendAboutRail(pr, TagRailDownAck, railHeader{rail: rl.remote, epoch: rc.askedEpoch, counters: rc.ours})
+		b.sendAboutRail(rl, TagRailDownAck, railHeader{epoch: rc.askedEpoch, counters: rc.ours})
 	}
 	b.compareCounters(rl)
 	if !pr.IsAlive() {
@@ -355,7 +375,7 @@ func (b *BML) switched(pr *Peer) {
 }
 
 // aboutRail makes the handler of a message about a rail.
-func (b *BML) aboutRail(tag btl.Tag, arrived func(pr *Peer, by btl.Module, rl *Rail, h railHeader)) func(*Peer, btl.Module, []byte) error {
+func (b *BML) aboutRail(arrived func(pr *Peer, by btl.Module, rl *Rail, h railHeader)) func(*Peer, btl.Module, []byte) error {
 	return func(pr *Peer, by btl.Module, frag []byte) error {
 		var h railHeader
 		if err := h.decode(frag, b.cfg.Version); err != nil {
@@ -364,10 +384,7 @@ func (b *BML) aboutRail(tag btl.Tag, arrived func(pr *Peer, by btl.Module, rl *R
 		if b.Resolve(pr) != nil || !pr.IsAlive() {
 			return nil
 		}
-		rl := pr.byRemote(h.rail)
-		if tag == TagRailDownAck {
-			rl = pr.byLocal(h.rail)
-		}
+		rl := pr.between(h.receiver, h.sender)
 		if rl != nil && h.counters.epoch != 0 {
 			if rl.recovery.theirs = h.counters; b.compareCounters(rl) {
 				return nil

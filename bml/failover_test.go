@@ -44,14 +44,14 @@ func TestRailDownOfLaterIncarnationDrainsEarlierOne(t *testing.T) {
 	r := w.ranks[0]
 	r.send(1, "")
 	w.settle()
-	w.arrive(0, 1, 0, TagRailDown, railMessage(railHeader{rail: 1, epoch: 2}))
+	w.arrive(0, 1, 0, TagRailDown, railMessage(railHeader{sender: 1, receiver: 1, epoch: 2}))
 	require.Equal(t, railFailing, r.Peer(1).rails[1].state)
 	require.Empty(t, railDownAcks(w, 1), "it is not drained")
 	w.rails[1][0].drain(1)
-	require.Equal(t, []railHeader{{rail: 1, version: testVersion, epoch: 2}}, railDownAcks(w, 1))
+	require.Equal(t, []railHeader{{sender: 1, receiver: 1, version: testVersion, epoch: 2}}, railDownAcks(w, 1))
 
 	// Nothing can arrive from an incarnation that is over, or from an unknown rail.
-	for _, h := range []railHeader{{rail: 1, epoch: 1}, {rail: 9, epoch: 1}} {
+	for _, h := range []railHeader{{sender: 1, receiver: 1, epoch: 1}, {sender: 9, receiver: 9, epoch: 1}} {
 		w.flying = nil
 		w.arrive(0, 1, 0, TagRailDown, railMessage(h))
 		h.version = testVersion

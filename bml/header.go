@@ -18,10 +18,10 @@ const (
 
 // railHeader is the header of a message about a rail.
 type railHeader struct {
-	// rail is the sender's number; in a RAILDOWNACK it is the receiver's.
-	rail    uint8
-	version uint8
-	epoch   uint32
+	// The modules at the two ends of the rail: that of the message's sender, and of its receiver.
+	sender, receiver uint8
+	version          uint8
+	epoch            uint32
 	// counters are of an incarnation that is drained at the sender.
 	counters deliveryCounters
 	// padding is how many bytes follow: a probe is as long as the longest fragment.
@@ -36,7 +36,7 @@ type deliveryCounters struct {
 }
 
 func (h *railHeader) encode(p []byte) {
-	binary.LittleEndian.PutUint64(p, uint64(h.rail)|uint64(h.version)<<8|uint64(h.epoch)<<32)
+	binary.LittleEndian.PutUint64(p, uint64(h.sender)|uint64(h.version)<<8|uint64(h.receiver)<<16|uint64(h.epoch)<<32)
 	binary.LittleEndian.PutUint64(p[8:], uint64(h.counters.epoch)|uint64(h.counters.delivered)<<32)
 	binary.LittleEndian.PutUint64(p[16:], uint64(h.counters.taken)|uint64(h.padding)<<32)
 }
@@ -46,7 +46,7 @@ func (h *railHeader) decode(p []byte, version uint8) error {
 		return fmt.Errorf("%w: %d bytes about a rail", ErrMalformed, len(p))
 	}
 	first := binary.LittleEndian.Uint64(p)
-	h.rail, h.version, h.epoch = uint8(first), uint8(first>>8), uint32(first>>32)
+	h.sender, h.version, h.receiver, h.epoch = uint8(first), uint8(first>>8), uint8(first>>16), uint32(first>>32)
 	second := binary.LittleEndian.Uint64(p[8:])
 	h.counters = deliveryCounters{epoch: uint32(second), delivered: uint32(second >> 32), taken: binary.LittleEndian.Uint32(p[16:])}
 	h.padding = binary.LittleEndian.Uint32(p[20:])
@@ -59,27 +59,27 @@ func (h *railHeader) decode(p []byte, version uint8) error {
 	return nil
 }
 
-// remoteKey is a remote key descriptor: where memory is on one rail, for remote access.
+// remoteKey is a remote key descriptor: where memory is for one module, for remote access.
 type remoteKey struct {
-	rail   uint8 // the number of the rank whose memory it is
+	module uint8 // of the rank whose memory it is
 	offset uint64
 	key    btl.Key
 }
 
 func (k *remoteKey) encode(p []byte) {
-	binary.LittleEndian.PutUint64(p, uint64(k.rail))
+	binary.LittleEndian.PutUint64(p, uint64(k.module))
 	binary.LittleEndian.PutUint64(p[8:], k.offset)
 	copy(p[16:remoteKeyBytes], k.key[:])
 }
 
 func (k *remoteKey) decode(p []byte) {
-	k.rail = p[0]
+	k.module = p[0]
 	k.offset = binary.LittleEndian.Uint64(p[8:])
 	k.key = btl.Key(p[16:remoteKeyBytes])
 }
 
 // MaxRemoteKeysBytes is the longest list of remote key descriptors.
-const MaxRemoteKeysBytes = maxRails * remoteKeyBytes
+const MaxRemoteKeysBytes = maxModules * remoteKeyBytes
 
 // CheckRemoteKeys checks the length of a list of remote key descriptors.
 func CheckRemoteKeys(list []byte) error {
@@ -89,5 +89,5 @@ func CheckRemoteKeys(list []byte) error {
 	return nil
 }
 
-// RemoteKeysBytes is the length of a list for all rails to a peer.
-func (pr *Peer) RemoteKeysBytes() int { return len(pr.rails) * remoteKeyBytes }
+// RemoteKeysBytes is the length of a list for all modules that lead to a peer.
+func (pr *Peer) RemoteKeysBytes() int { return pr.modules * remoteKeyBytes }

@@ -60,6 +60,8 @@ type RailEvent struct {
 	Up   bool
 	// Again: the rail had been up before.
 	Again bool
+	// Alternate: it leads to another module of the peer than the other rail of this name.
+	Alternate bool
 	// Cause of the failure.
 	Cause error
 	// Left is how many rails to the peer are up now.
@@ -76,7 +78,7 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 			left++
 		}
 	}
-	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Cause: cause, Left: left})
+	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate, Cause: cause, Left: left})
 }
 
 // ownModule is what is known of a module of this rank: a failure on this side says something about

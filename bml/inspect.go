@@ -14,6 +14,11 @@ type RailStatus struct {
 	// Peer is a rank of the job, Rail the name of the rail.
 	Peer int
 	Rail string
+	// Remote is the number of the peer's module at the other end. Of two rails with the same name,
+	// each leads to another one.
+	Remote int
+	// Alternate: it is used only while one of its modules has no other rail that is up.
+	Alternate bool
 	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or
 	// this rank has.
 	State string
@@ -38,7 +43,7 @@ func (b *BML) Rails() []RailStatus {
 				state = "closed"
 			}
 			out = append(out, RailStatus{
-				Peer: pr.rank, Rail: rl.name(), State: state, First: rl == pr.first, Health: int(rl.trust()), Cause: rl.recovery.cause,
+				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate, State: state, First: rl == pr.first, Health: int(rl.trust()), Cause: rl.recovery.cause,
 			})
 		}
 	}
@@ -55,10 +60,9 @@ func (b *BML) KindName(tag btl.Tag) string {
 
 // RailMessage is what a message about a rail says.
 type RailMessage struct {
-	// Rail is its number at the sender, in a RAILDOWNACK at the receiver.
-	Rail  int
-	Epoch uint32
-	isAck bool
+	// The modules of the rail at the message's sender and at its receiver.
+	Sender, Receiver int
+	Epoch            uint32
 }
 
 // DecodeRail reads a message about a rail; false if a fragment with this tag is none.
@@ -68,17 +72,18 @@ func DecodeRail(tag btl.Tag, frag []byte, version uint8) (m RailMessage, isAbout
 	}
 	var h railHeader
 	err = h.decode(frag, version)
-	return RailMessage{int(h.rail), h.epoch, tag == TagRailDownAck}, true, err
+	return RailMessage{int(h.sender), int(h.receiver), h.epoch}, true, err
 }
 
 // RailState is the state here of the rail that a message is about, and how the epoch of its present
 // incarnation compares to the message's. sent: this rank has sent the message to the peer, and not
 // received it. false: the rail is not known.
 func (pr *Peer) RailState(m RailMessage, sent bool) (string, bool) {
-	rl := pr.byRemote(uint8(m.Rail))
-	if sent != m.isAck { // an acknowledgement has the number of the rank that it goes to
-		rl = pr.byLocal(uint8(m.Rail))
+	local, remote := m.Receiver, m.Sender
+	if sent {
+		local, remote = remote, local
 	}
+	rl := pr.between(uint8(local), uint8(remote))
 	if rl == nil {
 		return "", false
 	}
@@ -134,7 +139,7 @@ func (b *BML) Leftovers() []string {
 		add(pr.grace.timer != nil && !pr.grace.isNeeded(), "rank %d: a grace timer", pr.rank)
 		for i := range pr.rails {
 			rl := &pr.rails[i]
-			add(rl.state != railUp, "rank %d: rail %d is %v", pr.rank, rl.local, rl.state)
+			add(rl.state != railUp && !(rl.alternate && pr.isSpare(rl)), "rank %d: rail %d is %v", pr.rank, rl.local, rl.state)
 			add(!rl.queue.Empty(), "rank %d: rail %d has a queue", pr.rank, rl.local)
 		}
 	}

@@ -39,10 +39,10 @@ const (
 
 // addKinds adds the kinds of this package to the table.
 func (b *BML) addKinds() {
-	b.kinds[TagRailDown] = Kind{Name: "RAILDOWN", During: Alive, Handle: b.aboutRail(TagRailDown, b.railDownArrived)}
-	b.kinds[TagRailDownAck] = Kind{Name: "RAILDOWNACK", During: Alive, Handle: b.aboutRail(TagRailDownAck, b.railDownAckArrived)}
-	b.kinds[TagProbe] = Kind{Name: "PROBE", During: Alive, Handle: b.aboutRail(TagProbe, b.probeArrived)}
-	b.kinds[TagProbeAck] = Kind{Name: "PROBEACK", During: Alive, Handle: b.aboutRail(TagProbeAck, b.probeAckArrived)}
+	b.kinds[TagRailDown] = Kind{Name: "RAILDOWN", During: Alive, Handle: b.aboutRail(b.railDownArrived)}
+	b.kinds[TagRailDownAck] = Kind{Name: "RAILDOWNACK", During: Alive, Handle: b.aboutRail(b.railDownAckArrived)}
+	b.kinds[TagProbe] = Kind{Name: "PROBE", During: Alive, Handle: b.aboutRail(b.probeArrived)}
+	b.kinds[TagProbeAck] = Kind{Name: "PROBEACK", During: Alive, Handle: b.aboutRail(b.probeAckArrived)}
 }
 
 // isNumbered reports whether fragments with a tag are numbered.

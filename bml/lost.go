@@ -80,13 +80,13 @@ func (b *BML) CauseOf(err error) error {
 // Fail gives a peer up.
 func (b *BML) Fail(pr *Peer, cause error) { b.fail(pr, cause, nil) }
 
-// fail gives a peer up, because of its module m; nil if no module has said so.
-func (b *BML) fail(pr *Peer, cause error, m btl.Module) {
+// fail gives a peer up, because of what a module has to it; nil if no module has said so.
+func (b *BML) fail(pr *Peer, cause error, w *way) {
 	if pr.state == PeerLost || b.closed != nil {
 		return
 	}
-	if m != nil {
-		pr.drains(m)
+	if w != nil {
+		pr.drains(*w)
 	}
 	if pr.state != PeerFailing {
 		b.move(pr, PeerFailing)
@@ -113,7 +113,7 @@ func (b *BML) failEndpoints(pr *Peer) {
 		}
 		rl.endpoint.Fail(pr.cause)
 		if rl.endpoint.State() == btl.Failed {
-			pr.drains(rl.module) // also if it failed before it was in use here
+			pr.drains(rl.way()) // also if it failed before it was in use here
 		}
 	}
 	pr.isFailDeferred = false

@@ -111,6 +111,11 @@ func (b *BML) register(g *Registration, pr *Peer, set RailSet, buf []byte, acces
 				continue
 			}
 		}
+		if j := g.sameModule(pr.rails, i); j >= 0 {
+			g.set |= 1 << i
+			g.regions[i], g.offset[i] = g.regions[j], 0
+			continue
+		}
 		region, err := pr.rails[i].registrar.Register(buf, access)
 		if err != nil {
 			if !errors.Is(err, btl.ErrMemory) {
@@ -122,6 +127,16 @@ func (b *BML) register(g *Registration, pr *Peer, set RailSet, buf []byte, acces
 		g.own |= 1 << i
 		g.regions[i], g.offset[i] = region, 0
 	}
+}
+
+// sameModule is a rail of the set before rail i that has its module, −1 if there is none.
+func (g *Registration) sameModule(rails []Rail, i int) int {
+	for j := range i {
+		if g.set.Has(j) && rails[j].module == rails[i].module {
+			return j
+		}
+	}
+	return -1
 }
 
 // regionOn is the block's region on a rail's module for an access, made if need be; nil if that
@@ -243,10 +258,10 @@ func (t *Transfer) RebindLocal(op *Op) bool {
 // appendKeys appends the remote key descriptors of a registration.
 func (g *Registration) appendKeys(to []byte, rails []Rail) []byte {
 	for i := range rails {
-		if !g.set.Has(i) {
+		if !g.set.Has(i) || g.sameModule(rails, i) >= 0 {
 			continue
 		}
-		k := remoteKey{rail: rails[i].local, offset: g.offset[i], key: g.regions[i].Key()}
+		k := remoteKey{module: rails[i].local, offset: g.offset[i], key: g.regions[i].Key()}
 		n := len(to)
 		to = slices.Grow(to, remoteKeyBytes)[:n+remoteKeyBytes]
 		clear(to[n:])
@@ -269,11 +284,11 @@ func (k *remoteKeys) decode(pr *Peer, list []byte, usable RailSet) {
 	for ; len(list) >= remoteKeyBytes; list = list[remoteKeyBytes:] {
 		var d remoteKey
 		d.decode(list)
-		rl := pr.byRemote(d.rail)
-		if rl == nil || !usable.Has(int(rl.index)) {
-			continue
+		for i := range pr.rails {
+			if pr.rails[i].remote == d.module && usable.Has(i) {
+				k.set |= 1 << i
+				k.key[i], k.offset[i] = d.key, d.offset
+			}
 		}
-		k.set |= 1 << rl.index
-		k.key[rl.index], k.offset[rl.index] = d.key, d.offset
 	}
 }

@@ -53,7 +53,7 @@ func newPair(t *testing.T, grace int64, rails ...loop.RailConfig) *pair {
 func (w *pair) routes(rank, peer int) (routes []Route) {
 	for rail, m := range w.modules[rank] {
 		address := w.modules[peer][rail].Address()
-		open := func() (btl.Endpoint, error) { return m.Connect(peer, address) }
+		open := func() (btl.Endpoint, error) { return m.Connect(btl.Path{Peer: peer, Module: uint8(rail)}, address) }
 		r := Route{Module: m, Local: rail, Remote: rail, Reopen: open}
 		if ep, err := open(); err == nil {
 			r.Endpoint = ep

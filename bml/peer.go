@@ -81,7 +81,8 @@ type Peer struct {
 	// cause of no path, failing or lost.
 	cause error
 
-	rails []Rail
+	rails   []Rail
+	modules int // of this rank that lead there, as far as maxModules
 	// getters and putters are the rails with remote reads and writes; up are the rails that take
 	// traffic. first is one of up, if there is one.
 	getters, putters, up RailSet
@@ -91,11 +92,10 @@ type Peer struct {
 
 	// waiting holds operations that no rail was up for.
 	waiting btl.Queue
-	// replay holds operations that a rail has called back with an error, until no module of
-	// draining is left.
+	// replay holds operations that a rail has called back with an error, until draining is empty.
 	replay btl.Queue
-	// draining are the modules whose endpoints to the peer have failed and are not drained.
-	draining []btl.Module
+	// draining are the ways to the peer whose endpoints have failed and are not drained.
+	draining []way
 	// peerDraining counts the failed rails whose half at the peer is not known to be drained.
 	peerDraining int
 	// interrupted are the transfers that are to be restarted.
@@ -198,7 +198,7 @@ func (b *BML) refresh(pr *Peer) {
 	}
 	to := PeerUp
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.state != railUp && rl.recovery.wasUp {
+		if rl := &pr.rails[i]; rl.state != railUp && rl.recovery.wasUp && !(rl.alternate && pr.isSpare(rl)) {
 			to = PeerDegraded
 		}
 	}

@@ -51,6 +51,15 @@ func (b *BML) planReopen(rl *Rail) {
 	})
 }
 
+// openAlternates has alternates made that are of use now.
+func (b *BML) openAlternates(pr *Peer) {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.alternate && rl.state == railDown && rl.recovery.timer == nil && pr.IsAlive() {
+			b.planReopen(rl)
+		}
+	}
+}
+
 // reopen makes the next incarnation. It reports false if that cannot be now; it is tried again
 // later, unless the rail has no Reopen.
 func (b *BML) reopen(rl *Rail) bool {
@@ -119,7 +128,7 @@ func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
 	epoch := rl.endpoint.Epoch()
 	op := b.GetOp()
 	op.Tag, op.HdrLen, op.Payload, op.bound = tag, railBytes, b.padding[:n], true
-	h := railHeader{rail: rl.local, version: b.cfg.Version, epoch: epoch, counters: rl.recovery.ours, padding: uint32(n)}
+	h := railHeader{sender: rl.local, receiver: rl.remote, version: b.cfg.Version, epoch: epoch, counters: rl.recovery.ours, padding: uint32(n)}
 	h.encode(op.Hdr[:])
 	op.Then = func(op *Op, err error) {
 		b.PutOp(op)

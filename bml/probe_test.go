@@ -323,11 +323,11 @@ func TestProbesOfOtherIncarnationsHaveNoEffect(t *testing.T) {
 		{0, TagProbe, railHeader{epoch: 1}},
 		{0, TagProbe, railHeader{epoch: 3}},
 		{1, TagProbe, railHeader{epoch: 2}}, // not by the rail that it is about
-		{0, TagProbe, railHeader{rail: 7, epoch: 2}},
+		{0, TagProbe, railHeader{sender: 7, receiver: 7, epoch: 2}},
 		{0, TagProbeAck, railHeader{epoch: 1}},
 		{0, TagProbeAck, railHeader{epoch: 3}},
 		{1, TagProbeAck, railHeader{epoch: 2}},
-		{0, TagProbeAck, railHeader{rail: 7, epoch: 2}},
+		{0, TagProbeAck, railHeader{sender: 7, receiver: 7, epoch: 2}},
 	} {
 		w.arrive(c.by, 1, 0, c.tag, railMessage(c.h))
 		require.Equal(t, railProbing, rl.state, "%+v", c)
@@ -416,7 +416,7 @@ func TestRailDownIsSentLater(t *testing.T) {
 		frags = append(frags, f.frag)
 	}
 	require.Equal(t, [][]byte{ // the one about rail 0 waited for a rail
-		railMessage(railHeader{rail: 1, epoch: 1}), railMessage(railHeader{rail: 0, epoch: 1}),
+		railMessage(railHeader{sender: 1, receiver: 1, epoch: 1}), railMessage(railHeader{sender: 0, receiver: 0, epoch: 1}),
 	}, frags)
 	returns(1)(w)
 	require.Len(t, w.on(TagRailDown), 2)

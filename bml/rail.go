@@ -14,23 +14,30 @@ import (
 type Route struct {
 	Module   btl.Module
 	Endpoint btl.Endpoint
-	// Local and Remote number the rail at this rank and at the peer: Local here is Remote there.
-	// They name rails in headers, and are at most 255.
+	// Local and Remote number the modules at its two ends: Local here is Remote there. Together
+	// they name the rail in headers. Each is at most 255.
 	Local, Remote int
 	// Tier: only rails of the lowest tier that has one which is up take traffic. The others are
 	// spare.
 	Tier int
+	// Alternate: its modules have rails to other modules, which come first. It is used while one of
+	// them has no such rail that is up. The peer has to find the same alternates.
+	Alternate bool
 	// Reopen makes the next incarnation of a drained endpoint. nil: a rail that has failed stays
 	// down. With Reopen, Endpoint may be nil: the rail is down at first, for the reason in Down.
 	Reopen func() (btl.Endpoint, error)
 	Down   error
 }
 
-// maxRails bounds the rails to one peer. RailSet has a bit for each.
-const maxRails = 8
+const (
+	// maxRails bounds the rails to one peer. RailSet has a bit for each.
+	maxRails = 16
+	// maxModules bounds the modules of this rank that lead to one peer.
+	maxModules = 8
+)
 
 // RailSet is a set of a peer's rails, by index.
-type RailSet uint8
+type RailSet uint16
 
 // Has reports whether rail i is in the set.
 func (s RailSet) Has(i int) bool { return s>>i&1 != 0 }
@@ -66,6 +73,33 @@ func (b *BML) moveRail(rl *Rail, to railState) {
 	rl.state = to
 }
 
+// way is what a module has to a peer: one path, or all of them.
+type way struct {
+	module btl.Module
+	remote int // the module at the peer, or allModules
+}
+
+const allModules = -1
+
+// way is the one that the rail's endpoint takes.
+func (rl *Rail) way() way { return way{rl.module, int(rl.remote)} }
+
+// on lists the rails that go a way. A BTL may not know the number of a peer's module, if that is
+// the only one that its own module leads to.
+func (pr *Peer) on(w way) (found []*Rail) {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.module == w.module && (w.remote == allModules || w.remote == int(rl.remote)) {
+			found = append(found, rl)
+		}
+	}
+	if len(found) == 0 && w.remote != allModules {
+		if all := pr.on(way{w.module, allModules}); len(all) == 1 {
+			return all
+		}
+	}
+	return found
+}
+
 // Rail is a route in use.
 type Rail struct {
 	peer     *Peer
@@ -76,8 +110,9 @@ type Rail struct {
 	putter    btl.Putter
 	registrar btl.Registrar
 
-	local, remote uint8
+	local, remote uint8 // modules
 	index         uint8 // in peer.rails
+	alternate     bool
 	tier          int
 	sendBytes     int   // longest fragment
 	pieceBytes    int   // longest fragment of a message that goes in several
@@ -127,7 +162,7 @@ func (b *BML) Resolve(pr *Peer) error {
 	// A fragment may still come by a module of this rank that has failed and is not drained.
 	for _, f := range b.fallen {
 		if !f.drained {
-			b.fail(pr, b.CauseOf(f.cause), f.module)
+			b.fail(pr, b.CauseOf(f.cause), &way{f.module, allModules})
 		}
 	}
 	switch {
@@ -155,8 +190,13 @@ func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 		return err
 	}
 	slices.SortStableFunc(routes, func(a, b Route) int {
-		return cmp.Or(a.Tier-b.Tier, cmp.Compare(a.Module.Attrs().LatencyNanos, b.Module.Attrs().LatencyNanos))
+		return cmp.Or(a.Tier-b.Tier, orderOf(a.Alternate)-orderOf(b.Alternate), cmp.Compare(a.Module.Attrs().LatencyNanos, b.Module.Attrs().LatencyNanos))
 	})
+	for i := len(routes) - 1; i >= 0 && len(routes) > maxRails; i-- {
+		if routes[i].Alternate {
+			routes = slices.Delete(routes, i, i+1)
+		}
+	}
 	routes = routes[:min(len(routes), maxRails)]
 	pr.rails = make([]Rail, len(routes))
 	for i, r := range routes {
@@ -164,10 +204,19 @@ func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 		pr.rails[i].index = uint8(i)
 	}
 	b.useFirst(pr, 0)
-	// The descriptors of all rails have to fit into one fragment.
-	n := min((pr.leastSendBytes()-b.cfg.AnswerBytes)/remoteKeyBytes, len(pr.rails))
-	for i := range pr.rails[:n] {
-		if rl := &pr.rails[i]; rl.registrar != nil {
+	// The descriptors of all modules have to fit into one fragment.
+	most := min((pr.leastSendBytes()-b.cfg.AnswerBytes)/remoteKeyBytes, maxModules)
+	var described []btl.Module
+	for i := range pr.rails {
+		rl := &pr.rails[i]
+		if !slices.Contains(described, rl.module) {
+			if len(described) >= most {
+				continue
+			}
+			described = append(described, rl.module)
+			pr.modules++
+		}
+		if rl.registrar != nil {
 			if rl.caps(b)&btl.CapGet != 0 {
 				pr.getters |= 1 << i
 			}
@@ -185,7 +234,8 @@ func (rl *Rail) caps(b *BML) btl.Caps { return rl.module.Attrs().Caps & b.cfg.Re
 func (b *BML) newRail(pr *Peer, r Route) Rail {
 	a := r.Module.Attrs()
 	rl := Rail{
-		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier, reopen: r.Reopen,
+		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
+		alternate: r.Alternate, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
 		health: fullHealth, own: b.ownModuleOf(r.Module),
 	}
@@ -245,6 +295,14 @@ func (b *BML) checkRails(pr *Peer) {
 	b.checkPath(rl, cmp.Or(rl.recovery.cause, b.whyFallen(rl.module)))
 }
 
+// orderOf sorts alternates behind the other rails of their tier.
+func orderOf(alternate bool) int {
+	if alternate {
+		return 1
+	}
+	return 0
+}
+
 // prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
 // that has a rail which is up. The first is, of the trusted ones, that of the lowest latency;
 // without a trusted one, the healthiest.
@@ -253,7 +311,7 @@ func (b *BML) prefer(pr *Peer) {
 	pr.up = 0
 	for i := range pr.rails {
 		rl := &pr.rails[i]
-		if rl.state != railUp || best >= 0 && rl.tier > pr.rails[best].tier {
+		if rl.state != railUp || best >= 0 && rl.tier > pr.rails[best].tier || rl.alternate && !pr.needs(rl) {
 			continue
 		}
 		pr.up |= 1 << i
@@ -301,27 +359,30 @@ func (pr *Peer) leastSendBytes() int {
 	return least
 }
 
-// byRemote is the rail that the peer calls number, nil if there is none.
-func (pr *Peer) byRemote(number uint8) *Rail {
+// needs reports whether an alternate is of use: one of its modules has no other rail of the tier
+// that is up.
+func (pr *Peer) needs(alternate *Rail) bool {
+	local, remote := false, false
 	for i := range pr.rails {
-		if pr.rails[i].remote == number {
-			return &pr.rails[i]
+		if rl := &pr.rails[i]; rl.state == railUp && !rl.alternate && rl.tier == alternate.tier {
+			local = local || rl.local == alternate.local
+			remote = remote || rl.remote == alternate.remote
+		}
+	}
+	return !local || !remote
+}
+
+// between is the rail between a module of this rank and one of the peer, nil if there is none.
+func (pr *Peer) between(local, remote uint8) *Rail {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.local == local && rl.remote == remote {
+			return rl
 		}
 	}
 	return nil
 }
 
-// byLocal is the rail that this rank calls number, nil if there is none.
-func (pr *Peer) byLocal(number uint8) *Rail {
-	for i := range pr.rails {
-		if pr.rails[i].local == number {
-			return &pr.rails[i]
-		}
-	}
-	return nil
-}
-
-// by is the rail of a module, nil if there is none.
+// by is the first rail of a module, nil if there is none.
 func (pr *Peer) by(m btl.Module) *Rail {
 	for i := range pr.rails {
 		if pr.rails[i].module == m {
@@ -335,4 +396,6 @@ func (pr *Peer) by(m btl.Module) *Rail {
 func (pr *Peer) uses(m btl.Module) bool { return pr.via == m || pr.by(m) != nil }
 
 // isSpare reports whether a rail would take no traffic if it were up.
-func (pr *Peer) isSpare(rl *Rail) bool { return pr.up != 0 && rl.tier > pr.first.tier }
+func (pr *Peer) isSpare(rl *Rail) bool {
+	return pr.up != 0 && rl.tier > pr.first.tier || rl.alternate && !pr.needs(rl)
+}

@@ -47,7 +47,7 @@ func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 	}
 	op := b.GetOp()
 	op.Tag, op.HdrLen, op.bound = TagRailDown, railBytes, true
-	h := railHeader{rail: rl.local, version: b.cfg.Version, epoch: ep.Epoch()}
+	h := railHeader{sender: rl.local, receiver: rl.remote, version: b.cfg.Version, epoch: ep.Epoch()}
 	h.encode(op.Hdr[:])
 	op.Then = func(op *Op, err error) {
 		b.PutOp(op)

@@ -58,7 +58,7 @@ func returns(i int) func(w *wire) {
 				break
 			}
 		}
-		w.arrive(i, 1, 0, TagProbeAck, railMessage(railHeader{rail: uint8(i), epoch: rl.endpoint.Epoch()}))
+		w.arrive(i, 1, 0, TagProbeAck, railMessage(railHeader{sender: uint8(i), receiver: uint8(i), epoch: rl.endpoint.Epoch()}))
 	}
 }
 

@@ -194,7 +194,7 @@ func (m *wireModule) fail(peer int, err *btl.Error) {
 			ep.state = max(ep.state, btl.Failed)
 		}
 	}
-	m.w.call(func() { m.w.ranks[m.rank].Failed(m, peer, err) })
+	m.w.call(func() { m.w.ranks[m.rank].Failed(m, m.path(peer), err) })
 }
 
 // drain calls back the operations under way with an error, and reports the endpoint as drained.
@@ -207,7 +207,15 @@ func (m *wireModule) drain(peer int) {
 			ep.state = btl.Drained
 		}
 	}
-	m.w.call(func() { m.w.ranks[m.rank].Drained(m, peer) })
+	m.w.call(func() { m.w.ranks[m.rank].Drained(m, m.path(peer)) })
+}
+
+// path is that to a peer, or the whole rail.
+func (m *wireModule) path(peer int) btl.Path {
+	if peer == btl.AllPeers {
+		return btl.WholeRail
+	}
+	return btl.Path{Peer: peer, Module: uint8(m.rail)}
 }
 
 // take takes the operations of a module to a peer out of the queue.
@@ -229,12 +237,14 @@ func (m *wireModule) lose(peer int, err *btl.Error) {
 	m.w.ranks[m.rank].Progress()
 }
 
-func (m *wireModule) Attrs() *btl.Attrs                             { return m.attrs }
-func (m *wireModule) Address() []byte                               { return nil }
-func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
-func (m *wireModule) Progress() int                                 { return 0 }
-func (m *wireModule) Fail(error)                                    {}
-func (m *wireModule) Close() error                                  { return nil }
+func (m *wireModule) Attrs() *btl.Attrs { return m.attrs }
+func (m *wireModule) Address() []byte   { return nil }
+func (m *wireModule) Connect(to btl.Path, _ []byte) (btl.Endpoint, error) {
+	return nil, btl.ErrUnreachable
+}
+func (m *wireModule) Progress() int { return 0 }
+func (m *wireModule) Fail(error)    {}
+func (m *wireModule) Close() error  { return nil }
 
 // wireRegion is registered memory.
 type wireRegion struct {
@@ -258,7 +268,7 @@ func (r *wireRegion) Release() error {
 	return nil
 }
 
-func (e *wireEndpoint) Peer() int                                   { return e.to }
+func (e *wireEndpoint) Path() btl.Path                              { return e.m.path(e.to) }
 func (e *wireEndpoint) Epoch() uint32                               { return e.epoch }
 func (e *wireEndpoint) State() btl.State                            { return e.state }
 func (e *wireEndpoint) Get(op *btl.Op) error                        { return e.Send(op) }

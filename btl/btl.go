@@ -4,12 +4,12 @@
 // # The parts
 //
 // A [Module] is one port, one local address, one shared segment, or one rail of the in-process
-// fabric. An [Endpoint] is its connection to one peer. The layer above posts operations on
-// endpoints, and implements [Events] to learn what arrives and what fails.
+// fabric. An [Endpoint] is its connection to one module of one peer. The layer above posts
+// operations on endpoints, and implements [Events] to learn what arrives and what fails.
 //
-// A rail to a peer is the path from one module of this rank to one module of the peer. In this
-// package and the transports, "the rail" of a module means all its paths, and "the whole rail" the
-// module with all its endpoints.
+// A rail to a peer is the path from one module of this rank to one module of the peer; a module may
+// have paths to several modules of one peer. In this package and the transports, "the rail" of a
+// module means all its paths, and "the whole rail" the module with all its endpoints.
 //
 // # Life of an endpoint
 //
@@ -40,7 +40,7 @@
 //	C2  Success means delivered: the peer's BTL has it. A local write is not delivery.
 //	C3  An error means delivery unknown, never "not delivered".
 //	C4  At its first error an endpoint becomes Failed and refuses new posts. Then Failed is
-//	    called once, for one peer, or for AllPeers if the whole rail fails. Then every
+//	    called once, for the endpoint, or for AllPeers if the whole rail fails. Then every
 //	    outstanding and internally queued operation is called back: with nil if the BTL knows
 //	    that it was delivered, else with an error. Then Drained is called. Until Drained,
 //	    buffers of accepted operations belong to the BTL; after it, nothing of that
@@ -73,6 +73,16 @@ type Tag uint8
 
 // AllPeers in place of a peer's rank means the whole rail.
 const AllPeers = -1
+
+// Path names the other end of an endpoint: one module of one rank. Module is the number that the
+// layer above has for it in Connect; a BTL knows modules by their addresses.
+type Path struct {
+	Peer   int // rank, or AllPeers with module 0
+	Module uint8
+}
+
+// WholeRail is the path that stands for all endpoints of a module. Never written.
+var WholeRail = Path{Peer: AllPeers}
 
 // MaxHeaderBytes bounds the header of an operation.
 const MaxHeaderBytes = 64
@@ -148,13 +158,13 @@ type Module interface {
 	// understand it. The caller must not change it.
 	Address() []byte
 
-	// Connect makes the endpoint to a peer from the peer's address (its Address). It does not wait
-	// for the peer: operations may be posted at once. For a peer whose endpoint is Drained it makes
-	// the next incarnation; while an endpoint is Up or Failed it returns that one.
+	// Connect makes the endpoint to a module of a peer from that module's address (its Address). It
+	// does not wait for the peer: operations may be posted at once. For a module whose endpoint is
+	// Drained it makes the next incarnation; while an endpoint is Up or Failed it returns that one.
 	//
 	// The error wraps ErrUnreachable if this rail does not lead to that peer; otherwise it is an
 	// *Error.
-	Connect(peer int, address []byte) (Endpoint, error)
+	Connect(to Path, address []byte) (Endpoint, error)
 
 	// Progress polls once, hands up what arrived and completes what finished, and returns the
 	// number of such events. It never blocks. The number of fragments handled in one call is
@@ -173,10 +183,10 @@ type Module interface {
 	Close() error
 }
 
-// Endpoint is a rail's connection to one peer, in one incarnation.
+// Endpoint is a module's connection to one module of a peer, in one incarnation.
 type Endpoint interface {
-	// Peer is the rank at the other end.
-	Peer() int
+	// Path is the one that Connect was called with.
+	Path() Path
 	// Epoch of this incarnation: 1 for the first, and higher for each one after it.
 	Epoch() uint32
 	State() State
@@ -360,10 +370,11 @@ type Events interface {
 	// checked must be a copy of what is used (C8).
 	Arrived(m Module, peer int, tag Tag, frag []byte)
 
-	// Failed says that the endpoint to peer, or with AllPeers the whole rail, takes no more
-	// operations. Accepted operations are still to be called back.
-	Failed(m Module, peer int, err *Error)
+	// Failed says that the endpoint of a path, or with AllPeers the whole rail, takes no more
+	// operations. Accepted operations are still to be called back. A BTL may also name a rank to
+	// which the layer above has no endpoint, with module 0: nothing will come from there.
+	Failed(m Module, to Path, err *Error)
 
 	// Drained says that every operation of the endpoint or rail that Failed named was called back.
-	Drained(m Module, peer int)
+	Drained(m Module, to Path)
 }

@@ -582,7 +582,7 @@ func loseOnWait(w *Comm, dead int) (stop func()) {
 				if !slices.ContainsFunc(w.job.pml.Pending(), func(p pml.Pending) bool { return p.Peer == dead }) {
 					return false
 				}
-				w.job.pml.Failed(w.job.modules[0], dead,
+				w.job.pml.Failed(w.job.modules[0], btl.Path{Peer: dead},
 					&btl.Error{Rail: "test", Peer: dead, Class: btl.ClassPeerGone, Err: errors.New("killed")})
 				return true
 			})

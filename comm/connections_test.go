@@ -134,7 +134,7 @@ func exchangeUntil(ctx context.Context, w *Comm, over <-chan struct{}, met func(
 		if err := errors.Join(same(fmt.Sprint("round ", round), want, out), Bcast(w, stop, 0)); err != nil {
 			return err
 		}
-		if round == len(sizes) {
+		if round >= len(sizes) {
 			met()
 		}
 		if stop[0] == 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/comm/internal/rails"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -56,6 +57,18 @@ func localWorld(tb testing.TB, ranks int, open func(j *job, wakeup *progress.Pip
 // localWorldOf is localWorld with each endpoint as wrap makes it.
 func localWorldOf(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, wrap func(btl.Endpoint) btl.Endpoint, opts ...Option) []*Comm {
 	tb.Helper()
+	return localWorldBy(tb, ranks, open, wrap, func(local, remote int) int {
+		if local == remote {
+			return 1
+		}
+		return 0
+	}, opts...)
+}
+
+// localWorldBy is localWorldOf with rails between modules as leads says (transport.Transport).
+func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, wrap func(btl.Endpoint) btl.Endpoint,
+	leads func(local, remote int) int, opts ...Option) []*Comm {
+	tb.Helper()
 	_, settings, err := makeOptions(opts)
 	require.NoError(tb, err)
 	worlds := make([]*Comm, ranks)
@@ -69,10 +82,12 @@ func localWorldOf(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 		j.others = localRank{nil, rank}
 		j.makePML(func(peer int) ([]pml.Route, error) {
 			var all rails.Routes
-			for i, m := range j.modules {
-				address := worlds[peer].job.modules[i].Address()
-				all.Add(pml.Route{Module: m, Local: i, Remote: i}, true, func() (btl.Endpoint, error) {
-					ep, err := m.Connect(peer, address)
+			theirs := worlds[peer].job.modules
+			for _, p := range transport.Pairs(len(j.modules), len(theirs), leads, rank < peer) {
+				m, address := j.modules[p.Local], theirs[p.Remote].Address()
+				route := pml.Route{Module: m, Local: p.Local, Remote: p.Remote, Alternate: p.Alternate}
+				all.Add(route, !p.Alternate, func() (btl.Endpoint, error) {
+					ep, err := m.Connect(btl.Path{Peer: peer, Module: uint8(p.Remote)}, address)
 					if err != nil {
 						return nil, err
 					}

@@ -115,7 +115,7 @@ func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 	var all rails.Routes
 	for rail, m := range l.jobs[rank].modules {
 		card := l.jobs[peer].modules[rail].Address()
-		all.Add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(peer, card) })
+		all.Add(pml.Route{Module: m, Local: rail, Remote: rail}, true, func() (btl.Endpoint, error) { return m.Connect(btl.Path{Peer: peer, Module: uint8(rail)}, card) })
 	}
 	if len(all.List) == 0 {
 		return nil, errors.Join(append(all.Refused, fmt.Errorf("no rail leads from rank %d to rank %d", rank, peer))...)

@@ -56,6 +56,8 @@ func (j *job) onRail(e pml.RailEvent) {
 // describeRail says in one line what happened to a rail, and what the rank does now.
 func describeRail(e pml.RailEvent) string {
 	switch {
+	case e.Up && e.Alternate:
+		return fmt.Sprintf("rail %s to another port of rank %d is up", e.Rail, e.Peer)
 	case e.Up && e.Again:
 		return fmt.Sprintf("rail %s to rank %d is back", e.Rail, e.Peer)
 	case e.Up:

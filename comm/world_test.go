@@ -140,4 +140,6 @@ func TestDescribeRail(t *testing.T) {
 		e.Rail, e.Peer = "ibverbs:rxe0/1", 3
 		assert.Equal(t, rail+want, describeRail(e))
 	}
+	other := pml.RailEvent{Rail: "tcp:eth0", Peer: 3, Up: true, Alternate: true}
+	assert.Equal(t, "rail tcp:eth0 to another port of rank 3 is up", describeRail(other))
 }

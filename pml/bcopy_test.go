@@ -137,7 +137,7 @@ func TestUndeliveredReportsLostCopies(t *testing.T) {
 	w.flying = nil
 	require.NoError(t, p.Undelivered())
 	require.True(t, p.HasBcopies())
-	p.Failed(w.rails[0][0], 1, pathErr)
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
 	for _, f := range flying {
 		f.op.Done(f.op, pathErr)
 	}

@@ -47,8 +47,8 @@ func TestDeviceFailureOfDownRailEndsSend(t *testing.T) {
 	require.Equal(t, 1, w.flying[0].rail)
 	f := w.flying[0]
 	w.flying = nil
-	p.Failed(w.rails[0][0], btl.AllPeers, pathErr) // then its device
-	p.Failed(w.rails[1][0], 1, pathErr)
+	p.Failed(w.rails[0][0], btl.WholeRail, pathErr) // then its device
+	p.Failed(w.rails[1][0], w.rails[1][0].path(1), pathErr)
 	f.op.Done(f.op, pathErr)
 	w.rails[1][0].drain(1)
 	w.rails[0][0].drain(btl.AllPeers)
@@ -68,7 +68,7 @@ func TestDetachBeforeReplaySendsCopy(t *testing.T) {
 	clear(buf) // the user's again
 	f := w.flying[0]
 	w.flying = nil
-	p.Failed(w.rails[0][0], 1, pathErr)
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
 	f.op.Done(f.op, pathErr)
 	w.rails[0][0].drain(1)
 	requireArrival(t, w, c[1], 7, bytes.Repeat([]byte{1}, 90))
@@ -88,7 +88,7 @@ func TestReplayOfMessageUpToEagerCopyBytes(t *testing.T) {
 	require.EqualValues(t, tagMatch, w.flying[0].tag)
 	f := w.flying[0]
 	w.flying = nil
-	p.Failed(w.rails[0][0], 1, pathErr)
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
 	f.op.Done(f.op, pathErr)
 	w.rails[0][0].drain(1)
 	requireArrival(t, w, c[1], 7, in)
@@ -107,7 +107,7 @@ func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
 	reads := w.take(func(f *flight) bool { return f.tag == bml.TagGet })
 	require.GreaterOrEqual(t, len(reads), 2)
 	p := w.pmls[1]
-	p.Failed(w.rails[1][1], 0, pathErr) // rail 1 fails at the receiver
+	p.Failed(w.rails[1][1], w.rails[1][1].path(0), pathErr) // rail 1 fails at the receiver
 	for _, f := range reads {
 		if f.rail == 1 {
 			f.op.Done(f.op, pathErr) // called back, but rail 1 is not Drained
@@ -154,15 +154,15 @@ func TestRailDownForRailUnknownToPeerFences(t *testing.T) {
 	w.rails[1][0].lose(1, pathErr)
 	w.settle()
 	require.True(t, a.peer(1).IsFenced(), "rank 0 does not find the rail that RAILDOWNACK names")
-	about := func(tag btl.Tag, rail uint8) Fragment {
-		f, err := a.Look(tag, railOf(railHeader{rail: rail, epoch: 1}))
+	about := func(tag btl.Tag, sender, receiver uint8) Fragment {
+		f, err := a.Look(tag, railOf(railHeader{rail: sender, other: receiver, epoch: 1}))
 		require.NoError(t, err)
 		return f
 	}
-	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 1), true), "its own number")
-	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDownAck, 1), false), "its own number in the answer")
-	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 5), false), "the peer's number")
-	require.Equal(t, Gone, a.StateOf(1, about(bml.TagRailDownAck, 5), false))
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 1, 5), true), "its own message")
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDownAck, 5, 1), false), "the answer")
+	require.Equal(t, "down", a.StateOf(1, about(bml.TagRailDown, 5, 1), false), "the peer's message")
+	require.Equal(t, Gone, a.StateOf(1, about(bml.TagRailDownAck, 1, 5), false), "the numbers of another rail")
 }
 
 // TestFailureOfIncomingRailKeepsPeer: a peer sends by a rail that this rank does not use for it. If
@@ -192,13 +192,13 @@ func TestDeviceFailureDuringRestartEndsSend(t *testing.T) {
 	for w.flying[0].tag != tagFrag { // ACK
 		w.step(0)
 	}
-	p.Failed(w.rails[0][0], 1, pathErr) // the link
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr) // the link
 	w.failPieces()
 	w.rails[0][0].drain(1)
 	w.step(slices.IndexFunc(w.flying, func(f flight) bool { return f.tag == bml.TagRailDown }))
-	p.Failed(w.rails[0][0], btl.AllPeers, pathErr) // its device
-	w.pmls[1].Failed(w.rails[0][1], 0, pathErr)    // the peer's half
-	w.rails[0][1].drain(0)                         // and RAILDOWNACK
+	p.Failed(w.rails[0][0], btl.WholeRail, pathErr)                 // its device
+	w.pmls[1].Failed(w.rails[0][1], w.rails[0][1].path(0), pathErr) // the peer's half
+	w.rails[0][1].drain(0)                                          // and RAILDOWNACK
 	w.settle()
 	w.rails[0][0].drain(btl.AllPeers)
 	w.settle()
@@ -217,7 +217,7 @@ func TestSwitchNanosIncludesPeersDrain(t *testing.T) {
 		w.step(0)
 	}
 	w.now = one
-	p.Failed(w.rails[0][0], 1, pathErr)
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
 	w.failPieces()
 	w.now += one
 	w.rails[0][0].drain(1)
@@ -263,10 +263,10 @@ func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
 	w.step(0)
 	w.step(0)
 	require.Equal(t, sendPutting, s.state)
-	p.Failed(w.rails[0][0], 1, pathErr)
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
 	w.failPieces()
 	w.rails[0][0].drain(1)
-	p.Failed(w.rails[1][0], 1, gone)
+	p.Failed(w.rails[1][0], w.rails[1][0].path(1), gone)
 	w.unregistrable = func(*wireModule, btl.Access) error { return btl.ErrResource }
 	s.Detach()
 	w.rails[1][0].drain(1)

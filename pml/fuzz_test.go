@@ -26,7 +26,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
-	f.Add(uint8(bml.TagProbe), railOf(railHeader{rail: 3, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
+	f.Add(uint8(bml.TagProbe), railOf(railHeader{rail: 3, other: 2, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
 	f.Add(uint8(bml.TagProbeAck), append(railOf(railHeader{rail: 3, epoch: 7, padding: 2}), 0, 0))
 	f.Add(uint8(tagNack), nackOf(nackHdr{head: [nackHeadBytes]byte{1, 2, 3}, kind: tagRget, bytes: 1 << 20}))
 	f.Add(uint8(tagMatch), b[:matchBytes-1])
@@ -48,7 +48,7 @@ func FuzzHeaders(f *testing.F) {
 		case tagRestartNotify, tagRestartNack:
 			h, length, unread = new(restartHdr), restartBytes, [][2]int{{8, 16}}
 		case bml.TagRailDown, bml.TagRailDownAck, bml.TagProbe, bml.TagProbeAck:
-			h, length, unread = new(railHeader), railBytes, [][2]int{{2, 4}}
+			h, length, unread = new(railHeader), railBytes, [][2]int{{3, 4}}
 		case tagFrag:
 			h, length = new(fragHdr), fragBytes
 		case tagFin:
@@ -133,7 +133,7 @@ func FuzzArrived(f *testing.F) {
 		}
 	}
 	for tag := bml.TagRailDown; tag <= bml.TagProbeAck; tag++ {
-		f.Add(uint8(0), uint8(7), uint8(tag), railOf(railHeader{rail: 1, epoch: 1}))
+		f.Add(uint8(0), uint8(7), uint8(tag), railOf(railHeader{rail: 1, other: 1, epoch: 1}))
 	}
 	f.Add(uint8(0), uint8(9), uint8(tagRestartNotify), inSequence(restartOf(restartHdr{send: 1 << 32, recv: 1 << 32}), 4))
 	f.Fuzz(func(t *testing.T, protocol, steps, tag uint8, frag []byte) {
@@ -145,7 +145,7 @@ func FuzzArrived(f *testing.F) {
 		p.Arrived(z.w.modules[0], -1, btl.Tag(tag), frag)
 		p.Arrived(z.w.modules[0], 2, btl.Tag(tag), frag)
 		z.run(200)
-		p.Failed(z.w.modules[0], 1, gone)
+		p.Failed(z.w.modules[0], btl.Path{Peer: 1}, gone)
 		for _, fl := range z.w.flying {
 			if fl.from == 0 && fl.op != nil {
 				fl.op.Done(fl.op, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassFlushed})

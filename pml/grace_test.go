@@ -41,7 +41,7 @@ func newPairOf(t *testing.T, protocol Protocol, grace int64, rails ...loop.RailC
 			Resolve: func(peer int) (routes []bml.Route, err error) {
 				for rail, m := range w.modules[rank] {
 					address := w.modules[peer][rail].Address()
-					open := func() (btl.Endpoint, error) { return m.Connect(peer, address) }
+					open := func() (btl.Endpoint, error) { return m.Connect(btl.Path{Peer: peer, Module: uint8(rail)}, address) }
 					r := bml.Route{Module: m, Local: rail, Remote: rail, Reopen: open}
 					if ep, err := open(); err == nil {
 						r.Endpoint = ep
@@ -158,7 +158,7 @@ func (w *pair) makeSpare(opens func(rank int)) {
 			routes[1].Tier, routes[1].Endpoint = 1, nil
 			routes[1].Reopen = func() (btl.Endpoint, error) {
 				opens(rank)
-				return w.modules[rank][1].Connect(peer, w.modules[peer][1].Address())
+				return w.modules[rank][1].Connect(btl.Path{Peer: peer, Module: 1}, w.modules[peer][1].Address())
 			}
 			return routes, err
 		}

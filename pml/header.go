@@ -10,7 +10,7 @@ import (
 
 // Version of the wire format, which the package comment describes. Every fragment that can be the
 // first from a peer has it.
-const Version = 4
+const Version = 5
 
 // The tags of fragments.
 const (

@@ -378,7 +378,7 @@ func TestSendToLostPeerEndsAfterDrained(t *testing.T) {
 			}
 			require.Equal(t, request.Active, r.State())
 		}
-		p.Failed(w.modules[0], 1, gone)
+		p.Failed(w.modules[0], btl.Path{Peer: 1}, gone)
 		for i, f := range w.flying {
 			require.Equal(t, request.Active, s.State(), "%d bytes, %d called back", n, i)
 			f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: 1, Class: btl.ClassFlushed})

@@ -215,7 +215,7 @@ func checkBuffersReleased(t *testing.T, protocol Protocol) {
 	w.refuse = 1
 	sends = append(sends, a.Isend(c[0], buffer(), 1, 1, Standard, "send"), a.Isend(c[0], buffer()[:90], 1, 1, Standard, "send"))
 	receive := a.Irecv(c[0], buffer(), 1, 1, 1, "recv")
-	a.Failed(w.modules[0], 1, gone)
+	a.Failed(w.modules[0], btl.Path{Peer: 1}, gone)
 	for _, f := range w.flying {
 		f.op.Done(f.op, gone)
 	}

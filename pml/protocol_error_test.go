@@ -78,7 +78,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 		"piece of negative":   {tagFrag, func(_, r handle) []byte { return fragOf(fragHdr{recv: r, offset: -1}, 1) }},
 		"half a remote key":   {tagRget, func(_, _ handle) []byte { return rndvOf(rndvHdr{length: 100}, make([]byte, remoteKeyBytes-1)...) }},
 		"many remote keys": {tagRget, func(_, _ handle) []byte {
-			return rndvOf(rndvHdr{length: 100}, make([]byte, (maxRails+1)*remoteKeyBytes)...)
+			return rndvOf(rndvHdr{length: 100}, make([]byte, (maxModules+1)*remoteKeyBytes)...)
 		}},
 		"short put":          {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, to: 1})[:ackBytes-1] }},
 		"backwards put":      {tagPut, func(s, _ handle) []byte { return putOf(ackHdr{send: s, from: 2, to: 1}) }},

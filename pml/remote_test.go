@@ -109,7 +109,7 @@ func TestRefusedAccessToLostPeerFails(t *testing.T) {
 			from, o = 1, r
 		}
 		w.step(0) // one of two accesses is refused
-		w.pmls[from].Failed(w.modules[from], 1-from, gone)
+		w.pmls[from].Failed(w.modules[from], btl.Path{Peer: 1 - from}, gone)
 		require.Equal(t, request.Active, o.State())
 		f := w.flying[0]
 		f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: 1 - from, Class: btl.ClassFlushed})

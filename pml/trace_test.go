@@ -275,7 +275,7 @@ func (s *script) run(d *datadriven.TestData) string {
 				s.fragment("is lost", &f)
 			}
 		}
-		s.pml(d).Failed(m, peer, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassPath, Side: btl.SideBoth})
+		s.pml(d).Failed(m, m.path(peer), &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassPath, Side: btl.SideBoth})
 		for _, f := range cut {
 			if f.op != nil {
 				f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassFlushed})
@@ -301,7 +301,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		if peer == btl.AllPeers {
 			class = btl.ClassDevice
 		}
-		s.pml(d).Failed(s.w.modules[rank], peer, &btl.Error{Rail: "wire", Peer: peer, Class: class})
+		s.pml(d).Failed(s.w.modules[rank], btl.Path{Peer: peer}, &btl.Error{Rail: "wire", Peer: peer, Class: class})
 		isPeer := func(other int) bool { return peer == btl.AllPeers || peer == other }
 		for other := range s.w.pmls {
 			if isPeer(other) {

@@ -64,10 +64,10 @@ func (u *upper) Lost(bp *bml.Peer) { u.pml().peerLost(u.peers[bp.Rank()]) }
 func (u *upper) Recheck() { u.pml().recheckAll() }
 
 // Failed implements btl.Events.
-func (p *PML) Failed(m btl.Module, rank int, err *btl.Error) { p.bml.Failed(m, rank, err) }
+func (p *PML) Failed(m btl.Module, to btl.Path, err *btl.Error) { p.bml.Failed(m, to, err) }
 
 // Drained implements btl.Events.
-func (p *PML) Drained(m btl.Module, rank int) { p.bml.Drained(m, rank) }
+func (p *PML) Drained(m btl.Module, to btl.Path) { p.bml.Drained(m, to) }
 
 // Arrived implements btl.Events. It tries the fast path first, a short message whose receive is
 // posted. Other fragments go by the table of kinds.

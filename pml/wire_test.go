@@ -70,15 +70,23 @@ func (m *wireModule) lose(peer int, err *btl.Error) {
 	if peer == btl.AllPeers {
 		m.fallen = err
 	}
-	m.w.pmls[m.rank].Failed(m, peer, err)
+	m.w.pmls[m.rank].Failed(m, m.path(peer), err)
 	m.drain(peer)
 }
 
 // drain reports that the rail to a peer is drained.
 func (m *wireModule) drain(peer int) {
 	p := m.w.pmls[m.rank]
-	p.Drained(m, peer)
+	p.Drained(m, m.path(peer))
 	p.Progress()
+}
+
+// path is that to a peer, or the whole rail.
+func (m *wireModule) path(peer int) btl.Path {
+	if peer == btl.AllPeers {
+		return btl.WholeRail
+	}
+	return btl.Path{Peer: peer, Module: uint8(m.rail)}
 }
 
 type wireEndpoint struct {
@@ -115,14 +123,16 @@ func (m *wireModule) route(peer, remote int) bml.Route {
 	return bml.Route{Module: m, Endpoint: &wireEndpoint{m, peer, 1}, Local: m.rail, Remote: remote}
 }
 
-func (m *wireModule) Attrs() *btl.Attrs                             { return m.attrs }
-func (m *wireModule) Address() []byte                               { return nil }
-func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
-func (m *wireModule) Progress() int                                 { return 0 }
-func (m *wireModule) Fail(error)                                    {}
-func (m *wireModule) Close() error                                  { return nil }
+func (m *wireModule) Attrs() *btl.Attrs { return m.attrs }
+func (m *wireModule) Address() []byte   { return nil }
+func (m *wireModule) Connect(to btl.Path, _ []byte) (btl.Endpoint, error) {
+	return nil, btl.ErrUnreachable
+}
+func (m *wireModule) Progress() int { return 0 }
+func (m *wireModule) Fail(error)    {}
+func (m *wireModule) Close() error  { return nil }
 
-func (e *wireEndpoint) Peer() int        { return e.to }
+func (e *wireEndpoint) Path() btl.Path   { return e.m.path(e.to) }
 func (e *wireEndpoint) Epoch() uint32    { return e.epoch }
 func (e *wireEndpoint) State() btl.State { return btl.Up }
 func (e *wireEndpoint) Fail(err error)   { e.m.failed = append(e.m.failed, e.to) }

@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large reject flap alternate
     address both both-drop drop-mute both-mute loss loss-much slow delay stop kills unauthenticated
-    gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher)
+    gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher crossed)
 failover_cases "$@"
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self" "$@"
 
@@ -25,6 +25,23 @@ for n in 0 1; do
     ip -n "$b" addr add "10.78.$n.2/24" dev "r$n"
     ip -n "$a" link set "r$n" up
     ip -n "$b" link set "r$n" up
+done
+# For the case crossed: a switch, in the namespace of n2, to which each host has two cables. Each
+# address has a route of its own, so that what comes from it leaves by its cable.
+ip -n "$b" link add switch type bridge
+ip -n "$b" link set switch up
+for h in 1 2; do
+    for n in 0 1; do
+        ip link add "s$n" netns "n$h" type veth peer name "n${h}s$n" netns "$b"
+        ip -n "$b" link set "n${h}s$n" master switch up
+        ip -n "n$h" addr add "10.79.0.$h$n/24" dev "s$n" noprefixroute
+        ip -n "n$h" link set "s$n" up
+        ip -n "n$h" route add 10.79.0.0/24 dev "s$n" table "10$n"
+        ip -n "n$h" rule add from "10.79.0.$h$n" table "10$n"
+        for setting in arp_ignore=1 arp_announce=2 rp_filter=0; do
+            ip netns exec "n$h" sysctl -qw "net.ipv4.conf.s$n.$setting"
+        done
+    done
 done
 go build -o "$out/" ./mpirun-go ./scripts/failover ./scripts/unauthenticated
 cp scripts/failover/fault-tcp "$out/"
@@ -103,6 +120,8 @@ for case in "${cases[@]}"; do
     kills) flags=(-back 45s) ;; # a rail that fails that often is tried again only after 30 s
     esac
     case $case in *-mute) flags+=(-mute) ;; esac
+    rails=r0,r1
+    if [ "$case" = crossed ]; then rails=s0,s1 flags=(-netdevs "$rails" -goes-on); fi
     if [ "$case" = unauthenticated ]; then
         ip netns exec "$b" ./unauthenticated -record greeting -on r0 &
         recorder=$!
@@ -113,8 +132,8 @@ for case in "${cases[@]}"; do
     fi
     s=0
     # shellcheck disable=SC2086 # verbose and marks may be empty
-    "${job[@]}" --set pml.grace=$grace ./failover -fault ./fault-tcp -case "$case" -label "$case" -calm 1500ms \
-        -retry $deadline $verbose $marks "${flags[@]}" >line 2>errors || s=$?
+    "${job[@]}" --set "tcp.include=$rails" --set pml.grace=$grace ./failover -fault ./fault-tcp -case "$case" \
+        -label "$case" -calm 1500ms -retry $deadline $verbose $marks "${flags[@]}" >line 2>errors || s=$?
     ./fault-tcp heal
     if [ -n "$recorder" ]; then # it may still wait for a greeting
         kill "$recorder" 2>/dev/null || true

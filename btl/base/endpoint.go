@@ -5,7 +5,7 @@ import "github.com/mpigo/mpigo/btl"
 // Endpoint is the common part of a transport's endpoint: one end of one incarnation of the
 // connection to a peer. A transport embeds it by value.
 type Endpoint struct {
-	peer  int
+	path  btl.Path // the module is known once the endpoint is reportable
 	epoch uint32
 	state btl.State
 	// reportable: the layer above knows the endpoint, so Failed and Drained are reported.
@@ -22,15 +22,17 @@ type Endpoint struct {
 	Pending btl.Queue
 }
 
-// MakeEndpoint makes the common part of an endpoint that is Up. A transport that makes endpoints
-// on behalf of a connecting peer passes reportable false, and calls MarkReportable when Connect
-// returns the endpoint: before that, the layer above does not know it.
-func MakeEndpoint(peer int, epoch uint32, reportable bool) Endpoint {
-	return Endpoint{peer: peer, epoch: epoch, reportable: reportable}
+// MakeEndpoint makes the common part of an endpoint to a peer that is Up. A transport calls Return
+// before Connect returns the endpoint; until then the layer above does not know it.
+func MakeEndpoint(peer int, epoch uint32) Endpoint {
+	return Endpoint{path: btl.Path{Peer: peer}, epoch: epoch}
 }
 
-// Peer implements btl.Endpoint.
-func (e *Endpoint) Peer() int { return e.peer }
+// Path implements btl.Endpoint.
+func (e *Endpoint) Path() btl.Path { return e.path }
+
+// Peer is the rank at the other end.
+func (e *Endpoint) Peer() int { return e.path.Peer }
 
 // Epoch implements btl.Endpoint.
 func (e *Endpoint) Epoch() uint32 { return e.epoch }
@@ -52,8 +54,9 @@ func (e *Endpoint) Deferred() *btl.Error { return e.deferred }
 // Cause is why the endpoint failed, nil while it is Up.
 func (e *Endpoint) Cause() *btl.Error { return e.cause }
 
-// MarkReportable notes that Connect returns the endpoint.
-func (e *Endpoint) MarkReportable() { e.reportable = true }
+// Return notes that Connect returns the endpoint, for a path: Failed and Drained are reported from
+// now on.
+func (e *Endpoint) Return(to btl.Path) { e.path, e.reportable = to, true }
 
 // IsReportable reports whether Connect has returned the endpoint.
 func (e *Endpoint) IsReportable() bool { return e.reportable }

@@ -7,6 +7,7 @@ var (
 	ErrPeerClosed = errors.New("the peer has closed its end")
 	ErrPeerFailed = errors.New("the peer's end failed")
 	ErrEpochs     = errors.New("no epoch is left")
+	ErrModules    = errors.New("the peer has too many modules")
 	ErrNoSecret   = errors.New("the job's secret is not known yet")
 
 	// What can be wrong with a Put or Get.

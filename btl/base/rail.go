@@ -29,7 +29,7 @@ var _ embedder = (*Endpoint)(nil)
 // Owner is the transport's module, which embeds Rail.
 type Owner[E Incarnation] interface {
 	btl.Module
-	// Endpoints yields the newest endpoint to each peer, in the order of ranks.
+	// Endpoints yields the newest endpoint to each module of each peer, in the order of ranks.
 	Endpoints() iter.Seq[E]
 }
 
@@ -168,7 +168,7 @@ func (r *Rail[E]) FailEndpoint(e E, err *btl.Error) bool {
 
 // FailBecause is Endpoint.Fail of package btl.
 func (r *Rail[E]) FailBecause(e E, cause error) {
-	r.FailEndpoint(e, r.ErrorBecause(e.common().peer, btl.ClassClosed, cause))
+	r.FailEndpoint(e, r.ErrorBecause(e.common().path.Peer, btl.ClassClosed, cause))
 }
 
 // FailRail takes the whole rail and all its endpoints that are Up to Failed, and reports the rail.
@@ -185,7 +185,7 @@ func (r *Rail[E]) FailRail(err *btl.Error) bool {
 			r.stop(e, err)
 		}
 	}
-	r.Events.Failed(r.owner, btl.AllPeers, err)
+	r.Events.Failed(r.owner, btl.WholeRail, err)
 	return true
 }
 
@@ -205,7 +205,7 @@ func (r *Rail[E]) stop(e E, err *btl.Error) {
 func (r *Rail[E]) Report(e E) {
 	if c := e.common(); c.reportable && !c.reported && !c.byRail {
 		c.reported = true
-		r.Events.Failed(r.owner, c.peer, c.cause)
+		r.Events.Failed(r.owner, c.path, c.cause)
 	}
 }
 
@@ -234,7 +234,7 @@ func (r *Rail[E]) Drained(e E) {
 // ReportDrained calls Events.Drained for an endpoint, if Events.Failed was called for it.
 func (r *Rail[E]) ReportDrained(e E) {
 	if c := e.common(); c.reported {
-		r.Events.Drained(r.owner, c.peer)
+		r.Events.Drained(r.owner, c.path)
 	}
 }
 
@@ -268,7 +268,7 @@ func (r *Rail[E]) DrainRail() bool {
 		return false
 	}
 	r.err = nil
-	r.Events.Drained(r.owner, btl.AllPeers)
+	r.Events.Drained(r.owner, btl.WholeRail)
 	return true
 }
 
@@ -308,7 +308,7 @@ func (r *Rail[E]) FlushError(e E, op *btl.Op) *btl.Error {
 	if op != nil && op == c.culprit {
 		return c.deferred
 	}
-	err := r.NewError(c.peer, btl.ClassFlushed, btl.SideNone, r.FlushNative, nil)
+	err := r.NewError(c.path.Peer, btl.ClassFlushed, btl.SideNone, r.FlushNative, nil)
 	if c.cause != nil {
 		err.Err = c.cause
 	}
@@ -332,7 +332,7 @@ func (r *Rail[E]) CloseEndpoint(e E) bool {
 	switch c.state {
 	case btl.Up:
 		lifeCycle.Enter(&c.state, btl.Failed)
-		c.cause = r.NewError(c.peer, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
+		c.cause = r.NewError(c.path.Peer, btl.ClassClosed, btl.SideLocal, "", btl.ErrClosed)
 		e.Stop()
 	case btl.Drained:
 		return false

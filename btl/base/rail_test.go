@@ -24,10 +24,10 @@ type endpoint struct {
 	stopped int
 }
 
-func (m *module) Connect(int, []byte) (btl.Endpoint, error) { return nil, errTest }
-func (m *module) Progress() int                             { return 0 }
-func (m *module) Close() error                              { return nil }
-func (m *module) Endpoints() iter.Seq[*endpoint]            { return slices.Values(m.endpoints) }
+func (m *module) Connect(btl.Path, []byte) (btl.Endpoint, error) { return nil, errTest }
+func (m *module) Progress() int                                  { return 0 }
+func (m *module) Close() error                                   { return nil }
+func (m *module) Endpoints() iter.Seq[*endpoint]                 { return slices.Values(m.endpoints) }
 
 func (e *endpoint) Send(*btl.Op) error          { return nil }
 func (e *endpoint) Rebind(*btl.Op, []byte) bool { return true }
@@ -47,17 +47,19 @@ var errTest = errors.New("failed by the test")
 type events struct{ lines []any }
 
 func (l *events) Arrived(btl.Module, int, btl.Tag, []byte) {}
-func (l *events) Failed(_ btl.Module, peer int, err *btl.Error) {
-	l.lines = append(l.lines, "failed", peer, err.Class)
+func (l *events) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
+	l.lines = append(l.lines, "failed", to.Peer, err.Class)
 }
-func (l *events) Drained(_ btl.Module, peer int) { l.lines = append(l.lines, "drained", peer) }
+func (l *events) Drained(_ btl.Module, to btl.Path) { l.lines = append(l.lines, "drained", to.Peer) }
 
 // newModule makes a module with an endpoint to each of n peers, which Connect has returned.
 func newModule(n int) (*module, *events) {
 	m, l := &module{}, &events{}
 	m.Init(m, l, btl.Attrs{Name: "x"}, []byte("address"))
 	for peer := range n {
-		m.endpoints = append(m.endpoints, &endpoint{Endpoint: base.MakeEndpoint(peer, 1, true), m: m})
+		e := &endpoint{Endpoint: base.MakeEndpoint(peer, 1), m: m}
+		e.Return(btl.Path{Peer: peer, Module: 3})
+		m.endpoints = append(m.endpoints, e)
 	}
 	return m, l
 }
@@ -155,11 +157,11 @@ func TestRailWaitsForItsEndpoints(t *testing.T) {
 func TestUnknownEndpointIsNotReported(t *testing.T) {
 	for _, returned := range []bool{false, true} {
 		m, l := newModule(0)
-		e := &endpoint{Endpoint: base.MakeEndpoint(7, 1, false), m: m}
+		e := &endpoint{Endpoint: base.MakeEndpoint(7, 1), m: m}
 		e.Fail(errTest)
 		require.Empty(t, l.lines)
 		if returned {
-			e.MarkReportable()
+			e.Return(btl.Path{Peer: 7, Module: 2})
 		}
 		m.drain()
 		require.Equal(t, btl.Drained, e.State())

@@ -21,7 +21,7 @@ func closeTests() []namedTest {
 func (h *harness) isClosed(s *side) {
 	h.t.Helper()
 	require.NoError(h.t, s.close(), "second Close")
-	_, err := s.m.Connect(s.peer, h.b.address())
+	_, err := s.m.Connect(s.path(), h.b.address())
 	require.Error(h.t, err, "Connect after Close")
 	if s.ep != nil {
 		require.Equal(h.t, btl.ErrFailed, s.send(s.newSend(8, 16)), "Send after Close")

@@ -65,12 +65,12 @@ func testFirst(h *harness) {
 func testConnectAgain(h *harness) {
 	h.connect()
 	for _, s := range []*side{h.a, h.b} {
-		ep, err := s.m.Connect(s.peer, s.other.address())
+		ep, err := s.m.Connect(s.path(), s.other.address())
 		require.NoError(h.t, err)
 		require.True(h.t, ep == s.ep, "another endpoint while it is Up")
 		s.fail(errors.New("to see"))
 		if s.state() == btl.Failed {
-			ep, err := s.m.Connect(s.peer, s.other.address())
+			ep, err := s.m.Connect(s.path(), s.other.address())
 			require.NoError(h.t, err)
 			require.True(h.t, ep == s.ep, "another endpoint while it is Failed")
 		}
@@ -123,7 +123,7 @@ func testBadAddresses(h *harness, s, other *side) {
 		attempts = append(attempts, attempt{"cut short", s.peer, address[:n]})
 	}
 	for _, a := range attempts {
-		ep, err := s.m.Connect(a.peer, a.address)
+		ep, err := s.m.Connect(btl.Path{Peer: a.peer}, a.address)
 		require.Error(h.t, err, a.what)
 		require.Nil(h.t, ep, a.what)
 		var be *btl.Error
@@ -151,7 +151,7 @@ func (h *harness) mayConnect(s *side, address []byte) {
 	h.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ep, err := s.m.Connect(s.peer, address); err == nil {
+	if ep, err := s.m.Connect(s.path(), address); err == nil {
 		require.NotNil(h.t, ep)
 	}
 }

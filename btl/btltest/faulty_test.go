@@ -52,7 +52,7 @@ var faultyRules = []struct {
 	{"address panics", "Connect/damaged-addresses", "panic"},
 	{"epoch stays", "Fail/reconnect", "epoch of the new incarnation"},
 	{"failed twice", "Fail/endpoint", "Failed twice"},
-	{"failed never", "Fail/endpoint", "waited too long|Drained for 1 without"},
+	{"failed never", "Fail/endpoint", "waited too long|Drained for .* without"},
 	{"drained never", "Fail/endpoint", "waited too long"},
 	{"drained before done", "Inject/silence", "outstanding"},
 	{"drained per peer", "Fail/rail", "without a Failed before it"},
@@ -160,24 +160,24 @@ func (m *faulty) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 }
 
 // Failed implements btl.Events.
-func (m *faulty) Failed(_ btl.Module, peer int, err *btl.Error) {
+func (m *faulty) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
 	switch m.rule {
 	case "failed never":
 		return
 	case "failed twice":
-		m.ev.Failed(m, peer, err)
+		m.ev.Failed(m, to, err)
 	case "failed for another rail":
 		other := *err
 		other.Rail = "elsewhere"
 		err = &other
 	case "drained before done":
-		m.ev.Failed(m, peer, err)
-		m.ev.Drained(m, peer)
+		m.ev.Failed(m, to, err)
+		m.ev.Drained(m, to)
 		return
 	case "error before failed":
 		m.endKept(err)
 	}
-	m.ev.Failed(m, peer, err)
+	m.ev.Failed(m, to, err)
 	if m.rule == "plain error" {
 		m.endKept(errFaulty)
 	}
@@ -192,22 +192,22 @@ func (m *faulty) endKept(err error) {
 }
 
 // Drained implements btl.Events.
-func (m *faulty) Drained(_ btl.Module, peer int) {
+func (m *faulty) Drained(_ btl.Module, to btl.Path) {
 	switch m.rule {
 	case "drained never", "drained before done":
 		return
 	case "drained per peer":
-		peer = m.peer
+		to = btl.Path{Peer: m.peer}
 	}
-	m.ev.Drained(m, peer)
+	m.ev.Drained(m, to)
 	if m.rule == "arrival after drained" && m.last != nil {
 		m.ev.Arrived(m, m.peer, m.lastAs, m.last)
 	}
 }
 
 // Connect implements btl.Module.
-func (m *faulty) Connect(peer int, address []byte) (btl.Endpoint, error) {
-	ep, err := m.Module.Connect(peer, address)
+func (m *faulty) Connect(to btl.Path, address []byte) (btl.Endpoint, error) {
+	ep, err := m.Module.Connect(to, address)
 	switch {
 	case m.rule == "address panics" && err != nil:
 		panic("bad address")
@@ -242,7 +242,7 @@ func (m *faulty) Close() error {
 		return btl.ErrClosed
 	}
 	if !m.closed && m.rule == "events after close" {
-		m.ev.Drained(m, m.peer)
+		m.ev.Drained(m, btl.Path{Peer: m.peer})
 	}
 	m.closed = true
 	return m.Module.Close()

@@ -230,11 +230,11 @@ func (h *harness) connectSide(s *side, generation int) {
 		old = s.ep.Epoch()
 	}
 	before := s.ep
-	ep, err := s.m.Connect(s.peer, address)
+	ep, err := s.m.Connect(s.path(), address)
 	require.NoError(h.t, err, "connect %s", s.name)
 	require.NotNil(h.t, ep)
 	require.False(h.t, ep == before, "the old endpoint again")
-	require.Equal(h.t, s.peer, ep.Peer())
+	require.Equal(h.t, s.path(), ep.Path())
 	require.Greater(h.t, ep.Epoch(), old, "epoch of the new incarnation of %s", s.name)
 	require.Equal(h.t, btl.Up, ep.State())
 	h.mu.Lock()

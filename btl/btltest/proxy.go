@@ -83,9 +83,9 @@ func (p *proxy) replay(e *event) {
 	case eventArrived:
 		p.ev.Arrived(p, e.Peer, e.Tag, e.Data)
 	case eventFailed:
-		p.ev.Failed(p, e.Peer, e.Err.btl())
+		p.ev.Failed(p, e.Path, e.Err.btl())
 	case eventDrained:
-		p.ev.Drained(p, e.Peer)
+		p.ev.Drained(p, e.Path)
 	case eventDone:
 		op := p.ops[e.ID]
 		if op == nil {
@@ -105,13 +105,13 @@ func (p *proxy) Attrs() *btl.Attrs { return &p.hello.Attrs }
 func (p *proxy) Address() []byte   { return p.hello.Address }
 
 // Connect implements btl.Module.
-func (p *proxy) Connect(peer int, address []byte) (btl.Endpoint, error) {
-	res := p.call(&request{Call: callConnect, Peer: peer, Address: address})
+func (p *proxy) Connect(to btl.Path, address []byte) (btl.Endpoint, error) {
+	res := p.call(&request{Call: callConnect, Path: to, Address: address})
 	if res.Err != nil || p.err != nil {
 		return nil, errors.Join(res.Err.error(), p.err)
 	}
 	for len(p.eps) <= res.Ep {
-		p.eps = append(p.eps, &proxyEndpoint{p: p, number: len(p.eps), peer: peer, epoch: res.Epoch})
+		p.eps = append(p.eps, &proxyEndpoint{p: p, number: len(p.eps), path: to, epoch: res.Epoch})
 	}
 	return p.eps[res.Ep], nil
 }
@@ -134,13 +134,13 @@ func (p *proxy) Register(mem []byte, access btl.Access) (btl.Region, error) {
 type proxyEndpoint struct {
 	p      *proxy
 	number int
-	peer   int
+	path   btl.Path
 	epoch  uint32
 }
 
-// Peer and Epoch implement btl.Endpoint.
-func (e *proxyEndpoint) Peer() int     { return e.peer }
-func (e *proxyEndpoint) Epoch() uint32 { return e.epoch }
+// Path and Epoch implement btl.Endpoint.
+func (e *proxyEndpoint) Path() btl.Path { return e.path }
+func (e *proxyEndpoint) Epoch() uint32  { return e.epoch }
 
 // State implements btl.Endpoint. It changes only inside calls of the module.
 func (e *proxyEndpoint) State() btl.State {

@@ -67,7 +67,7 @@ func (s *side) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
 }
 
 // Failed implements btl.Events.
-func (s *side) Failed(m btl.Module, peer int, err *btl.Error) {
+func (s *side) Failed(m btl.Module, to btl.Path, err *btl.Error) {
 	s.mayReport("Failed")
 	up := s.ep != nil && s.ep.State() == btl.Up
 	s.h.mu.Lock()
@@ -79,35 +79,35 @@ func (s *side) Failed(m btl.Module, peer int, err *btl.Error) {
 		s.h.violationLocked("%s: Failed without an error", s.name)
 		err = &btl.Error{}
 	}
-	if err.Rail != s.m.Attrs().Name || err.Peer != peer {
+	if err.Rail != s.m.Attrs().Name || err.Peer != to.Peer {
 		s.h.violationLocked("%s: Failed for peer %d of rail %q with an error for peer %d of rail %q",
-			s.name, peer, s.m.Attrs().Name, err.Peer, err.Rail)
+			s.name, to.Peer, s.m.Attrs().Name, err.Peer, err.Rail)
 	}
 	if up {
 		s.h.violationLocked("%s: Failed while the endpoint is Up", s.name)
 	}
 	switch {
-	case peer == btl.AllPeers:
+	case to == btl.WholeRail:
 		if s.railFailing {
 			s.h.violationLocked("%s: Failed for the rail twice", s.name)
 		}
 		s.railFailing = true
 		s.railFailures++
-	case peer == s.peer:
+	case s.isPath(to):
 		if s.failing || s.failed == s.generation && s.ep != nil {
 			s.h.violationLocked("%s: Failed twice for one incarnation", s.name)
 		}
 		s.failing = true
 		s.failures++
 	default:
-		s.h.violationLocked("%s: Failed for rank %d, want %d", s.name, peer, s.peer)
+		s.h.violationLocked("%s: Failed for %v, want %v", s.name, to, s.path())
 	}
 	s.failed = s.generation
 	s.lastErr = err
 }
 
 // Drained implements btl.Events.
-func (s *side) Drained(m btl.Module, peer int) {
+func (s *side) Drained(m btl.Module, to btl.Path) {
 	s.mayReport("Drained")
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -115,12 +115,12 @@ func (s *side) Drained(m btl.Module, peer int) {
 		s.h.violationLocked("%s: Drained names another module", s.name)
 	}
 	switch {
-	case peer == btl.AllPeers && s.railFailing:
+	case to == btl.WholeRail && s.railFailing:
 		s.railFailing = false
-	case peer == s.peer && s.failing:
+	case s.isPath(to) && s.failing:
 		s.failing = false
 	default:
-		s.h.violationLocked("%s: Drained for %d without a Failed before it", s.name, peer)
+		s.h.violationLocked("%s: Drained for %v without a Failed before it", s.name, to)
 	}
 	for tr := range s.outstanding {
 		if tr.ep == s.ep {

@@ -75,6 +75,6 @@ func TestRemoteModuleDies(t *testing.T) {
 	require.Error(t, <-served)
 	require.Zero(t, m.Progress())
 	require.ErrorContains(t, m.(interface{ Err() error }).Err(), "the other process")
-	_, err = m.Connect(0, nil)
+	_, err = m.Connect(btl.Path{Peer: 0}, nil)
 	require.Error(t, err)
 }

@@ -73,8 +73,8 @@ func (s *server) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 }
 
 // Failed implements btl.Events.
-func (s *server) Failed(_ btl.Module, peer int, err *btl.Error) {
-	e := event{Kind: eventFailed, Peer: peer}
+func (s *server) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
+	e := event{Kind: eventFailed, Path: to}
 	if err != nil {
 		e.Err = toWire(err)
 	}
@@ -82,8 +82,8 @@ func (s *server) Failed(_ btl.Module, peer int, err *btl.Error) {
 }
 
 // Drained implements btl.Events.
-func (s *server) Drained(_ btl.Module, peer int) {
-	s.res.Events = append(s.res.Events, event{Kind: eventDrained, Peer: peer})
+func (s *server) Drained(_ btl.Module, to btl.Path) {
+	s.res.Events = append(s.res.Events, event{Kind: eventDrained, Path: to})
 }
 
 func (s *server) done(op *btl.Op, err error) {
@@ -106,7 +106,7 @@ func (s *server) do(req *request) {
 	r := &s.res
 	switch req.Call {
 	case callConnect:
-		ep, err := s.m.Connect(req.Peer, req.Address)
+		ep, err := s.m.Connect(req.Path, req.Address)
 		r.Err = toWire(err)
 		if ep != nil && err == nil {
 			r.Ep, r.Epoch = s.endpoint(ep), ep.Epoch()

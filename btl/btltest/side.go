@@ -59,6 +59,16 @@ func (l *engineLock) Lock() {
 	l.wanted.Add(-1)
 }
 
+// path is what the side calls the path to the other one. No BTL gives the number of its module a
+// meaning.
+func (s *side) path() btl.Path { return btl.Path{Peer: s.peer, Module: 7} }
+
+// isPath reports whether an event is about that path. Before Connect the BTL cannot know the
+// module's number.
+func (s *side) isPath(to btl.Path) bool {
+	return to == s.path() || s.ep == nil && to == btl.Path{Peer: s.peer}
+}
+
 func (s *side) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -259,8 +259,8 @@ func testPostFromDone(h *harness, from, to *side) {
 type quiet struct{ arrived int }
 
 func (q *quiet) Arrived(btl.Module, int, btl.Tag, []byte) { q.arrived++ }
-func (q *quiet) Failed(btl.Module, int, *btl.Error)       {}
-func (q *quiet) Drained(btl.Module, int)                  {}
+func (q *quiet) Failed(btl.Module, btl.Path, *btl.Error)  {}
+func (q *quiet) Drained(btl.Module, btl.Path)             {}
 
 // testAllocations: small sends allocate nothing after the first ones.
 func testAllocations(t *testing.T, mk Maker) {
@@ -277,7 +277,7 @@ func testAllocations(t *testing.T, mk Maker) {
 		t.Log("the pair says that it allocates")
 		return
 	}
-	ep, err := p.A.Connect(p.RankB, p.B.Address())
+	ep, err := p.A.Connect(btl.Path{Peer: p.RankB}, p.B.Address())
 	require.NoError(t, err)
 	completed, taken := 0, 0
 	op := &btl.Op{HdrLen: 16, Payload: make([]byte, 8), Done: func(*btl.Op, error) { completed++ }}

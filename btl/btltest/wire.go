@@ -37,7 +37,7 @@ const (
 
 type request struct {
 	Call    call
-	Peer    int
+	Path    btl.Path
 	Address []byte
 	Ep      int // of the endpoint
 	ID      uint64
@@ -77,7 +77,8 @@ const (
 
 type event struct {
 	Kind eventKind
-	Peer int
+	Peer int      // eventArrived
+	Path btl.Path // eventFailed, eventDrained
 	Tag  btl.Tag
 	Data []byte // fragment, or the bytes that a Get has read
 	ID   uint64

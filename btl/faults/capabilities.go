@@ -50,10 +50,10 @@ func (e *endpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	if e.isPlain() {
 		return inner.SendInline(tag, hdr, payload)
 	}
-	if e.deferred != nil || e.m.rules.isDue(e.Peer()) || !inner.SendInline(tag, hdr, payload) {
+	if e.deferred != nil || e.m.rules.isDue(e.Path().Peer) || !inner.SendInline(tag, hdr, payload) {
 		return false
 	}
-	e.m.rules.strike(e.Peer(), true) // counts it; none is due
+	e.m.rules.strike(e.Path().Peer, true) // counts it; none is due
 	return true
 }
 

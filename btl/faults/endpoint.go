@@ -64,7 +64,7 @@ func (e *endpoint) post(op *btl.Op, isSend bool, post func(op *btl.Op) error) er
 		return btl.ErrResource
 	}
 	before := slices.Clone(m.rules)
-	hit, isStruck := m.rules.strike(e.Peer(), isSend)
+	hit, isStruck := m.rules.strike(e.Path().Peer, isSend)
 	if !isStruck {
 		err := post(op)
 		if err != nil {
@@ -99,7 +99,7 @@ func (e *endpoint) post(op *btl.Op, isSend bool, post func(op *btl.Op) error) er
 	}
 	var stale []staleFragment
 	if hit.Kind == btl.FaultStale { // copied now: the operation may be complete when post returns
-		stale = []staleFragment{{e.Peer(), e.Epoch(), op.Tag, slices.Concat(op.Header(), op.Payload)}}
+		stale = []staleFragment{{e.Path(), e.Epoch(), op.Tag, slices.Concat(op.Header(), op.Payload)}}
 	}
 	e.struck[op] = s
 	op.Done = e.completed

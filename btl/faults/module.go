@@ -36,7 +36,7 @@ type Decorator struct{ *module }
 
 // NewDecorator makes a Decorator.
 func NewDecorator(cfg Config) Decorator {
-	return Decorator{&module{cfg: cfg, endpoints: map[int]*endpoint{}}}
+	return Decorator{&module{cfg: cfg, endpoints: map[btl.Path]*endpoint{}}}
 }
 
 // Wrap returns the decorated module.
@@ -56,8 +56,8 @@ type module struct {
 
 	rules     rules
 	fired     int
-	endpoints map[int]*endpoint // the newest to each peer
-	order     []*endpoint       // those of endpoints that are not Drained, oldest first
+	endpoints map[btl.Path]*endpoint // the newest of each path
+	order     []*endpoint            // those of endpoints that are not Drained, oldest first
 	stale     []staleFragment
 	closed    bool
 }
@@ -69,7 +69,7 @@ var (
 
 // staleFragment is a copy of a fragment that is to be sent in the next incarnation.
 type staleFragment struct {
-	peer  int
+	path  btl.Path
 	epoch uint32
 	tag   btl.Tag
 	frag  []byte
@@ -84,12 +84,12 @@ func (m *module) Attrs() *btl.Attrs { return m.inner.Attrs() }
 func (m *module) Address() []byte   { return m.inner.Address() }
 
 // Connect implements btl.Module.
-func (m *module) Connect(peer int, address []byte) (btl.Endpoint, error) {
-	old := m.endpoints[peer]
+func (m *module) Connect(to btl.Path, address []byte) (btl.Endpoint, error) {
+	old := m.endpoints[to]
 	if old != nil && old.inner.State() == btl.Drained && !old.drained {
 		return old, nil // its operations are still to be called back
 	}
-	inner, err := m.inner.Connect(peer, address)
+	inner, err := m.inner.Connect(to, address)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (m *module) Connect(peer int, address []byte) (btl.Endpoint, error) {
 		return old, nil
 	}
 	e := &endpoint{Endpoint: inner, inner: inner, m: m, struck: map[*btl.Op]*struck{}}
-	m.endpoints[peer] = e
+	m.endpoints[to] = e
 	m.order = append(m.order, e)
 	return e, nil
 }
@@ -118,7 +118,7 @@ func (m *module) Progress() int {
 // sendStale sends the copies whose peers have a newer incarnation.
 func (m *module) sendStale() {
 	m.stale = slices.DeleteFunc(m.stale, func(s staleFragment) bool {
-		e := m.endpoints[s.peer]
+		e := m.endpoints[s.path]
 		if e.Epoch() <= s.epoch || e.State() != btl.Up {
 			return false
 		}
@@ -154,24 +154,24 @@ func (m *module) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 }
 
 // Failed implements btl.Events.
-func (m *module) Failed(_ btl.Module, peer int, err *btl.Error) {
+func (m *module) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
 	for _, e := range m.order {
-		if e.cause == nil && (peer == btl.AllPeers || peer == e.Peer()) {
+		if e.cause == nil && (to == btl.WholeRail || to == e.Path()) {
 			e.cause = err
 		}
 	}
-	m.cfg.Events.Failed(m.outer, peer, err)
+	m.cfg.Events.Failed(m.outer, to, err)
 }
 
 // Drained implements btl.Events.
-func (m *module) Drained(_ btl.Module, peer int) {
+func (m *module) Drained(_ btl.Module, to btl.Path) {
 	for _, e := range slices.Clone(m.order) {
-		if (peer == btl.AllPeers || peer == e.Peer()) && e.inner.State() == btl.Drained {
+		if (to == btl.WholeRail || to == e.Path()) && e.inner.State() == btl.Drained {
 			e.drain()
 			m.order = slices.DeleteFunc(m.order, func(other *endpoint) bool { return other == e })
 		}
 	}
-	m.cfg.Events.Drained(m.outer, peer)
+	m.cfg.Events.Drained(m.outer, to)
 }
 
 // isBusy reports whether the decorator counts progress calls, or has something for the next one.
@@ -180,7 +180,7 @@ func (m *module) isBusy() bool {
 }
 
 func (m *module) newError(e *endpoint, class btl.Class, side btl.Side, native string, err error) *btl.Error {
-	return &btl.Error{Rail: m.Attrs().Name, Peer: e.Peer(), Class: class, Side: side, Native: native, Err: err}
+	return &btl.Error{Rail: m.Attrs().Name, Peer: e.Path().Peer, Class: class, Side: side, Native: native, Err: err}
 }
 
 // injected is the error of an operation that a fault struck.

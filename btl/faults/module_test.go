@@ -18,6 +18,7 @@ type stub struct {
 	ep     *stubEndpoint
 	full   bool // posts are refused
 	armed  int
+	path   btl.Path
 }
 
 type stubEndpoint struct {
@@ -38,7 +39,8 @@ func (m *stub) Close() error {
 	m.ep.state = btl.Drained
 	return nil
 }
-func (m *stub) Connect(int, []byte) (btl.Endpoint, error) {
+func (m *stub) Connect(to btl.Path, _ []byte) (btl.Endpoint, error) {
+	m.path = to
 	if m.ep == nil || m.ep.state == btl.Drained {
 		epoch := uint32(1)
 		if m.ep != nil {
@@ -56,7 +58,7 @@ func (m *stub) Progress() int {
 			op.Done(op, &btl.Error{Rail: "stub", Peer: 1, Class: btl.ClassFlushed})
 		}
 		e.posted, e.state = nil, btl.Drained
-		m.events.Drained(m, 1)
+		m.events.Drained(m, m.path)
 		return 1
 	}
 	return 0
@@ -69,7 +71,7 @@ func (e *stubEndpoint) complete() {
 	op.Done(op, nil)
 }
 
-func (e *stubEndpoint) Peer() int        { return 1 }
+func (e *stubEndpoint) Path() btl.Path   { return e.m.path }
 func (e *stubEndpoint) Epoch() uint32    { return e.epoch }
 func (e *stubEndpoint) State() btl.State { return e.state }
 func (e *stubEndpoint) Send(op *btl.Op) error {
@@ -86,7 +88,7 @@ func (e *stubEndpoint) SendInline(btl.Tag, []byte, []byte) bool { return true }
 func (e *stubEndpoint) Fail(cause error) {
 	e.state = btl.Failed
 	err, _ := cause.(*btl.Error)
-	e.m.events.Failed(e.m, 1, err)
+	e.m.events.Failed(e.m, e.m.path, err)
 }
 func (e *stubEndpoint) SendStale(epoch uint32, _ btl.Tag, _ []byte) bool {
 	if !e.m.full {
@@ -103,10 +105,10 @@ type layer struct {
 }
 
 func (l *layer) Arrived(btl.Module, int, btl.Tag, []byte) {}
-func (l *layer) Failed(m btl.Module, _ int, err *btl.Error) {
+func (l *layer) Failed(m btl.Module, _ btl.Path, err *btl.Error) {
 	l.m, l.failed, l.lines = m, append(l.failed, err), append(l.lines, "failed")
 }
-func (l *layer) Drained(m btl.Module, _ int) { l.m, l.lines = m, append(l.lines, "drained") }
+func (l *layer) Drained(m btl.Module, _ btl.Path) { l.m, l.lines = m, append(l.lines, "drained") }
 
 // op makes an operation that notes its end.
 func (l *layer) op(err *error) *btl.Op {
@@ -139,7 +141,7 @@ func newRig(t *testing.T, fault btl.Fault, deadlineNanos int64) *rig {
 	})
 	require.NoError(t, err)
 	r.in = r.m.(btl.Injector)
-	r.ep, err = r.m.Connect(1, nil)
+	r.ep, err = r.m.Connect(btl.Path{Peer: 1}, nil)
 	require.NoError(t, err)
 	fault.Peer = 1
 	r.in.Inject(fault)
@@ -195,7 +197,7 @@ func TestErrorDelivered(t *testing.T) {
 	require.ErrorIs(t, *end, btl.ErrInjected)
 	require.Equal(t, btl.Drained, r.ep.State())
 	require.Equal(t, r.m, r.above.m, "the module that events name")
-	again, err := r.m.Connect(1, nil)
+	again, err := r.m.Connect(btl.Path{Peer: 1}, nil)
 	require.NoError(t, err)
 	require.False(t, again == r.ep)
 	require.EqualValues(t, 2, again.Epoch())
@@ -230,7 +232,7 @@ func TestStale(t *testing.T) {
 	require.NoError(t, *end)
 	r.ep.Fail(&btl.Error{})
 	r.progress(3)
-	_, err := r.m.Connect(1, nil)
+	_, err := r.m.Connect(btl.Path{Peer: 1}, nil)
 	require.NoError(t, err)
 	r.below.full = true
 	r.progress(1)

@@ -254,9 +254,8 @@ func (m *module) handle(msg *message) {
 	if m.h == nil || msg.to != uint32(m.cfg.Rank) || msg.toNonce != m.me || msg.from >= uint32(m.cfg.Size) || msg.from == msg.to {
 		return
 	}
-	p := m.peer(int(msg.from))
-	p.meet(msg.fromNonce, msg.address)
-	if p.nonce != msg.fromNonce {
+	p := m.peer(int(msg.from), msg.fromNonce, msg.address)
+	if p == nil {
 		return
 	}
 	e := p.ep

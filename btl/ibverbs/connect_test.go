@@ -111,8 +111,7 @@ func TestAnswerBeforeTimeWithoutProgress(t *testing.T) {
 	w, a, b := newWorld(t, Config{})
 	a.connect()
 	w.deliver()
-	p := b.m.peer(0)
-	p.met, p.nonce, p.address = true, a.m.me, a.m.h.address()
+	p := b.m.peer(0, a.m.me, a.m.h.address())
 	for range pollBatch + 4 {
 		b.m.tell(p, &message{kind: msgDOWNACK, epoch: 1})
 	}
@@ -152,7 +151,7 @@ func TestPeerClosesDuringConnect(t *testing.T) {
 	a.connect()
 	w.deliver()
 	b.progress()
-	require.NotNil(t, b.m.peers[0].ep)
+	require.NotNil(t, b.m.peers.Of(0)[0].ep)
 	require.NoError(t, b.m.Close())
 	w.f.Advance() // delivers the datagram before any timeout
 	a.progress()
@@ -166,7 +165,7 @@ func TestConnectToFailedIncarnation(t *testing.T) {
 	a.connect()
 	w.until("a connection", a.isReady)
 	w.turns(50)
-	b.m.peers[0].ep.Fail(nil)
+	b.m.peers.Of(0)[0].ep.Fail(nil)
 	require.Empty(t, b.failed, "the layer above does not know the endpoint")
 	b.connect()
 	require.Equal(t, btl.Failed, b.ep.State())
@@ -179,7 +178,7 @@ func TestConnectToFailedIncarnation(t *testing.T) {
 // peer's address, whatever they say.
 func TestReplayedMessagesMoveNoAddress(t *testing.T) {
 	w, a, b := connectedWorld(t, Config{})
-	p := b.m.peers[0]
+	p := b.m.peers.Of(0)[0]
 	known := p.address
 	replay := func(kind kind, epoch uint32) {
 		t.Helper()
@@ -210,7 +209,7 @@ func TestRepeatedREQ(t *testing.T) {
 	w, _, _ := connectedWorld(t, Config{})
 	for _, b := range w.ranks {
 		a := b.other()
-		p := b.m.peers[a.rank]
+		p := b.m.peers.Of(a.rank)[0]
 		known := p.address
 		msg := a.message(msgREQ, b.ep.Epoch())
 		msg.address, msg.end = known, a.end().end()
@@ -229,7 +228,7 @@ func TestREQFromNewAddressOfOldEpoch(t *testing.T) {
 	a.hca.Revive()
 	b.ep.Fail(nil)
 	w.until("Drained", b.isDrained)
-	b.m.peers[0].epoch = 9 // a has missed some
+	b.m.peers.Of(0)[0].epoch = 9 // a has missed some
 	a.connect()
 	w.until("a connection", a.isReady)
 	require.Equal(t, uint32(10), a.ep.Epoch())

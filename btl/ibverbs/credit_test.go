@@ -186,7 +186,7 @@ func (w *world) fan() []*endpoint {
 	m := w.ranks[0].m
 	eps := make([]*endpoint, len(w.ranks))
 	for rank, r := range w.ranks[1:] {
-		ep, err := m.Connect(rank+1, r.m.Address())
+		ep, err := m.Connect(btl.Path{Peer: rank + 1}, r.m.Address())
 		require.NoError(w.t, err)
 		eps[rank+1] = ep.(*endpoint)
 	}

@@ -79,7 +79,7 @@ func realRanks(t testing.TB, cfg Config) (a, b *testRank, turn func()) {
 	}
 	a, b = ranks[0], ranks[1]
 	var err error
-	a.ep, err = a.m.Connect(1, b.m.Address())
+	a.ep, err = a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
 	require.NoError(t, err)
 	return a, b, func() { a.m.Progress(); b.m.Progress() }
 }
@@ -141,7 +141,7 @@ func TestDevicePortDown(t *testing.T) {
 	until("Drained", a.isDrained)
 	setLink(t, 'r', "up")
 	reconnected := func() bool {
-		ep, err := a.m.Connect(1, b.m.Address())
+		ep, err := a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
 		if err == nil {
 			a.ep = ep
 		}

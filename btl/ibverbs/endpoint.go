@@ -184,7 +184,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, err
 	}
 	m.made++
-	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch, false), m: m, p: p, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
+	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch), m: m, p: p, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
 	entries := m.queueEntries()
 	g, err := h.reserve(entries)
 	if err != nil {

@@ -170,7 +170,7 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 		a.hca.Revive()
 	case portDown:
 		a.fails(btl.AllPeers, r.class, r.side, info.Type.Native())
-		_, err := a.m.Connect(1, b.m.Address())
+		_, err := a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
 		require.ErrorContains(t, err, "port 1 of sim0 is down")
 		a.hca.SetLink(1, true)
 		w.turns(100)
@@ -195,11 +195,11 @@ func TestGIDChanges(t *testing.T) {
 		gid := a.m.h.gid
 		changed := gid.GID
 		changed[15] ^= 0x40
-		ah := a.m.peers[1].ah
+		ah := a.m.peers.Of(1)[0].ah
 		require.NotNil(t, ah)
 		a.hca.ChangeGID(1, gid.Index, changed)
 		a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
-		require.False(t, a.m.peers[1].ah == ah, "an address handle from before is still in use")
+		require.False(t, a.m.peers.Of(1)[0].ah == ah, "an address handle from before is still in use")
 		w.recovers()
 		require.Equal(t, changed, a.m.h.gid.GID)
 	})

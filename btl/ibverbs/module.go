@@ -61,7 +61,7 @@ type module struct {
 	random           *rand.Rand
 	now              int64 // the clock at the last call of attend
 
-	peers     []*peer     // by rank; nil if nothing is known of the rank
+	peers     base.Peers[peer]
 	eps       []*endpoint // by number
 	freeSlots []uint32
 
@@ -81,12 +81,12 @@ type module struct {
 	ahead int // fragments that were delivered before their completions
 }
 
-// peer is what a module knows of another rank's module.
+// peer is what a module knows of another rank's module, since its address or an authenticated
+// message of it has arrived.
 type peer struct {
 	rank    int
-	met     bool // its address, or an authenticated message of it, has arrived
 	nonce   nonce
-	address address
+	address address  // where the first message, or the published address, says that it is
 	ah      verbs.AH // nil, or a handle of the open device for ahTo
 	ahTo    address
 	reached address // this end's address when it last reached the peer
@@ -96,13 +96,6 @@ type peer struct {
 	noRoute      error
 	noRouteTries int
 	ep           *endpoint
-}
-
-// meet stores where the first message of a peer, or its published address, says that it is.
-func (p *peer) meet(n nonce, at address) {
-	if !p.met {
-		p.met, p.nonce, p.address = true, n, at
-	}
 }
 
 // dropHandle destroys the address handle, if there is one.
@@ -117,10 +110,8 @@ func (p *peer) dropHandle() error {
 
 // dropHandles destroys the address handles of all peers.
 func (m *module) dropHandles() {
-	for _, p := range m.peers {
-		if p != nil {
-			_ = p.dropHandle()
-		}
+	for p := range m.peers.All() {
+		_ = p.dropHandle()
 	}
 }
 
@@ -145,7 +136,7 @@ func newModule(cfg Config) (*module, error) {
 	if !h.port.State.Up() {
 		return nil, errors.Join(fmt.Errorf("device %s: port %d is %v", cfg.Device, cfg.Port, h.port.State), h.close())
 	}
-	m := &module{cfg: cfg, h: h, portUp: true, peers: make([]*peer, cfg.Size), now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, h: h, portUp: true, peers: base.MakePeers[peer](cfg.Size), now: cfg.Clock.Now()}
 	var seed [32]byte
 	_, err = io.ReadFull(cfg.Random, seed[:])
 	if err == nil {
@@ -210,10 +201,11 @@ func (m *module) SetSecret(secret []byte) {
 }
 
 // Connect implements btl.Module.
-func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
+func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
 	}
+	rank := to.Peer
 	c, ok := parseRailAddress(theirs)
 	switch {
 	case !ok:
@@ -227,9 +219,12 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	case m.codec == nil:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
-	p := m.peer(rank)
+	p := m.peer(rank, c.nonce, c.address)
+	if p == nil {
+		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrModules)
+	}
 	if p.ep != nil && p.ep.State() != btl.Drained {
-		p.ep.MarkReportable()
+		p.ep.Return(to)
 		return p.ep, nil
 	}
 	if m.reopen {
@@ -252,12 +247,11 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if (c.address.link == linkRoCE) != m.h.roce {
 		return nil, fmt.Errorf("rail %s: %w: one end is InfiniBand, the other Ethernet", m.cfg.Rail, btl.ErrUnreachable)
 	}
-	p.meet(c.nonce, c.address)
 	e, err := m.newEndpoint(p, p.epoch+1)
 	if err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
-	e.MarkReportable()
+	e.Return(to)
 	e.ask()
 	return e, nil
 }
@@ -292,11 +286,17 @@ func (m *module) reopenDevice() error {
 	return nil
 }
 
-func (m *module) peer(rank int) *peer {
-	p := m.peers[rank]
-	if p == nil {
-		p = &peer{rank: rank}
-		m.peers[rank] = p
+// peer returns what is known of the module of a rank that has a nonce. If nothing is, at is where
+// the module is. The result is nil if the rank has too many modules.
+func (m *module) peer(rank int, n nonce, at address) *peer {
+	for _, p := range m.peers.Of(rank) {
+		if p.nonce == n {
+			return p
+		}
+	}
+	p := &peer{rank: rank, nonce: n, address: at}
+	if !m.peers.Add(rank, p) {
+		return nil
 	}
 	return p
 }
@@ -388,8 +388,8 @@ func (m *module) settle() int {
 // Endpoints implements base.Owner.
 func (m *module) Endpoints() iter.Seq[*endpoint] {
 	return func(yield func(*endpoint) bool) {
-		for _, p := range m.peers {
-			if p != nil && p.ep != nil && !yield(p.ep) {
+		for p := range m.peers.All() {
+			if p.ep != nil && !yield(p.ep) {
 				return
 			}
 		}
@@ -412,10 +412,7 @@ func (m *module) Close() error {
 	if m.h != nil {
 		m.destroyDue(true)
 	}
-	for _, p := range m.peers {
-		if p == nil {
-			continue
-		}
+	for p := range m.peers.All() {
 		if e := p.ep; e != nil && e.State() != btl.Drained {
 			m.CloseEndpoint(e)
 			errs = append(errs, e.destroy())
@@ -444,14 +441,13 @@ func (m *module) sayGoodbye() {
 		return
 	}
 	waiting := 0
-	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.State() != btl.Up {
-			continue
-		}
-		if p.ep.sayGoodbye() {
+	for e := range m.Endpoints() {
+		switch {
+		case e.State() != btl.Up:
+		case e.sayGoodbye():
 			waiting++
-		} else {
-			m.tell(p, &message{kind: msgBYE, epoch: p.ep.Epoch()})
+		default:
+			m.tell(e.p, &message{kind: msgBYE, epoch: e.Epoch()})
 		}
 	}
 	for deadline := m.cfg.Clock.Now() + goodbyeNanos; (waiting > 0 || m.h.hasUDSends()) && m.cfg.Clock.Now() < deadline; {
@@ -460,8 +456,8 @@ func (m *module) sayGoodbye() {
 		for _, g := range m.h.groups {
 			m.pollQuietly(g)
 		}
-		for _, p := range m.peers {
-			if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.ep.leave == sentGoodbye && p.ep.awaited > 0 {
+		for e := range m.Endpoints() {
+			if e.State() == btl.Up && e.leave == sentGoodbye && e.awaited > 0 {
 				waiting++
 			}
 		}

@@ -138,7 +138,7 @@ func TestPortLosesItsAddress(t *testing.T) {
 		require.Len(t, a.failed, 1)
 		require.Len(t, a.drained, 1)
 		a.hca.SetLink(1, true)
-		_, err = a.m.Connect(1, b.m.Address())
+		_, err = a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
 		require.ErrorIs(t, err, errNoGID)
 		for _, gid := range gids {
 			a.hca.ChangeGID(1, gid.Index, gid.GID)
@@ -200,7 +200,7 @@ func TestQueuePairIsRefused(t *testing.T) {
 			asked = append(asked, init.Cap.MaxInlineData)
 			return nil, c.err
 		}
-		_, err := a.m.Connect(1, b.m.Address())
+		_, err := a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
 		require.ErrorIs(t, err, c.err)
 		require.Equal(t, c.asked, asked)
 		restore()

@@ -125,7 +125,7 @@ func TestConnectToPeerThatCannotReceiveFails(t *testing.T) {
 		return qp, err
 	}
 	w.rejected("ENOMEM", "connection: "+noMemory.Error())
-	w.until("the peer's end to be gone", func() bool { return b.m.peers[0].ep.State() == btl.Drained })
+	w.until("the peer's end to be gone", func() bool { return b.m.peers.Of(0)[0].ep.State() == btl.Drained })
 	restore()
 	w.accepted()
 }

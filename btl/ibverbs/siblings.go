@@ -33,7 +33,7 @@ func (m *module) tellBySiblings(p *peer, msg *message) {
 		if other == m {
 			continue
 		}
-		if its := other.peers[p.rank]; its != nil && its.met {
+		for _, its := range other.peers.Of(p.rank) {
 			other.carry(its, msg)
 		}
 	}

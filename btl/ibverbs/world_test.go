@@ -82,9 +82,9 @@ func (r *testRank) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	r.arrived = append(r.arrived, string(frag))
 }
 
-func (r *testRank) Failed(_ btl.Module, _ int, err *btl.Error) { r.failed = append(r.failed, err) }
+func (r *testRank) Failed(_ btl.Module, _ btl.Path, err *btl.Error) { r.failed = append(r.failed, err) }
 
-func (r *testRank) Drained(_ btl.Module, peer int) { r.drained = append(r.drained, peer) }
+func (r *testRank) Drained(_ btl.Module, to btl.Path) { r.drained = append(r.drained, to.Peer) }
 
 // newWorld makes a rank for each device, or two ranks, and returns the first two.
 func newWorld(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
@@ -188,7 +188,7 @@ func (r *testRank) other() *testRank { return r.w.ranks[1-r.rank] }
 // connect connects the rank to the other one.
 func (r *testRank) connect() {
 	r.w.t.Helper()
-	ep, err := r.m.Connect(1-r.rank, r.other().m.Address())
+	ep, err := r.m.Connect(btl.Path{Peer: 1 - r.rank}, r.other().m.Address())
 	require.NoError(r.w.t, err)
 	r.ep = ep
 }

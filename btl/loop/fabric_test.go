@@ -81,7 +81,7 @@ func TestConnectToOtherFabricOrRailFails(t *testing.T) {
 	otherRail, err := m.f.Module(1, 1, &side{}, nil)
 	require.NoError(t, err)
 	for _, address := range [][]byte{far.Address(), otherRail.Address()} {
-		_, err = m.Connect(1, address)
+		_, err = m.Connect(btl.Path{Peer: 1}, address)
 		require.ErrorIs(t, err, btl.ErrUnreachable)
 	}
 }
@@ -246,7 +246,7 @@ func TestConnectWhileRailFails(t *testing.T) {
 	s[0].mod.Fail(errTest)
 	s[0].connect(t, s[1])
 	require.Same(t, ep, s[0].ep)
-	_, err := s[0].mod.Connect(2, s[2].mod.Address())
+	_, err := s[0].mod.Connect(btl.Path{Peer: 2}, s[2].mod.Address())
 	require.ErrorIs(t, btltest.AsError(t, err), btl.ErrFailed)
 	s[0].poll()
 	s[0].connect(t, s[2])

@@ -187,7 +187,7 @@ func TestFailPort(t *testing.T) {
 		require.Equal(t, btl.Drained, a.eps[1].State())
 		// No endpoint can be made on a broken device.
 		for range 3 {
-			_, err := a.m.Connect(1, b.m.Address())
+			_, err := a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
 			be := btltest.AsError(t, err)
 			require.Equal(t, btl.ClassDevice, be.Class)
 			require.Equal(t, btl.SideLocal, be.Side)
@@ -306,16 +306,16 @@ type eventHook struct {
 }
 
 // Failed implements btl.Events.
-func (h *eventHook) Failed(m btl.Module, peer int, err *btl.Error) {
+func (h *eventHook) Failed(m btl.Module, to btl.Path, err *btl.Error) {
 	if h.failed != nil {
 		h.failed(err)
 	}
-	h.Events.Failed(m, peer, err)
+	h.Events.Failed(m, to, err)
 }
 
 // Drained implements btl.Events.
-func (h *eventHook) Drained(m btl.Module, peer int) {
-	h.Events.Drained(m, peer)
+func (h *eventHook) Drained(m btl.Module, to btl.Path) {
+	h.Events.Drained(m, to)
 	if drained := h.drained; drained != nil {
 		h.drained = nil
 		drained()

@@ -19,8 +19,8 @@ type side struct {
 }
 
 func (s *side) Arrived(btl.Module, int, btl.Tag, []byte) { s.arrived++ }
-func (s *side) Failed(btl.Module, int, *btl.Error)       { s.failed++ }
-func (s *side) Drained(btl.Module, int)                  {}
+func (s *side) Failed(btl.Module, btl.Path, *btl.Error)  { s.failed++ }
+func (s *side) Drained(btl.Module, btl.Path)             {}
 
 // newSides makes a fabric and all ranks' modules of its first rail. The first ranks have wakeups.
 func newSides(t testing.TB, cfg Config, wakeups ...progress.Wakeup) []*side {
@@ -44,7 +44,7 @@ func newSides(t testing.TB, cfg Config, wakeups ...progress.Wakeup) []*side {
 
 // connect makes the endpoint from s to another side.
 func (s *side) connect(t testing.TB, to *side) {
-	ep, err := s.mod.Connect(to.mod.port.rank, to.mod.Address())
+	ep, err := s.mod.Connect(btl.Path{Peer: to.mod.port.rank}, to.mod.Address())
 	require.NoError(t, err)
 	s.ep = ep.(*endpoint)
 }

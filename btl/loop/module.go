@@ -73,7 +73,8 @@ func (m *module) peer(rank int) *peer {
 }
 
 // Connect implements btl.Module.
-func (m *module) Connect(rank int, address []byte) (btl.Endpoint, error) {
+func (m *module) Connect(to btl.Path, address []byte) (btl.Endpoint, error) {
+	rank := to.Peer
 	a, ok := parseAddress(address)
 	switch {
 	case m.Closed:
@@ -89,6 +90,7 @@ func (m *module) Connect(rank int, address []byte) (btl.Endpoint, error) {
 	}
 	p := m.peer(rank)
 	if p.ep != nil && p.ep.State() != btl.Drained {
+		p.ep.Return(to)
 		return p.ep, nil
 	}
 	if err := m.ConnectError(rank); err != nil {
@@ -100,7 +102,8 @@ func (m *module) Connect(rank int, address []byte) (btl.Endpoint, error) {
 	l := m.f.link(m.port.rail, m.port.rank, rank)
 	end := l.end(m.port)
 	inc, out, closed := l.join(end)
-	p.ep = &endpoint{Endpoint: base.MakeEndpoint(rank, inc.epoch, true), m: m, inc: inc, end: end, out: out}
+	p.ep = &endpoint{Endpoint: base.MakeEndpoint(rank, inc.epoch), m: m, inc: inc, end: end, out: out}
+	p.ep.Return(to)
 	m.f.tracef("connect %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, rank, inc.epoch)
 	if closed {
 		// Connect does not fail: what the peer has sent before is handed up first.

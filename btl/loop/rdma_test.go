@@ -205,7 +205,7 @@ func FuzzParseAddress(f *testing.F) {
 		}
 		// Connect does not panic, and succeeds only with the address of the peer.
 		m := newSides(t, Config{Ranks: 2})[0].mod
-		if _, err := m.Connect(1, b); err == nil {
+		if _, err := m.Connect(btl.Path{Peer: 1}, b); err == nil {
 			require.True(t, ok)
 			require.Equal(t, m.f.ports[0][1].addr, a)
 		}

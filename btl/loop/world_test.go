@@ -113,8 +113,8 @@ func (n *node) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
 }
 
 // Failed implements btl.Events.
-func (n *node) Failed(_ btl.Module, peer int, err *btl.Error) {
-	if peer == btl.AllPeers {
+func (n *node) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
+	if to == btl.WholeRail {
 		n.railFails++
 	} else {
 		n.failures++
@@ -122,9 +122,9 @@ func (n *node) Failed(_ btl.Module, peer int, err *btl.Error) {
 }
 
 // Drained implements btl.Events.
-func (n *node) Drained(_ btl.Module, peer int) {
+func (n *node) Drained(_ btl.Module, to btl.Path) {
 	for p, ep := range n.eps {
-		if ep != nil && (p == peer || peer == btl.AllPeers) {
+		if ep != nil && (p == to.Peer || to == btl.WholeRail) {
 			n.drained[p] = ep.Epoch()
 		}
 	}
@@ -147,7 +147,7 @@ func (n *node) connect(peer int) btl.Endpoint {
 	if ep != nil && ep.State() != btl.Drained {
 		return ep
 	}
-	next, err := n.m.Connect(peer, n.w.nodes[peer][n.rail].m.Address())
+	next, err := n.m.Connect(btl.Path{Peer: peer}, n.w.nodes[peer][n.rail].m.Address())
 	if err != nil {
 		return nil
 	}

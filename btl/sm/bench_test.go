@@ -51,8 +51,8 @@ func (c *counter) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	c.arrived++
 	c.last = frag[len(frag)-1]
 }
-func (c *counter) Failed(_ btl.Module, _ int, err *btl.Error) { c.failed = err }
-func (c *counter) Drained(btl.Module, int)                    {}
+func (c *counter) Failed(_ btl.Module, _ btl.Path, err *btl.Error) { c.failed = err }
+func (c *counter) Drained(btl.Module, btl.Path)                    {}
 
 // sink is Events that copy what arrives to its place.
 type sink struct {

@@ -69,7 +69,7 @@ func TestKilledPeerIsReported(t *testing.T) {
 			require.Equal(t, btl.Drained, ep.State())
 			require.False(t, ep.SendInline(1, nil, []byte("x")))
 		}
-		_, err := a.Connect(1, addr)
+		_, err := a.Connect(btl.Path{Peer: 1}, addr)
 		require.Equal(t, btl.ClassPeerGone, btltest.AsError(t, err).Class)
 		require.Equal(t, btl.SideRemote, btltest.AsError(t, err).Side)
 	}

@@ -39,7 +39,9 @@ type endpoint struct {
 }
 
 func (m *module) newEndpoint(p *peer, epoch uint32) *endpoint {
-	return &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch, true), m: m, p: p, longest: int(m.own.longest)}
+	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch), m: m, p: p, longest: int(m.own.longest)}
+	e.Return(btl.Path{Peer: p.rank}) // its failure is reported in any case
+	return e
 }
 
 // Send implements btl.Endpoint.

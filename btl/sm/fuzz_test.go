@@ -41,11 +41,11 @@ func (e *strictEvents) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 		e.sum += b
 	}
 }
-func (e *strictEvents) Failed(btl.Module, int, *btl.Error) {
+func (e *strictEvents) Failed(btl.Module, btl.Path, *btl.Error) {
 	require.False(e.t, e.failed)
 	e.failed = true
 }
-func (e *strictEvents) Drained(btl.Module, int) {
+func (e *strictEvents) Drained(btl.Module, btl.Path) {
 	require.True(e.t, e.failed)
 	e.failed = false
 }
@@ -81,7 +81,7 @@ func FuzzPeer(f *testing.F) {
 				a.Progress()
 			}
 			if ea.State() == btl.Drained {
-				if e, err := a.Connect(1, b.Address()); err == nil {
+				if e, err := a.Connect(btl.Path{Peer: 1}, b.Address()); err == nil {
 					ea = e.(*endpoint)
 				}
 			}

@@ -69,8 +69,8 @@ func (r *meshRank) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 	p.arrived++
 	r.finished()
 }
-func (r *meshRank) Failed(_ btl.Module, _ int, err *btl.Error) { require.NoError(r.t, err) }
-func (r *meshRank) Drained(btl.Module, int)                    {}
+func (r *meshRank) Failed(_ btl.Module, _ btl.Path, err *btl.Error) { require.NoError(r.t, err) }
+func (r *meshRank) Drained(btl.Module, btl.Path)                    {}
 
 // allowed is how many fragments may have been sent.
 func (r *meshRank) allowed(to int) int {

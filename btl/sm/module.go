@@ -176,10 +176,11 @@ func newModule(cfg Config) (*module, error) {
 }
 
 // Connect implements btl.Module.
-func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
+func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
 	}
+	rank := to.Peer
 	c, err := parseAddress(theirs)
 	if err != nil {
 		return nil, fmt.Errorf("rail %s: %w: %w", railName, btl.ErrUnreachable, err)
@@ -204,6 +205,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 		// The peer may have set its control words before this rank could handle them.
 		m.own.notify(rank)
 	}
+	p.ep.Return(to)
 	p.ep.begin()
 	return p.ep, nil
 }

@@ -36,13 +36,13 @@ func (j *journal) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 	}
 }
 
-func (j *journal) Failed(_ btl.Module, peer int, err *btl.Error) {
-	j.lines = append(j.lines, fmt.Sprintf("failed %d %v %v", peer, err.Class, err.Side))
+func (j *journal) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
+	j.lines = append(j.lines, fmt.Sprintf("failed %d %v %v", to.Peer, err.Class, err.Side))
 	j.err, j.state = err, "failed"
 }
 
-func (j *journal) Drained(_ btl.Module, peer int) {
-	j.lines = append(j.lines, fmt.Sprintf("drained %d", peer))
+func (j *journal) Drained(_ btl.Module, to btl.Path) {
+	j.lines = append(j.lines, fmt.Sprintf("drained %d", to.Peer))
 	j.state = "drained"
 }
 
@@ -64,7 +64,7 @@ func twoTest(t testing.TB) (a, b *module, ja, jb *journal) {
 }
 
 func connect(t testing.TB, m *module, rank int, addr []byte) *endpoint {
-	ep, err := m.Connect(rank, addr)
+	ep, err := m.Connect(btl.Path{Peer: rank}, addr)
 	require.NoError(t, err)
 	return ep.(*endpoint)
 }
@@ -277,7 +277,7 @@ func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 		{"another segment", func(c *address) { c.nonce[0]++ }, false, btl.ClassPeerGone, "rail sm to rank 1: peer gone: segment of process"},
 		{"the connecting rank's own segment", func(c *address) { c.segment = uint32(a.own.fd) }, false, btl.ClassPeerGone, ""},
 	} {
-		ep, err := a.Connect(1, changed(t, b, c.change))
+		ep, err := a.Connect(btl.Path{Peer: 1}, changed(t, b, c.change))
 		require.Error(t, err, c.what)
 		require.Nil(t, ep)
 		assert.Equal(t, c.unreachable, errors.Is(err, btl.ErrUnreachable), "%s: %v", c.what, err)
@@ -312,7 +312,7 @@ func TestConnectToShrinkableSegmentFails(t *testing.T) {
 		copy(h.mem, b.own.mem)
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, c.seals)
 		require.NoError(t, err)
-		_, err = a.Connect(1, changed(t, b, func(addr *address) { addr.segment = uint32(fd) }))
+		_, err = a.Connect(btl.Path{Peer: 1}, changed(t, b, func(addr *address) { addr.segment = uint32(fd) }))
 		require.ErrorContains(t, err, c.want)
 		require.NoError(t, h.unmap())
 		require.NoError(t, unix.Close(fd))
@@ -328,7 +328,7 @@ func TestConnectAfterDescriptorWasReused(t *testing.T) {
 	for _, name := range []string{t.TempDir(), program, "/dev/null"} {
 		f, err := os.Open(name)
 		require.NoError(t, err)
-		_, err = a.Connect(1, changed(t, b, func(c *address) { c.segment = uint32(f.Fd()) }))
+		_, err = a.Connect(btl.Path{Peer: 1}, changed(t, b, func(c *address) { c.segment = uint32(f.Fd()) }))
 		require.Equal(t, btl.ClassPeerGone, btltest.AsError(t, err).Class, "%s: %v", name, err)
 		require.NoError(t, f.Close())
 	}
@@ -360,7 +360,7 @@ func TestPeerClosesAfterTraffic(t *testing.T) {
 	until(t, "the end", func() bool { return ja.state == "drained" }, a)
 	require.Equal(t, []string{"arrived 1", "failed 1 closed remote", "drained 1"}, ja.lines)
 	require.False(t, ea.SendInline(1, nil, []byte("anybody there?")))
-	_, err := a.Connect(1, b.Address())
+	_, err := a.Connect(btl.Path{Peer: 1}, b.Address())
 	require.Equal(t, btl.ClassClosed, btltest.AsError(t, err).Class)
 }
 
@@ -386,7 +386,7 @@ func TestPeerClosesWithoutTraffic(t *testing.T) {
 		}
 		require.Equal(t, []string{"failed 1 closed remote", "drained 1"}, ja.lines)
 		require.Equal(t, btl.ErrFailed, ea.Send(&btl.Op{}))
-		_, err := a.Connect(1, b.Address())
+		_, err := a.Connect(btl.Path{Peer: 1}, b.Address())
 		require.Equal(t, btl.ClassClosed, btltest.AsError(t, err).Class)
 	}
 }

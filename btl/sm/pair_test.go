@@ -67,7 +67,7 @@ func newPairWith(t *testing.T, rng *rand.Rand, cfg Config) *pair {
 // connect makes an endpoint if there is none that is not drained.
 func (s *side) connect() {
 	if s.ep == nil || s.ep.State() == btl.Drained {
-		if ep, err := s.m.Connect(s.other.m.cfg.Rank, s.other.m.Address()); err == nil {
+		if ep, err := s.m.Connect(btl.Path{Peer: s.other.m.cfg.Rank}, s.other.m.Address()); err == nil {
 			s.ep = ep.(*endpoint)
 			s.new++
 		}
@@ -130,8 +130,8 @@ func (s *side) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	s.got++
 }
 
-func (s *side) Failed(btl.Module, int, *btl.Error) { s.fails++ }
-func (s *side) Drained(btl.Module, int)            {}
+func (s *side) Failed(btl.Module, btl.Path, *btl.Error) { s.fails++ }
+func (s *side) Drained(btl.Module, btl.Path)            {}
 
 func (s *side) receiveShort() bool {
 	buf := make([]byte, s.p.longest)

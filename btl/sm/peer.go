@@ -262,8 +262,8 @@ func (m *module) notReceiving(p *peer, cause error) int {
 	err := m.NewError(p.rank, btl.ClassDevice, btl.SideLocal, "", cause)
 	switch {
 	case p.ep == nil || p.ep.State() == btl.Drained:
-		m.Events.Failed(m, p.rank, err)
-		m.Events.Drained(m, p.rank)
+		m.Events.Failed(m, btl.Path{Peer: p.rank}, err)
+		m.Events.Drained(m, btl.Path{Peer: p.rank})
 	case p.ep.State() == btl.Up:
 		m.FailEndpoint(p.ep, err)
 	}

@@ -136,14 +136,13 @@ func (s *unauthenticatedPeer) step() int {
 		m.drop(s)
 		return 0
 	}
-	p := m.peer(int(h.from))
-	if p.identified && p.nonce != h.fromNonce || m.cfg.Blocked(p.rank) {
+	p := m.peer(int(h.from), h.fromNonce)
+	if p == nil || m.cfg.Blocked(p.rank) {
 		m.drop(s)
 		return 0
 	}
-	p.identified, p.nonce = true, h.fromNonce
 	for _, other := range m.unauthenticated { // only the latest connection of a peer counts
-		if other != s && other.authenticated && other.hello.from == h.from {
+		if other != s && other.authenticated && other.isFrom(p) {
 			m.drop(other)
 			break
 		}
@@ -199,6 +198,11 @@ func (m *module) answerHello(s *unauthenticatedPeer, p *peer) int {
 	return 1
 }
 
+// isFrom reports whether a connection, which is authenticated, is from a peer.
+func (s *unauthenticatedPeer) isFrom(p *peer) bool {
+	return int(s.hello.from) == p.rank && s.hello.fromNonce == p.nonce
+}
+
 // reject answers a peer that it cannot have the epoch that it asked for: all epochs up to over have
 // ended.
 func (m *module) reject(s *unauthenticatedPeer, v result, over uint32) int {
@@ -246,7 +250,7 @@ func (m *module) attendUnauthenticated() int {
 		s := m.unauthenticated[i]
 		switch {
 		case s.authenticated:
-			n += m.answerHello(s, m.peer(int(s.hello.from)))
+			n += m.answerHello(s, m.peer(int(s.hello.from), s.hello.fromNonce))
 		case m.now-s.since >= int64(m.cfg.HandshakeTimeout):
 			m.drop(s)
 		}

@@ -40,7 +40,7 @@ func TestCrossingHellosLeaveOneConnection(t *testing.T) {
 			m.deferred = nil
 		}
 		for i, m := range []*module{a, b} { // at the same time
-			m.answerHello(m.unauthenticated[0], m.peers[1-i])
+			m.answerHello(m.unauthenticated[0], m.peers.Of(1 - i)[0])
 		}
 		until(t, "a connection", func() bool {
 			require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{ea.State(), eb.State()})

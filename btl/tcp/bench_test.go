@@ -24,9 +24,9 @@ type mate struct {
 	drained int
 }
 
-func (c *mate) Arrived(btl.Module, int, btl.Tag, []byte)   { c.arrived.Add(1) }
-func (c *mate) Failed(_ btl.Module, _ int, err *btl.Error) { c.failed = err }
-func (c *mate) Drained(btl.Module, int)                    { c.drained++ }
+func (c *mate) Arrived(btl.Module, int, btl.Tag, []byte)        { c.arrived.Add(1) }
+func (c *mate) Failed(_ btl.Module, _ btl.Path, err *btl.Error) { c.failed = err }
+func (c *mate) Drained(btl.Module, btl.Path)                    { c.drained++ }
 
 // couple is two modules that are connected.
 type couple struct {
@@ -57,9 +57,9 @@ func newAt(t testing.TB, cfg Config, rank int, ev btl.Events) *module {
 // connect connects both ends, and waits until they are connected.
 func (c *couple) connect(t testing.TB) {
 	var err error
-	c.ea, err = c.a.Connect(1, c.b.Address())
+	c.ea, err = c.a.Connect(btl.Path{Peer: 1}, c.b.Address())
 	require.NoError(t, err)
-	c.eb, err = c.b.Connect(0, c.a.Address())
+	c.eb, err = c.b.Connect(btl.Path{Peer: 0}, c.a.Address())
 	require.NoError(t, err)
 	c.until(t, "a connection", func() bool {
 		return c.ea.(*endpoint).phase == phaseReady && c.eb.(*endpoint).phase == phaseReady
@@ -240,7 +240,7 @@ func echoRole(t testing.TB, parent *btltest.Process) {
 	plan := btltest.Ask[echoPlan](parent)
 	v := &mate{}
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, v)
-	e, err := m.Connect(0, plan.Address)
+	e, err := m.Connect(btl.Path{Peer: 0}, plan.Address)
 	require.NoError(t, err)
 	parent.Tell(m.Address())
 	var stop atomic.Bool
@@ -259,7 +259,7 @@ func BenchmarkProcesses(b *testing.B) {
 			m := newAt(b, Config{Size: 2, Local: loopback4, Secret: secret}, 0, v)
 			c := btltest.Start(b, "echo")
 			c.Tell(echoPlan{m.Address(), size})
-			e, err := m.Connect(1, btltest.Ask[[]byte](c))
+			e, err := m.Connect(btl.Path{Peer: 1}, btltest.Ask[[]byte](c))
 			require.NoError(b, err)
 			ping(b, m, e, v, size)
 		})

@@ -8,14 +8,15 @@ import (
 
 var _ btl.StaleSender = (*endpoint)(nil)
 
-// Break shuts the connection to a peer down as the network might, so that both ends find out by
-// themselves. It reports whether there is a connection. It is for tests.
+// Break shuts the first connection to a peer down as the network might, so that both ends find out
+// by themselves. It reports whether there is a connection. It is for tests.
 func (m *module) Break(rank int) bool {
-	if rank < 0 || rank >= len(m.peers) || m.peers[rank] == nil {
-		return false
+	for e := range m.Endpoints() {
+		if e.Peer() == rank && e.phase == phaseReady {
+			return unix.Shutdown(e.fd, unix.SHUT_RDWR) == nil
+		}
 	}
-	e := m.peers[rank].ep
-	return e != nil && e.phase == phaseReady && unix.Shutdown(e.fd, unix.SHUT_RDWR) == nil
+	return false
 }
 
 // SendStale implements btl.StaleSender. It is for tests.

@@ -43,11 +43,11 @@ func (m *module) Close() error {
 // yet (RFC 9293, 3.6.1).
 func (m *module) sayGoodbye() {
 	var open []*endpoint
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.ep.phase == phaseReady && p.ep.Deferred() == nil {
-			p.ep.bye = true
-			p.ep.blocked = false
-			open = append(open, p.ep)
+	for e := range m.Endpoints() {
+		if e.State() == btl.Up && e.phase == phaseReady && e.Deferred() == nil {
+			e.bye = true
+			e.blocked = false
+			open = append(open, e)
 		}
 	}
 	for deadline := m.cfg.Clock.Now() + goodbyeNanos; len(open) > 0; m.cfg.Pass() {

@@ -89,7 +89,7 @@ type endpoint struct {
 
 // newEndpoint makes the next incarnation for a peer.
 func (m *module) newEndpoint(p *peer, epoch uint32) *endpoint {
-	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch, false), m: m, p: p, fd: -1}
+	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch), m: m, p: p, fd: -1}
 	p.ep, p.epoch = e, epoch
 	e.update()
 	return e

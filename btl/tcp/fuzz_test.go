@@ -177,7 +177,7 @@ func FuzzStream(f *testing.F) {
 		ev := &recorder{}
 		m.Events = ev
 		e := m.newEndpoint(&peer{rank: 1}, 1)
-		e.MarkReportable()
+		e.Return(btl.Path{Peer: 1})
 		e.phase, e.buf = phaseReady, make([]byte, m.cfg.BufferBytes)
 		fed := 0
 		for e.State() == btl.Up && fed < len(b) {

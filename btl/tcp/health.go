@@ -45,11 +45,10 @@ func (m *module) checkHealth() int {
 	gap := m.now - m.checked
 	m.checkAt, m.checked = m.now+every, m.now
 	n := 0
-	for _, p := range m.peers {
-		if p == nil || p.ep == nil || p.ep.State() != btl.Up || p.ep.phase != phaseReady {
+	for e := range m.Endpoints() {
+		if e.State() != btl.Up || e.phase != phaseReady {
 			continue
 		}
-		e := p.ep
 		if !e.awaits(gap) {
 			e.health.waited = 0
 			continue

@@ -215,7 +215,7 @@ func TestBusyConnectionIsReadWithoutPolling(t *testing.T) {
 	for i := 1; i < 3; i++ {
 		ms[i] = newAt(t, Config{Size: 3, Local: loopback4, Secret: secret}, i, &mate{})
 		eps[i] = connectTo(t, ms[i], 0, ms[0].Address())
-		until(t, "a connection", func() bool { return eps[i].phase == phaseReady && ms[0].peers[i].ep != nil }, ms[0], ms[i])
+		until(t, "a connection", func() bool { return eps[i].phase == phaseReady && len(ms[0].peers.Of(i)) > 0 }, ms[0], ms[i])
 	}
 	say := func(from int) { post(t, eps[from], []byte{1}) }
 	listen := func(from, times int) {

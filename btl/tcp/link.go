@@ -226,9 +226,9 @@ func (m *module) lookAtLink() {
 		l.down = nil
 		return
 	}
-	for _, p := range m.peers {
-		if p != nil && p.ep != nil && p.ep.State() == btl.Up && p.onOtherMachine {
-			p.ep.failDeferred(m.linkError(p))
+	for e := range m.Endpoints() {
+		if e.State() == btl.Up && e.p.onOtherMachine {
+			e.failDeferred(m.linkError(e.p))
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestLinkDownFailsConnections(t *testing.T) {
 	} {
 		c := newCouple(t, Config{})
 		cable := plug(t, c.a)
-		c.a.peers[1].onOtherMachine = true
+		c.a.peers.Of(1)[0].onOtherMachine = true
 		op := post(t, c.ea, []byte{1})
 		cable.is(t, broken.state)
 		until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
@@ -80,7 +80,7 @@ func connectToOtherMachine(t *testing.T, m, peer *module) error {
 	c.address = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.78"), c.address.Port())
 	m.cfg.Local = netip.MustParseAddr("203.0.113.77")
 	defer func() { m.cfg.Local = loopback4 }()
-	_, err := m.Connect(int(c.rank), c.encode())
+	_, err := m.Connect(btl.Path{Peer: int(c.rank)}, c.encode())
 	return err
 }
 
@@ -106,7 +106,7 @@ func TestAddressTakenFailsRail(t *testing.T) {
 	until(t, "the end of the rail", func() bool { return c.va.drained == 1 }, c.a)
 	require.Equal(t, []any{btl.AllPeers, btl.ClassDevice, btl.SideLocal, "EADDRNOTAVAIL"}, []any{c.va.failed.Peer, c.va.failed.Class, c.va.failed.Side, c.va.failed.Native})
 	require.ErrorIs(t, c.va.failed, errNoAddress)
-	_, err := c.a.Connect(1, c.b.Address())
+	_, err := c.a.Connect(btl.Path{Peer: 1}, c.b.Address())
 	require.ErrorIs(t, err, errNoAddress)
 	cable.is(t, interfaceState{}) // a change of something else
 	until(t, "the news to be read", func() bool { return !c.a.Unsettled }, c.a)
@@ -122,7 +122,7 @@ func TestAddressTakenFailsRail(t *testing.T) {
 func TestInterfaceWithoutLinkReportsKeepsConnections(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].onOtherMachine = true
+	c.a.peers.Of(1)[0].onOtherMachine = true
 	c.a.link.carrier = false
 	looked := false
 	c.a.link.state = func() (interfaceState, error) {
@@ -164,7 +164,7 @@ func TestReportsOfOtherInterfacesAreIgnored(t *testing.T) {
 func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].onOtherMachine = true
+	c.a.peers.Of(1)[0].onOtherMachine = true
 	cable.is(t, interfaceState{name: "eth7"})
 	until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
 	looked := 0
@@ -186,7 +186,7 @@ func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 func TestNextInterfaceNeedsNoLinkReport(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
-	c.a.peers[1].onOtherMachine = true
+	c.a.peers.Of(1)[0].onOtherMachine = true
 	cable.is(t, interfaceState{})
 	until(t, "the end of the rail", func() bool { return c.va.drained == 1 }, c.a)
 	cable.is(t, interfaceState{name: "tun0", index: 9, up: true})

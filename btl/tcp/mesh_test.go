@@ -49,7 +49,7 @@ func TestMesh(t *testing.T) {
 			if i == j {
 				continue
 			}
-			e, err := ms[i].Connect(j, ms[j].Address())
+			e, err := ms[i].Connect(btl.Path{Peer: j}, ms[j].Address())
 			require.NoError(t, err)
 			s := &stream{e: e, left: frags}
 			for k := range s.ops {
@@ -150,7 +150,7 @@ func TestSleepingRanksAreWoken(t *testing.T) {
 		e.Lock()
 		defer e.Unlock()
 		var err error
-		if eps[i], err = ms[i].Connect(1-i, ms[1-i].Address()); err != nil {
+		if eps[i], err = ms[i].Connect(btl.Path{Peer: 1 - i}, ms[1-i].Address()); err != nil {
 			return err
 		}
 		for round := range rounds {

@@ -65,8 +65,8 @@ type module struct {
 	codec *codec // nil until the secret is known
 	now   int64  // at the last look at the clock
 
-	peers           []*peer // by rank; nil if nothing is known of the rank
-	listener        int     // -1 if it is broken
+	peers           base.Peers[peer]
+	listener        int // -1 if it is broken
 	byFD            []*endpoint
 	handshakes      map[int]handshaking // by socket
 	trafficPoller   *poller             // of established connections
@@ -99,12 +99,12 @@ type module struct {
 // events.
 type handshaking interface{ step() int }
 
-// peer is what a module knows of another rank's module.
+// peer is what a module knows of another rank's module, since it has seen its address or an
+// authenticated hello of it.
 type peer struct {
-	rank       int
-	identified bool // its address was seen, or an authenticated hello of it
-	nonce      moduleNonce
-	address    netip.AddrPort
+	rank    int
+	nonce   moduleNonce
+	address netip.AddrPort // invalid until it is seen
 	// onOtherMachine: the peer is on another machine, or in another network namespace.
 	onOtherMachine bool
 	everConnected  bool   // there was a connection
@@ -130,7 +130,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	m := &module{cfg: cfg, listener: -1, link: link{fd: -1}, peers: make([]*peer, cfg.Size), handshakes: map[int]handshaking{}, now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, listener: -1, link: link{fd: -1}, peers: base.MakePeers[peer](cfg.Size), handshakes: map[int]handshaking{}, now: cfg.Clock.Now()}
 	defer func() {
 		if err != nil {
 			m.closeAll()
@@ -188,10 +188,11 @@ func (m *module) newNonce() (n nonce) {
 }
 
 // Connect implements btl.Module.
-func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
+func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
 	}
+	rank := to.Peer
 	c, ok := parseRailAddress(theirs)
 	local := m.cfg.Local
 	switch {
@@ -212,11 +213,11 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	case m.codec == nil:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
-	p := m.peer(rank)
-	if p.identified && p.nonce != c.nonce {
-		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", errors.New("the address is that of another module than the peer has now"))
+	p := m.peer(rank, c.nonce)
+	if p == nil {
+		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrModules)
 	}
-	p.identified, p.nonce, p.address, p.onOtherMachine = true, c.nonce, c.address, c.host != m.host
+	p.address, p.onOtherMachine = c.address, c.host != m.host
 	if e := p.ep; e != nil && e.State() == btl.Up && !e.IsReportable() && m.cannotReach(p) != nil {
 		// the peer has made the endpoint, and only its address says where it is
 		e.fail(m.linkError(p))
@@ -225,7 +226,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 		m.discard(e) // the layer above does not know it
 	}
 	if e := p.ep; e != nil && e.State() != btl.Drained {
-		e.MarkReportable()
+		e.Return(to)
 		return e, nil
 	}
 	if err := m.ConnectError(rank); err != nil {
@@ -237,10 +238,10 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 	if err := m.reopenListener(); err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
 	}
-	if i := slices.IndexFunc(m.unauthenticated, func(s *unauthenticatedPeer) bool { return s.authenticated && int(s.hello.from) == rank }); i >= 0 {
+	if i := slices.IndexFunc(m.unauthenticated, func(s *unauthenticatedPeer) bool { return s.authenticated && s.isFrom(p) }); i >= 0 {
 		m.answerHello(m.unauthenticated[i], p) // the peer has connected first
 		if p.ep != nil && p.ep.State() == btl.Up {
-			p.ep.MarkReportable()
+			p.ep.Return(to)
 			return p.ep, nil
 		}
 	}
@@ -249,7 +250,7 @@ func (m *module) Connect(rank int, theirs []byte) (btl.Endpoint, error) {
 		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrEpochs)
 	}
 	e := m.newEndpoint(p, epoch)
-	e.MarkReportable()
+	e.Return(to)
 	e.startDialing()
 	return e, nil
 }
@@ -289,11 +290,17 @@ func (m *module) reopenListener() error {
 	return nil
 }
 
-func (m *module) peer(rank int) *peer {
-	p := m.peers[rank]
-	if p == nil {
-		p = &peer{rank: rank}
-		m.peers[rank] = p
+// peer returns what is known of the module of a rank that has a nonce; nil if the rank has too many
+// modules.
+func (m *module) peer(rank int, n moduleNonce) *peer {
+	for _, p := range m.peers.Of(rank) {
+		if p.nonce == n {
+			return p
+		}
+	}
+	p := &peer{rank: rank, nonce: n}
+	if !m.peers.Add(rank, p) {
+		return nil
 	}
 	return p
 }
@@ -483,8 +490,8 @@ func (m *module) failRail(err *btl.Error) {
 // Endpoints implements base.Owner.
 func (m *module) Endpoints() iter.Seq[*endpoint] {
 	return func(yield func(*endpoint) bool) {
-		for _, p := range m.peers {
-			if p != nil && p.ep != nil && !yield(p.ep) {
+		for p := range m.peers.All() {
+			if p.ep != nil && !yield(p.ep) {
 				return
 			}
 		}

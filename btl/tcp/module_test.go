@@ -18,7 +18,7 @@ import (
 // connectTo connects a module to an address of a rank.
 func connectTo(t testing.TB, m *module, rank int, address []byte) *endpoint {
 	t.Helper()
-	e, err := m.Connect(rank, address)
+	e, err := m.Connect(btl.Path{Peer: rank}, address)
 	require.NoError(t, err)
 	return e.(*endpoint)
 }
@@ -106,7 +106,7 @@ func TestConnectToBadAddressFails(t *testing.T) {
 	} {
 		d := c
 		change(&d)
-		_, err := m.Connect(1, d.encode())
+		_, err := m.Connect(btl.Path{Peer: 1}, d.encode())
 		require.ErrorIs(t, err, btl.ErrUnreachable, name)
 	}
 	for name, change := range map[string]func(*railAddress){
@@ -115,7 +115,7 @@ func TestConnectToBadAddressFails(t *testing.T) {
 	} {
 		d := c
 		change(&d)
-		_, err := m.Connect(1, d.encode())
+		_, err := m.Connect(btl.Path{Peer: 1}, d.encode())
 		var be *btl.Error
 		require.ErrorAs(t, err, &be, name)
 		require.Equal(t, btl.ClassUsage, be.Class)
@@ -128,7 +128,7 @@ func TestNoConnectionWithoutSecret(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4}, 0, va)
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, &mate{})
-	_, err := a.Connect(1, b.Address())
+	_, err := a.Connect(btl.Path{Peer: 1}, b.Address())
 	require.ErrorIs(t, err, base.ErrNoSecret)
 	e := connectTo(t, b, 0, a.Address())
 	for range 200 {
@@ -257,7 +257,7 @@ func TestBusyRankAcceptsAcknowledgesAndSends(t *testing.T) {
 
 	// Its program takes a fragment, which it would usually answer, and turns to something else.
 	r.Lock()
-	back := r.m.peers[1].ep
+	back := r.m.peers.Of(1)[0].ep
 	back.piggybacks = true
 	op := post(t, e, []byte("hello"))
 	for r.v.arrived.Load() == 0 {

@@ -2,42 +2,14 @@ package tcp
 
 import (
 	"net/netip"
-
-	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// Pairs says which of a rank's rails lead to which of another's, given the addresses of both. The
-// pairs are one to one, so that each is a rail of its own. Both ranks find the same pairs if one of
-// them says that it is the lower. Where two addresses are in one network, only such pairs are made.
-// Otherwise routers may join the networks, and the first address of each kind is paired with the
-// first, and so on. Loopback leads only to ranks that share it.
-func Pairs(ours, theirs [][]byte, weAreLower bool) []transport.Pair {
-	if !weAreLower {
-		pairs := Pairs(theirs, ours, true)
-		for i, p := range pairs {
-			pairs[i] = transport.Pair{Local: p.Remote, Remote: p.Local}
-		}
-		return pairs
-	}
+// leads is transport.Transport's Leads. Where two addresses are in one network, only such pairs are
+// used. Otherwise routers may join the networks. Loopback leads only to ranks that share it.
+func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
 	leaveOutShared(a, b)
-	for kind := sameNetwork; kind > unrelated; kind-- {
-		var pairs []transport.Pair
-		taken := make([]bool, len(b))
-		for i := range a {
-			for j := range b {
-				if !taken[j] && relate(a[i], b[j]) == kind {
-					taken[j] = true
-					pairs = append(pairs, transport.Pair{Local: i, Remote: j})
-					break
-				}
-			}
-		}
-		if len(pairs) > 0 {
-			return pairs
-		}
-	}
-	return nil
+	return func(local, remote int) int { return int(relate(a[local], b[remote])) }
 }
 
 // parseRailAddresses gives nil for what is not an address.

@@ -20,6 +20,20 @@ func addresses(host byte, prefixes ...string) (list [][]byte) {
 	return list
 }
 
+// pairsOf are those of a rank with these addresses and one with the others.
+func pairsOf(a, b [][]byte, weAreLower bool) []transport.Pair {
+	return transport.Pairs(len(a), len(b), leads(a, b), weAreLower)
+}
+
+// crossed adds alternates to pairs: local, remote, local, remote...
+func crossed(list []transport.Pair, places ...int) []transport.Pair {
+	for _, p := range pairList(places...) {
+		p.Alternate = true
+		list = append(list, p)
+	}
+	return list
+}
+
 // pairList makes pairs of places: local, remote, local, remote...
 func pairList(places ...int) (list []transport.Pair) {
 	for i := 0; i < len(places); i += 2 {
@@ -36,11 +50,11 @@ func TestPairs(t *testing.T) {
 		"one network":              {addresses(1, "10.0.0.1/24"), addresses(2, "10.0.0.2/24"), pairList(0, 0)},
 		"two, in another order":    {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24", "10.0.0.2/24"), pairList(0, 1, 1, 0)},
 		"one has more":             {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24"), pairList(1, 0)},
-		"joined by routers":        {addresses(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), addresses(2, "10.0.0.2/32", "10.0.1.2/32"), pairList(0, 0, 1, 1)},
+		"joined by routers":        {addresses(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), addresses(2, "10.0.0.2/32", "10.0.1.2/32"), crossed(pairList(0, 0, 1, 1), 0, 1, 1, 0)},
 		"a network of one side":    {addresses(1, "10.0.0.1/8"), addresses(2, "10.9.0.2/32"), pairList(0, 0)},
 		"public and private":       {addresses(1, "192.0.2.1/24"), addresses(2, "10.9.0.2/32"), pairList(0, 0)},
 		"two families":             {addresses(1, "10.0.0.1/24"), addresses(2, "2001:db8::1/64"), nil},
-		"loopback of one machine":  {addresses(1, "127.0.0.1/8", "127.0.0.2/8"), addresses(1, "127.0.0.1/8", "127.0.0.2/8"), pairList(0, 0, 1, 1)},
+		"loopback of one machine":  {addresses(1, "127.0.0.1/8", "127.0.0.2/8"), addresses(1, "127.0.0.1/8", "127.0.0.2/8"), crossed(pairList(0, 0, 1, 1), 0, 1, 1, 0)},
 		"loopback of two machines": {addresses(1, "127.0.0.1/8"), addresses(2, "127.0.0.1/8"), nil},
 		"loopback and another":     {addresses(1, "127.0.0.1/8"), addresses(1, "10.0.0.1/24"), nil},
 		"links":                    {addresses(1, "fe80::1/64"), addresses(2, "fe80::2/64"), pairList(0, 0)},
@@ -51,10 +65,10 @@ func TestPairs(t *testing.T) {
 		"one address, one machine": {addresses(1, "10.1.0.1/24"), addresses(1, "10.1.0.1/24"), pairList(0, 0)},
 		"not an address":           {[][]byte{{1, 2, 3}, nil}, addresses(2, "10.0.0.1/24"), nil},
 	} {
-		require.Equal(t, c.want, Pairs(c.a, c.b, true), what)
+		require.Equal(t, c.want, pairsOf(c.a, c.b, true), what)
 		var seen []transport.Pair
-		for _, p := range Pairs(c.b, c.a, false) {
-			seen = append(seen, transport.Pair{Local: p.Remote, Remote: p.Local})
+		for _, p := range pairsOf(c.b, c.a, false) {
+			seen = append(seen, transport.Pair{Local: p.Remote, Remote: p.Local, Alternate: p.Alternate})
 		}
 		require.Equal(t, c.want, seen, "%s, seen from the other end", what)
 	}
@@ -84,7 +98,7 @@ func TestExplain(t *testing.T) {
 			"127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, 127.0.0.1, … here and 10.0.0.1 there: loopback does not lead to another machine",
 		},
 	} {
-		require.Empty(t, Pairs(c.a, c.b, true))
+		require.Empty(t, pairsOf(c.a, c.b, true))
 		require.Equal(t, c.want, Explain(c.a, c.b))
 	}
 }

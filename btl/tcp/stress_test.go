@@ -431,7 +431,7 @@ func TestProcessKilled(t *testing.T) {
 	c := btltest.Start(t, "echo")
 	c.Tell(echoPlan{m.Address(), 8})
 	theirs := btltest.Ask[[]byte](c)
-	e, err := m.Connect(1, theirs)
+	e, err := m.Connect(btl.Path{Peer: 1}, theirs)
 	require.NoError(t, err)
 	var op btl.Op
 	failed, outstanding := error(nil), false
@@ -451,7 +451,7 @@ func TestProcessKilled(t *testing.T) {
 	until(t, "the end", func() bool { return v.drained == 1 && !outstanding }, m)
 	require.Equal(t, btl.ClassPath, v.failed.Class)
 	require.Equal(t, btl.SideRemote, v.failed.Side)
-	e, err = m.Connect(1, theirs)
+	e, err = m.Connect(btl.Path{Peer: 1}, theirs)
 	require.NoError(t, err)
 	until(t, "the refusal", func() bool { return e.State() == btl.Drained }, m)
 	require.Equal(t, "ECONNREFUSED", v.failed.Native)

@@ -22,7 +22,7 @@ const (
 func Transport() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Priority: 10, Reach: transport.Anywhere, Open: openRails,
-		Pair: Pairs, Explain: Explain,
+		Leads: leads, Explain: Explain,
 		Choices: []string{includeKey, excludeKey}, Abundant: true, Unknown: unknownWords,
 	}
 }

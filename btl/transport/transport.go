@@ -4,6 +4,7 @@
 package transport
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/mpigo/mpigo/btl"
@@ -36,11 +37,12 @@ type Transport struct {
 	// error says in one line why there is none.
 	Open func(env *Env) (Opened, error)
 
-	// Pair says which of a rank's rails lead to which of a peer's, from the addresses (btl.Module's
-	// Address) of both. Both ranks have to find the same pairs; weAreLower says that the local rank
-	// is the lower one. nil pairs the nth rail with the nth.
-	Pair func(local, remote [][]byte, weAreLower bool) []Pair
-	// Explain says in one line why Pair finds no pair. nil: there is nothing to explain.
+	// Leads says how well each rail of this rank leads to each rail of a peer, by their places in
+	// the lists of both ranks' addresses (btl.Module's Address): 0 is not at all, and only pairs of
+	// the highest value are used. Both ranks have to find the same. nil: every rail leads to every
+	// other one.
+	Leads func(ours, theirs [][]byte) func(local, remote int) int
+	// Explain says in one line why no rail leads to a peer's. nil: there is nothing to explain.
 	Explain func(local, remote [][]byte) string
 
 	// Choices are the tunables by which a user chooses devices or addresses, the one that names
@@ -92,9 +94,87 @@ type Rail struct {
 	Port string
 }
 
-// Pair is a rail of this rank and the rail of a peer that it leads to, by their places in the lists
+// Pair is a rail of this rank and a rail of a peer that it leads to, by their places in the lists
 // of both.
-type Pair struct{ Local, Remote int }
+type Pair struct {
+	Local, Remote int
+	// Alternate: both have another pair, which comes first.
+	Alternate bool
+}
+
+// Pairs says which of a rank's rails lead to which of a peer's. leads is Transport.Leads for their
+// places in the lists of both; weAreLower says that the local rank is the lower one, so that both
+// ranks find the same pairs.
+//
+// First come pairs in which each rail is once, as far as possible. Then come pairs for rails that
+// have none, because one rank has more rails or a rail leads to few: each gets the one that has the
+// fewest pairs. All other pairs are alternates.
+func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bool) []Pair {
+	if !weAreLower {
+		pairs := Pairs(remotes, locals, func(a, b int) int { return leads(b, a) }, true)
+		for i, p := range pairs {
+			pairs[i].Local, pairs[i].Remote = p.Remote, p.Local
+		}
+		return pairs
+	}
+	best := 0
+	for i := range locals {
+		for j := range remotes {
+			best = max(best, leads(i, j))
+		}
+	}
+	if best == 0 {
+		return nil
+	}
+	leadsWell := func(i, j int) bool { return leads(i, j) == best }
+	var first, alternates []Pair
+	ours, theirs := make([]int, locals), make([]int, remotes) // pairs of each
+	add := func(i, j int) {
+		first = append(first, Pair{Local: i, Remote: j})
+		ours[i]++
+		theirs[j]++
+	}
+	for i := range locals {
+		for j := range remotes {
+			if ours[i] == 0 && theirs[j] == 0 && leadsWell(i, j) {
+				add(i, j)
+			}
+		}
+	}
+	for i := range locals {
+		if ours[i] == 0 {
+			if j := fewest(theirs, func(j int) bool { return leadsWell(i, j) }); j >= 0 {
+				add(i, j)
+			}
+		}
+	}
+	for j := range remotes {
+		if theirs[j] == 0 {
+			if i := fewest(ours, func(i int) bool { return leadsWell(i, j) }); i >= 0 {
+				add(i, j)
+			}
+		}
+	}
+	for i := range locals {
+		for j := range remotes {
+			if leadsWell(i, j) && !slices.Contains(first, Pair{Local: i, Remote: j}) {
+				alternates = append(alternates, Pair{i, j, true})
+			}
+		}
+	}
+	return append(first, alternates...)
+}
+
+// fewest is the place of the smallest number among those that may be taken, −1 if there is none.
+func fewest(numbers []int, mayTake func(i int) bool) int {
+	best := -1
+	for i, n := range numbers {
+		if mayTake(i) && (best < 0 || n < numbers[best]) {
+			best = i
+		}
+	}
+	return best
+}
 
 // Chosen is what the user has set of some tunables, for messages: "tcp.include=eth0,
 // tcp.exclude=10.0.0.0/8". It is "" if all have their defaults.

@@ -473,7 +473,7 @@ func (w *world) reportDeaths() {
 			}
 			o.eng.Lock()
 			for rail := range w.plan.setup.rails {
-				ep, err := o.taps[rail].Connect(r.rank, r.taps[rail].Address())
+				ep, err := o.taps[rail].Connect(btl.Path{Peer: r.rank, Module: uint8(rail)}, r.taps[rail].Address())
 				if err == nil && ep.State() == btl.Up {
 					ep.Fail(&btl.Error{Peer: r.rank, Class: btl.ClassPeerGone, Side: btl.SideRemote, Err: errDied})
 					break

@@ -75,7 +75,7 @@ func about(f pml.Fragment) string {
 		s += fmt.Sprintf(" receive %d.%d", uint32(f.Recv), f.Recv>>32)
 	}
 	if f.AboutRail {
-		s += fmt.Sprintf(" of rail %d epoch %d", f.Rail, f.Epoch)
+		s += fmt.Sprintf(" of rail %d-%d epoch %d", f.Sender, f.Receiver, f.Epoch)
 	}
 	return s
 }

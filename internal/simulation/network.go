@@ -183,15 +183,15 @@ func (e ownEvents) Arrived(m btl.Module, _ int, tag btl.Tag, frag []byte) {
 	e.Events.Arrived(m, e.rank, tag, frag)
 }
 
-func (e ownEvents) Failed(m btl.Module, peer int, err *btl.Error) {
-	e.Events.Failed(m, e.peer(peer), err)
+func (e ownEvents) Failed(m btl.Module, to btl.Path, err *btl.Error) {
+	e.Events.Failed(m, e.path(to), err)
 }
 
-func (e ownEvents) Drained(m btl.Module, peer int) { e.Events.Drained(m, e.peer(peer)) }
+func (e ownEvents) Drained(m btl.Module, to btl.Path) { e.Events.Drained(m, e.path(to)) }
 
-func (e ownEvents) peer(peer int) int {
-	if peer == btl.AllPeers {
-		return peer
+func (e ownEvents) path(to btl.Path) btl.Path {
+	if to != btl.WholeRail {
+		to.Peer = e.rank
 	}
-	return e.rank
+	return to
 }

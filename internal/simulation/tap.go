@@ -93,7 +93,7 @@ func (t *tap) connect(peer int) (btl.Endpoint, error) {
 	if own, ok := t.w.net.ownRail(); ok && t.rail == own {
 		at = 0 // a rank's own fabric has only rank 0
 	}
-	ep, err := t.Connect(at, t.w.ranks[peer].taps[t.rail].Address())
+	ep, err := t.Connect(btl.Path{Peer: at, Module: uint8(t.rail)}, t.w.ranks[peer].taps[t.rail].Address())
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +111,8 @@ type tapEndpoint struct {
 	peer int
 }
 
-// Peer implements btl.Endpoint.
-func (e *tapEndpoint) Peer() int { return e.peer }
+// Path implements btl.Endpoint.
+func (e *tapEndpoint) Path() btl.Path { return btl.Path{Peer: e.peer, Module: uint8(e.t.rail)} }
 
 // Send implements btl.Endpoint.
 func (e *tapEndpoint) Send(op *btl.Op) error {
@@ -157,7 +157,7 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 		op.Local = r.Region
 	}
 	t := e.t
-	t.w.note(evPost, t.rank, e.Peer(), t.rail, uint64(op.Tag), uint64(op.Len()))
+	t.w.note(evPost, t.rank, e.peer, t.rail, uint64(op.Tag), uint64(op.Len()))
 	r := t.w.ranks[t.rank]
 	i := slices.IndexFunc(r.aims, func(a *aim) bool { return a.name == name })
 	var a *aim
@@ -174,7 +174,7 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 	if a != nil && !a.delayed {
 		in := t.Module.(btl.Injector)
 		before = in.Fired()
-		in.Inject(btl.Fault{Kind: a.fault, Peer: e.Endpoint.Peer(), Count: 1})
+		in.Inject(btl.Fault{Kind: a.fault, Peer: e.Endpoint.Path().Peer, Count: 1})
 	}
 	isDelayed := a != nil && a.delayed && t.rail < len(t.w.plan.setup.rails)
 	if isDelayed {
@@ -182,7 +182,7 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 	}
 	line := ""
 	if t.w.ladder != nil { // before the callback posts other operations
-		line = t.w.ladder.posting(t, e.Peer(), name, op)
+		line = t.w.ladder.posting(t, e.peer, name, op)
 	}
 	err := e.postOrRefuse(name, op, how)
 	if isDelayed {
@@ -198,12 +198,12 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 	case a.delayed:
 		if err == nil {
 			r.failing = append(r.failing, e)
-			t.recordHit(name, e.Peer(), a)
+			t.recordHit(name, e.peer, a)
 			// The peer does not poll its half for a while, so stale fragments can arrive there.
-			t.w.ranks[e.Peer()].taps[t.rail].sleep(18 + t.w.rng.IntN(9))
+			t.w.ranks[e.peer].taps[t.rail].sleep(18 + t.w.rng.IntN(9))
 		}
 	case a.fault == btl.FaultErrorDelivered && err == nil || t.Module.(btl.Injector).Fired() > before:
-		t.recordHit(name, e.Peer(), a)
+		t.recordHit(name, e.peer, a)
 	}
 	return err
 }
@@ -268,23 +268,23 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 }
 
 // Failed implements btl.Events. The tap does not delay it, because callbacks of operations follow.
-func (t *tap) Failed(_ btl.Module, peer int, err *btl.Error) {
+func (t *tap) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
 	t.reportAll()
-	t.w.note(evFail, t.rank, peer, t.rail, uint64(err.Class), 0)
-	t.w.traceOf(t.rank, "rail %d to %s fails: %v", t.rail, peerName(peer), err)
-	t.w.ranks[t.rank].p.Failed(t, peer, err)
+	t.w.note(evFail, t.rank, to.Peer, t.rail, uint64(err.Class), 0)
+	t.w.traceOf(t.rank, "rail %d to %s fails: %v", t.rail, peerName(to.Peer), err)
+	t.w.ranks[t.rank].p.Failed(t, to, err)
 }
 
 // Drained implements btl.Events. The tap may delay it, and then delays all later events, too.
-func (t *tap) Drained(_ btl.Module, peer int) {
+func (t *tap) Drained(_ btl.Module, to btl.Path) {
 	if len(t.pending) == 0 {
 		if t.w.rng.IntN(4) > 0 {
-			t.drained(peer)
+			t.drained(to)
 			return
 		}
 		t.pendingUntil = t.w.net.Now() + 1<<t.w.rng.IntN(25)
 	}
-	t.pending = append(t.pending, func() { t.drained(peer) })
+	t.pending = append(t.pending, func() { t.drained(to) })
 }
 
 // reportDue reports the delayed events when their time has come.
@@ -302,9 +302,9 @@ func (t *tap) reportAll() {
 	}
 }
 
-func (t *tap) drained(peer int) {
+func (t *tap) drained(to btl.Path) {
 	t.late = slices.DeleteFunc(t.late, func(l lateRead) bool {
-		if peer != btl.AllPeers && peer != l.peer {
+		if to != btl.WholeRail && to.Peer != l.peer {
 			return false
 		}
 		for i := range l.buf {
@@ -313,7 +313,7 @@ func (t *tap) drained(peer int) {
 		return true
 	})
 	t.endRefused()
-	t.w.note(evDrain, t.rank, peer, t.rail, 0, 0)
-	t.w.traceOf(t.rank, "rail %d to %s is drained", t.rail, peerName(peer))
-	t.w.ranks[t.rank].p.Drained(t, peer)
+	t.w.note(evDrain, t.rank, to.Peer, t.rail, 0, 0)
+	t.w.traceOf(t.rank, "rail %d to %s is drained", t.rail, peerName(to.Peer))
+	t.w.ranks[t.rank].p.Drained(t, to)
 }

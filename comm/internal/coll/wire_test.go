@@ -45,14 +45,16 @@ type wireEndpoint struct {
 	to int
 }
 
-func (m *wireModule) Attrs() *btl.Attrs                             { return &m.w.attrs }
-func (m *wireModule) Address() []byte                               { return nil }
-func (m *wireModule) Connect(p int, _ []byte) (btl.Endpoint, error) { return nil, btl.ErrUnreachable }
-func (m *wireModule) Progress() int                                 { return 0 }
-func (m *wireModule) Fail(error)                                    {}
-func (m *wireModule) Close() error                                  { return nil }
+func (m *wireModule) Attrs() *btl.Attrs { return &m.w.attrs }
+func (m *wireModule) Address() []byte   { return nil }
+func (m *wireModule) Connect(to btl.Path, _ []byte) (btl.Endpoint, error) {
+	return nil, btl.ErrUnreachable
+}
+func (m *wireModule) Progress() int { return 0 }
+func (m *wireModule) Fail(error)    {}
+func (m *wireModule) Close() error  { return nil }
 
-func (e *wireEndpoint) Peer() int                           { return e.to }
+func (e *wireEndpoint) Path() btl.Path                      { return btl.Path{Peer: e.to} }
 func (e *wireEndpoint) Epoch() uint32                       { return 1 }
 func (e *wireEndpoint) State() btl.State                    { return btl.Up }
 func (e *wireEndpoint) Fail(error)                          {}
@@ -172,8 +174,8 @@ func (w *wire) settle() {
 // lose tells a rank that another rank is gone.
 func (w *wire) lose(rank, peer int) {
 	p, m := w.pmls[rank], w.modules[rank]
-	p.Failed(m, peer, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassPeerGone, Err: errors.New("killed")})
-	p.Drained(m, peer)
+	p.Failed(m, btl.Path{Peer: peer}, &btl.Error{Rail: "wire", Peer: peer, Class: btl.ClassPeerGone, Err: errors.New("killed")})
+	p.Drained(m, btl.Path{Peer: peer})
 	p.Progress()
 }
 

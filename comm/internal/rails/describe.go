@@ -3,6 +3,7 @@ package rails
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -61,7 +62,7 @@ func (r *Rails) railsTo(peer int) string {
 		}
 		var ports []string
 		for _, w := range ways {
-			if port := r.list[w.Local].port; port != "" {
+			if port := r.list[w.Local].port; port != "" && !slices.Contains(ports, port) {
 				ports = append(ports, port)
 			}
 		}

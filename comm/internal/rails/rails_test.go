@@ -87,7 +87,7 @@ func TestUnreachableNamesBothMachines(t *testing.T) {
 func pairless() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Reach: transport.Anywhere, Choices: []string{"tcp.include"},
-		Pair:    func(local, remote [][]byte, _ bool) []transport.Pair { return nil },
+		Leads:   func(_, _ [][]byte) func(_, _ int) int { return func(_, _ int) int { return 0 } },
 		Explain: func(local, remote [][]byte) string { return fmt.Sprintf("%s here and %s there", local, remote) },
 	}
 }
@@ -129,7 +129,7 @@ type stubEndpoint struct{ btl.Endpoint }
 
 func (m *stubModule) Address() []byte { return nil }
 
-func (m *stubModule) Connect(int, []byte) (btl.Endpoint, error) {
+func (m *stubModule) Connect(btl.Path, []byte) (btl.Endpoint, error) {
 	m.connects++
 	if m.refuses != nil {
 		return nil, m.refuses
@@ -151,6 +151,7 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	type route struct {
 		module              *stubModule
 		tier, local, remote int
+		alternate           bool
 		connected           bool
 	}
 	for _, c := range []struct {
@@ -158,10 +159,15 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 		peer int
 		want []route
 	}{
-		{"self,sm,ibverbs", 1, []route{{sm, 1, 2, 0, true}, {verbs0, 2, 0, 2, false}, {verbs1, 2, 1, 3, false}}},
-		{"self,ibverbs,sm", 1, []route{{verbs0, 1, 0, 2, true}, {verbs1, 1, 1, 3, true}, {sm, 2, 2, 0, false}}},
-		{"sm,ibverbs", 2, []route{{verbs0, 1, 0, 2, true}, {verbs1, 1, 1, 3, true}}},
-		{"sm,ibverbs", 3, []route{{verbs0, 1, 0, 0, true}}},
+		{"self,sm,ibverbs", 1, []route{
+			{sm, 1, 2, 0, false, true},
+			{verbs0, 2, 0, 2, false, false}, {verbs1, 2, 1, 3, false, false}, {verbs0, 2, 0, 3, true, false}, {verbs1, 2, 1, 2, true, false},
+		}},
+		{"self,ibverbs,sm", 1, []route{
+			{verbs0, 1, 0, 2, false, true}, {verbs1, 1, 1, 3, false, true}, {verbs0, 1, 0, 3, true, false}, {verbs1, 1, 1, 2, true, false},
+			{sm, 2, 2, 0, false, false},
+		}},
+		{"sm,ibverbs", 3, []route{{verbs0, 1, 0, 0, false, true}, {verbs1, 1, 1, 0, false, true}}},
 	} {
 		*sm, *verbs0, *verbs1 = stubModule{}, stubModule{}, stubModule{}
 		list, err := open(c.btls).Resolve(c.peer)
@@ -169,8 +175,13 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 		var got []route
 		for _, l := range list {
 			m := l.Module.(*stubModule)
-			got = append(got, route{m, l.Tier, l.Local, l.Remote, l.Endpoint != nil})
-			assert.Equal(t, l.Endpoint != nil, m.connects == 1)
+			got = append(got, route{m, l.Tier, l.Local, l.Remote, l.Alternate, l.Endpoint != nil})
+			if l.Endpoint != nil {
+				m.connects--
+			}
+		}
+		assert.Zero(t, sm.connects+verbs0.connects+verbs1.connects, "endpoints that are not in the list")
+		for _, l := range list {
 			_, err := l.Reopen()
 			require.NoError(t, err)
 		}
@@ -182,13 +193,13 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	sm.refuses = errors.New("connection refused")
 	got, err := r.Resolve(1)
 	require.NoError(t, err)
-	require.Len(t, got, 3)
+	require.Len(t, got, 5)
 	assert.Nil(t, got[0].Endpoint)
 	assert.NotNil(t, got[1].Endpoint)
 	sm.refuses = fmt.Errorf("%w: never", btl.ErrUnreachable)
 	got, err = r.Resolve(1)
 	require.NoError(t, err)
-	require.Len(t, got, 2)
+	require.Len(t, got, 4)
 	verbs0.refuses, verbs1.refuses = sm.refuses, sm.refuses
 	_, err = r.Resolve(1)
 	assert.ErrorIs(t, err, sm.refuses)
@@ -267,8 +278,8 @@ func TestReach(t *testing.T) {
 		r.cards = []wireup.Card{here, here, {}, here, {Host: "there", Rails: here.Rails}, {Host: "there", Rails: here.Rails[:2]}, {}, here}
 		return r
 	}
-	assert.Equal(t, "sm to 0-1,3,7; ibverbs(rxe0/1,rxe1/1) to 4; ibverbs(rxe0/1) to 5; nothing to 6", open(2, 8, "self,sm,ibverbs").reach())
-	assert.Equal(t, "ibverbs(rxe0/1,rxe1/1) to 0-1,3-4,7; ibverbs(rxe0/1) to 5; nothing to 6", open(2, 8, "ibverbs,sm").reach())
+	assert.Equal(t, "sm to 0-1,3,7; ibverbs(rxe0/1,rxe1/1) to 4-5; nothing to 6", open(2, 8, "self,sm,ibverbs").reach())
+	assert.Equal(t, "ibverbs(rxe0/1,rxe1/1) to 0-1,3-5,7; nothing to 6", open(2, 8, "ibverbs,sm").reach())
 	assert.Equal(t, "there are no other ranks", open(0, 1, "sm").reach())
 }
 

@@ -16,7 +16,7 @@ import (
 // peer unreachable.
 //
 // A peer is reached by the first transport in btl that leads there, with all its rails. The rails
-// of the others are spare: nothing is opened for them until they are needed.
+// of the others are spare, and so are alternates: nothing is opened for them until they are needed.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	if peer == r.cfg.Env.Rank {
 		return r.toSelf()
@@ -27,8 +27,11 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 		now := routes.up == 0
 		for _, w := range r.waysTo(peer, t) {
 			m, address := r.list[w.Local].module, card.Rails[w.Remote].Address
-			route := pml.Route{Module: m, Local: w.Local, Remote: w.Remote, Tier: tier}
-			routes.Add(route, now, func() (btl.Endpoint, error) { return m.Connect(peer, address) })
+			route := pml.Route{Module: m, Local: w.Local, Remote: w.Remote, Tier: tier, Alternate: w.Alternate}
+			if w.Alternate {
+				now = routes.up == 0
+			}
+			routes.Add(route, now, func() (btl.Endpoint, error) { return m.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, address) })
 		}
 	}
 	if len(routes.List) == 0 {
@@ -74,15 +77,13 @@ func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 	}
 	local, ours := r.railsOf(t.Name)
 	remote, theirs := railsOf(card, t.Name)
-	var ways []transport.Pair
-	if t.Pair == nil {
-		for n := range min(len(local), len(remote)) {
-			ways = append(ways, transport.Pair{Local: local[n], Remote: remote[n]})
-		}
-		return ways
+	leads := func(local, remote int) int { return 1 }
+	if t.Leads != nil {
+		leads = t.Leads(ours, theirs)
 	}
-	for _, p := range t.Pair(ours, theirs, r.cfg.Env.Rank < peer) {
-		ways = append(ways, transport.Pair{Local: local[p.Local], Remote: remote[p.Remote]})
+	ways := transport.Pairs(len(local), len(remote), leads, r.cfg.Env.Rank < peer)
+	for i, w := range ways {
+		ways[i].Local, ways[i].Remote = local[w.Local], remote[w.Remote]
 	}
 	return ways
 }
@@ -103,7 +104,7 @@ func (r *Rails) toSelf() ([]pml.Route, error) {
 	if r.self == nil {
 		return nil, fmt.Errorf("rank %d to itself: btl=%s has no self", rank, r.allowedNames())
 	}
-	ep, err := r.self.Connect(rank, r.self.Address())
+	ep, err := r.self.Connect(btl.Path{Peer: rank}, r.self.Address())
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func Start(world *comm.Comm, peer int) *Timeline {
 func railsTo(world *comm.Comm, peer int) []rail {
 	var rails []rail
 	for _, r := range world.Rails() {
-		if r.Peer == peer {
+		if r.Peer == peer && (r.State == "up" || !r.Alternate) {
 			rails = append(rails, rail{r.Rail, r.State == "up", r.Health})
 		}
 	}

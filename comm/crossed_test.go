@@ -1,0 +1,127 @@
+package comm
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/tcp"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// ports are two addresses of each of two ranks, all of which reach each other.
+type ports struct {
+	worlds []*Comm
+	dead   [2][2]atomic.Bool // by rank and address
+}
+
+func newPorts(t *testing.T) *ports {
+	p := &ports{}
+	secret := sha256.Sum256([]byte("a secret"))
+	open := func(j *job, wakeup *progress.PipeWakeup) (modules []btl.Module) {
+		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
+		for i, a := range []string{"127.0.0.1", "127.0.0.2"} {
+			modules = append(modules, must(tcp.New(tcp.Config{
+				Rank: j.rank, Size: 2, Events: j.pml, Wakeup: wakeup, AsyncProgress: j.async.request, Rail: a,
+				Blocked: func(int) bool { return p.dead[j.rank][i].Load() }, Local: netip.MustParseAddr(a), Secret: secret[:],
+			})))
+		}
+		return modules
+	}
+	everywhere := func(int, int) int { return 1 }
+	p.worlds = localWorldBy(t, 2, open, unchanged, everywhere, WithSetting("pml.notices", "false"))
+	return p
+}
+
+// kill breaks a port: its connections end, and no more are made until revive.
+func (p *ports) kill(rank, port int) {
+	p.dead[rank][port].Store(true)
+	j := p.worlds[rank].job
+	j.eng.Lock()
+	j.modules[port].Fail(errors.New("pulled"))
+	j.eng.Unlock()
+}
+
+func (p *ports) revive(rank, port int) { p.dead[rank][port].Store(false) }
+
+// rails are those between the ranks that are in a state, as rank 0 sees them: its port, and the
+// other one.
+func (p *ports) rails(state string) (list [][2]int) {
+	for _, r := range p.worlds[0].Rails() {
+		if r.Peer == 1 && r.State == state {
+			local := 0
+			if r.Rail == "127.0.0.2" {
+				local = 1
+			}
+			list = append(list, [2]int{local, r.Remote})
+		}
+	}
+	return list
+}
+
+// TestCrossedPorts: of two ports of each rank, one dies at each end, and no rail of the same number
+// is left at both. Traffic goes on from the port that is left to the other one's, and goes back to
+// the first rails when the ports are back.
+func TestCrossedPorts(t *testing.T) {
+	p := newPorts(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	over := make(chan struct{})
+	var traffic, all sync.WaitGroup
+	var rounds atomic.Int64
+	for _, w := range p.worlds {
+		traffic.Add(1)
+		met := sync.OnceFunc(traffic.Done)
+		all.Go(func() {
+			defer met()
+			if err := exchangeUntil(ctx, w, over, func() { met(); rounds.Add(1) }); err != nil {
+				t.Errorf("rank %d: %v", w.Rank(), err)
+				cancel()
+			}
+		})
+	}
+	traffic.Wait()
+	both := [][2]int{{0, 0}, {1, 1}}
+	require.Equal(t, both, p.rails("up"), "alternates are opened before they are needed")
+	until := func(want [][2]int, what string) {
+		for !equalSets(want, p.rails("up")) {
+			require.NoError(t, ctx.Err(), "%s: up are %v, not %v", what, p.rails("up"), want)
+			time.Sleep(time.Millisecond)
+		}
+		for before := rounds.Load(); rounds.Load() < before+20; time.Sleep(time.Millisecond) {
+			require.NoError(t, ctx.Err(), "%s: no messages", what)
+		}
+	}
+	until(both, "at first")
+	p.kill(0, 0)
+	until([][2]int{{1, 1}, {1, 0}}, "one port is dead")
+	p.kill(1, 1)
+	until([][2]int{{1, 0}}, "crossed ports are dead")
+	p.revive(0, 0)
+	until([][2]int{{0, 0}, {1, 0}}, "one port is back")
+	p.revive(1, 1)
+	until([][2]int{{0, 0}, {1, 1}, {1, 0}}, "both ports are back")
+	close(over)
+	all.Wait()
+}
+
+func equalSets(a, b [][2]int) bool {
+	seen := map[[2]int]bool{}
+	for _, x := range a {
+		seen[x] = true
+	}
+	for _, x := range b {
+		if !seen[x] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
