@@ -57,7 +57,8 @@ func localWorld(tb testing.TB, ranks int, open func(j *job, wakeup *progress.Pip
 // localWorldOf is localWorld with each endpoint as wrap makes it.
 func localWorldOf(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, wrap func(btl.Endpoint) btl.Endpoint, opts ...Option) []*Comm {
 	tb.Helper()
-	return localWorldBy(tb, ranks, open, wrap, func(local, remote int) int {
+	wrapAny := func(ep btl.Endpoint, _, _ int) btl.Endpoint { return wrap(ep) }
+	return localWorldBy(tb, ranks, open, wrapAny, func(local, remote int) int {
 		if local == remote {
 			return 1
 		}
@@ -65,8 +66,9 @@ func localWorldOf(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 	}, opts...)
 }
 
-// localWorldBy is localWorldOf with rails between modules as leads says (transport.Transport).
-func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, wrap func(btl.Endpoint) btl.Endpoint,
+// localWorldBy is localWorldOf with rails between modules as leads says (transport.Transport). wrap
+// is also told the rank and its module.
+func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.PipeWakeup) []btl.Module, wrap func(ep btl.Endpoint, rank, module int) btl.Endpoint,
 	leads func(local, remote int) int, opts ...Option) []*Comm {
 	tb.Helper()
 	_, settings, err := makeOptions(opts)
@@ -91,7 +93,7 @@ func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 					if err != nil {
 						return nil, err
 					}
-					return wrap(ep), nil
+					return wrap(ep, rank, p.Local), nil
 				})
 			}
 			if len(all.List) == 0 {
