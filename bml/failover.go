@@ -76,23 +76,58 @@ func (b *BML) wayFailed(pr *Peer, w way, err *btl.Error) {
 // railsFailed takes the rails out of use that go a way. It reports whether there are any.
 func (b *BML) railsFailed(pr *Peer, w way, err error) bool {
 	rails := pr.on(w)
-	for _, rl := range rails {
-		if pr.IsAlive() { // else they fail with the peer
-			b.railFailed(rl, err)
-		}
-	}
+	b.takeOut(pr, err, rails...)
 	return len(rails) > 0
 }
 
-// railFailed takes a rail out of use. Its endpoint calls back, or has called back, what it has
-// accepted.
-func (b *BML) railFailed(rl *Rail, err error) {
-	pr, rc := rl.peer, &rl.recovery
-	if rl.state == railFailing || rl.state == railDown {
-		return // it is out of use already
+// railFailed takes a rail out of use.
+func (b *BML) railFailed(rl *Rail, err error) { b.takeOut(rl.peer, err, rl) }
+
+// takeOut takes rails to a peer out of use that have failed together. Their endpoints call back, or
+// have called back, what they have accepted.
+func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
+	var failed []*Rail
+	var wereUp RailSet
+	for _, rl := range rails {
+		if rl.state == railFailing || rl.state == railDown {
+			continue // it is out of use already
+		}
+		failed = append(failed, rl)
+		if rl.state == railUp {
+			wereUp |= 1 << rl.index
+		}
+		b.stopRail(rl, err)
 	}
+	if len(failed) == 0 {
+		return
+	}
+	wereNeeded := pr.up
+	b.prefer(pr)
+	b.checkPath(failed[0], err)
+	b.openAlternates(pr)
+	for _, rl := range failed {
+		for q := rl.takeQueue(); !q.Empty(); {
+			b.divert(rl, pop(&q))
+		}
+		if wereUp.Has(int(rl.index)) && !isClosed(err) && (!rl.alternate || wereNeeded.Has(int(rl.index))) {
+			b.stats.RailsFailed++
+			if pr.IsAlive() {
+				b.tellRail(rl, err)
+			}
+		}
+		b.sendRailDown(rl)
+	}
+}
+
+// stopRail makes a rail failing, and notes what is known of its failure.
+func (b *BML) stopRail(rl *Rail, err error) {
+	pr, rc := rl.peer, &rl.recovery
 	wasUp := rl.state == railUp
 	b.moveRail(rl, railFailing)
+	if rc.timer != nil {
+		b.eng.StopTimer(rc.timer)
+		rc.timer = nil
+	}
 	rc.epoch = rl.endpoint.Epoch()
 	if wasUp || rc.cause == nil {
 		rc.cause = err // that it does not come back yet is no news
@@ -106,19 +141,6 @@ func (b *BML) railFailed(rl *Rail, err error) {
 		}
 	}
 	b.penalize(rl, err, wasUp)
-	b.prefer(pr)
-	b.checkPath(rl, err)
-	b.openAlternates(pr)
-	for q := rl.takeQueue(); !q.Empty(); {
-		b.divert(rl, pop(&q))
-	}
-	if wasUp && !isClosed(err) {
-		b.stats.RailsFailed++
-		if pr.IsAlive() {
-			b.tellRail(rl, err)
-		}
-	}
-	b.sendRailDown(rl)
 }
 
 // isClosed reports whether a rail has ended because one end closed it.
@@ -264,7 +286,7 @@ func (b *BML) wayDrained(pr *Peer, w way) {
 	rails := pr.on(w)
 	pr.draining = slices.DeleteFunc(pr.draining, func(d way) bool {
 		return d == w || d.module == w.module && w.remote == allModules ||
-			slices.ContainsFunc(rails, func(rl *Rail) bool { return rl.way() == d })
+			slices.ContainsFunc(pr.on(d), func(rl *Rail) bool { return slices.Contains(rails, rl) })
 	})
 	for _, rl := range rails {
 		if rl.state == railFailing {

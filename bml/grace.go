@@ -129,12 +129,8 @@ func (b *BML) mayTryAgain(pr *Peer, t *trouble, by RailSet, err error) bool {
 func (b *BML) mayPostAgain(op *Op, err error) bool {
 	pr := op.peer
 	by := ^RailSet(0)
-	if be := (*btl.Error)(nil); errors.As(err, &be) {
-		for i := range pr.rails {
-			if pr.rails[i].name() == be.Rail {
-				by = 1 << i
-			}
-		}
+	if be := (*btl.Error)(nil); errors.As(err, &be) && be.Rail == pr.rails[op.rail].name() {
+		by = 1 << op.rail
 	}
 	return b.mayTryAgain(pr, &op.trouble, by, err)
 }
@@ -175,7 +171,7 @@ func (b *BML) checkPath(rl *Rail, err error) {
 // hasUntried reports whether a rail leads to the peer that was never up, because it was not needed.
 func (pr *Peer) hasUntried() bool {
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.reopen != nil && !rl.recovery.wasUp && rl.tier > pr.rails[0].tier {
+		if rl := &pr.rails[i]; rl.reopen != nil && !rl.recovery.wasUp && (rl.tier > pr.rails[0].tier || rl.alternate) {
 			return true
 		}
 	}

@@ -120,7 +120,9 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 		}
 		side = be.Side
 	}
-	if side == btl.SideLocal || side == btl.SideBoth {
+	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
+	isHopeless := rl.alternate && !rl.recovery.wasUp
+	if (side == btl.SideLocal || side == btl.SideBoth) && !isHopeless {
 		rl.own.health = max(rl.own.health-modulePenalty, 0)
 		b.weighModule(rl.own)
 		b.recoverModule(rl.own)
@@ -168,8 +170,11 @@ func (b *BML) recover(rl *Rail) {
 	rl.health = min(rl.health+recoverStep, fullHealth)
 	rl.weigh()
 	b.prefer(rl.peer)
-	if rl.health < fullHealth {
+	switch {
+	case rl.health < fullHealth:
 		b.later(rl, recoverPeriod, b.recover)
+	case rl.alternate && !rl.peer.needs(rl):
+		b.later(rl, idleAlternate, b.closeAlternate)
 	}
 }
 

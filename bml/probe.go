@@ -29,8 +29,12 @@ const (
 	reminderPeriod = 2 * time.Second
 
 	// maxModuleProbes is how many PROBEs a module has under way. Each is as long as the longest
-	// fragment, and takes room from fragments to other peers.
-	maxModuleProbes = 32
+	// fragment, and takes room from fragments to other peers. Alternates that have never been up
+	// may have no path, so they leave most of these to other rails.
+	maxModuleProbes, maxAlternateProbes = 32, 8
+
+	// An alternate that has not been needed for idleAlternate is closed.
+	idleAlternate = 5 * time.Second
 )
 
 // planReopen has the next incarnation of a rail that is down made after a while. That of a spare
@@ -41,14 +45,33 @@ func (b *BML) planReopen(rl *Rail) {
 		return
 	}
 	wait := min(firstReopen<<min(rc.attempts, 10), maxReopen)
-	if rc.attempts == 0 && rc.flaps > 1 && rl.peer.up != 0 {
+	switch {
+	case rl.peer.up == 0:
+	case rc.attempts == 0 && rc.flaps > 1:
 		wait = min(firstReopen<<min(rc.flaps, 20), maxHold)
+	case rl.alternate && !rc.wasUp:
+		wait = min(firstReopen<<min(rc.attempts, 20), maxHold)
 	}
 	b.later(rl, wait, func(rl *Rail) {
-		if rl.state == railDown && b.reopen(rl) {
+		if rl.state == railDown && !rl.peer.isSpare(rl) && b.reopen(rl) {
 			b.probe(rl)
 		}
 	})
+}
+
+// closeAlternates closes alternates that are up and not needed, after a while.
+func (b *BML) closeAlternates(pr *Peer) {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.alternate && rl.state == railUp && !pr.needs(rl) {
+			b.later(rl, idleAlternate, b.closeAlternate)
+		}
+	}
+}
+
+func (b *BML) closeAlternate(rl *Rail) {
+	if rl.state == railUp && !rl.peer.needs(rl) {
+		b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassClosed, Side: btl.SideLocal, Native: "not needed"})
+	}
 }
 
 // openAlternates has alternates made that are of use now.
@@ -74,6 +97,8 @@ func (b *BML) reopen(rl *Rail) bool {
 	case errors.As(err, &be) && be.Class == btl.ClassPeerGone:
 		b.fail(rl.peer, b.CauseOf(err), nil)
 		return false
+	case rl.alternate && errors.Is(err, btl.ErrUnreachable):
+		return false // and never will be
 	case err != nil || ep.State() != btl.Up:
 		b.planReopen(rl)
 		return false
@@ -91,7 +116,11 @@ func (b *BML) probe(rl *Rail) {
 	if rl.state != railProbing {
 		return
 	}
-	hasRoom := rc.isProbing || rl.own.probes < maxModuleProbes
+	most := maxModuleProbes
+	if rl.alternate && !rc.wasUp {
+		most = maxAlternateProbes
+	}
+	hasRoom := rc.isProbing || rl.own.probes < most
 	period := probePeriod
 	switch {
 	case rc.delivers:
@@ -174,9 +203,12 @@ func (b *BML) railReturned(rl *Rail) {
 	rc.attempts, rc.upSince = 0, b.eng.Now()
 	hadPath := !pr.AwaitsPath()
 	b.prefer(pr)
-	b.tellRail(rl, nil)
+	if rc.wasUp || !rl.isExtra {
+		b.tellRail(rl, nil)
+	}
 	rc.wasUp = true
 	b.later(rl, recoverPeriod, b.recover)
+	b.closeAlternates(pr)
 	for i := range pr.rails {
 		if other := &pr.rails[i]; other.recovery.isUntold && other.state != railUp {
 			b.sendRailDown(other)

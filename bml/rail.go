@@ -20,6 +20,9 @@ type Route struct {
 	// Tier: only rails of the lowest tier that has one which is up take traffic. The others are
 	// spare.
 	Tier int
+	// Extra: one of its modules has another rail, and this one may lead nowhere. That it is up for
+	// the first time is not reported.
+	Extra bool
 	// Alternate: its modules have rails to other modules, which come first. It is used while one of
 	// them has no such rail that is up. The peer has to find the same alternates.
 	Alternate bool
@@ -112,6 +115,7 @@ type Rail struct {
 
 	local, remote uint8 // modules
 	index         uint8 // in peer.rails
+	isExtra       bool
 	alternate     bool
 	tier          int
 	sendBytes     int   // longest fragment
@@ -235,7 +239,7 @@ func (b *BML) newRail(pr *Peer, r Route) Rail {
 	a := r.Module.Attrs()
 	rl := Rail{
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
-		alternate: r.Alternate, reopen: r.Reopen,
+		isExtra: r.Extra, alternate: r.Alternate, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
 		health: fullHealth, own: b.ownModuleOf(r.Module),
 	}

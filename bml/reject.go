@@ -11,14 +11,16 @@ import (
 // more and sends RAILDOWN. The peer's half fails, its PROBEs are not answered, and its grace time
 // ends.
 
-// reject begins to tell a lost peer, by a module by which it was heard.
+// reject begins to tell a lost peer, by all rails of a module by which it was heard: it may probe
+// any of them.
 func (b *BML) reject(pr *Peer, m btl.Module) {
-	rl := pr.by(m)
-	if rl == nil || rl.reopen == nil || rl.isRejecting || b.closed != nil {
-		return
+	for _, rl := range pr.on(way{m, allModules}) {
+		if rl.reopen == nil || rl.isRejecting || b.closed != nil {
+			continue
+		}
+		rl.isRejecting = true
+		b.postpone(work{kind: workReject, rail: rl}) // not from inside a call of the endpoint
 	}
-	rl.isRejecting = true
-	b.postpone(work{kind: workReject, rail: rl}) // not from inside a call of the endpoint
 }
 
 // rejectBy opens a rail to a lost peer, to send RAILDOWN by it.

@@ -87,8 +87,8 @@ func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 			theirs := worlds[peer].job.modules
 			for _, p := range transport.Pairs(len(j.modules), len(theirs), leads, rank < peer) {
 				m, address := j.modules[p.Local], theirs[p.Remote].Address()
-				route := pml.Route{Module: m, Local: p.Local, Remote: p.Remote, Alternate: p.Alternate}
-				all.Add(route, !p.Alternate, func() (btl.Endpoint, error) {
+				route := pml.Route{Module: m, Local: p.Local, Remote: p.Remote, Extra: p.Extra, Alternate: p.Alternate}
+				all.Add(route, !p.Alternate && !p.Extra, func() (btl.Endpoint, error) {
 					ep, err := m.Connect(btl.Path{Peer: peer, Module: uint8(p.Remote)}, address)
 					if err != nil {
 						return nil, err

@@ -70,9 +70,13 @@ func describeRail(e pml.RailEvent) string {
 	case e.Left > 1:
 		now = fmt.Sprintf("continuing on the %d that are left", e.Left)
 	}
+	other := ""
+	if e.Alternate {
+		other = "another port of "
+	}
 	why := oneLine(e.Cause)
 	for _, known := range []string{"rail " + e.Rail, fmt.Sprintf(" to rank %d", e.Peer), ": "} {
 		why = strings.TrimPrefix(why, known)
 	}
-	return fmt.Sprintf("rail %s to rank %d failed: %s; %s", e.Rail, e.Peer, why, now)
+	return fmt.Sprintf("rail %s to %srank %d failed: %s; %s", e.Rail, other, e.Peer, why, now)
 }

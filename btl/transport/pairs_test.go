@@ -10,23 +10,29 @@ import (
 // everywhere is a network that joins all rails.
 func everywhere(int, int) int { return 1 }
 
+func pair(local, remote int) Pair      { return Pair{Local: local, Remote: remote} }
+func extra(local, remote int) Pair     { return Pair{Local: local, Remote: remote, Extra: true} }
+func alternate(local, remote int) Pair { return Pair{Local: local, Remote: remote, Alternate: true} }
+
 func TestPairs(t *testing.T) {
 	for what, c := range map[string]struct {
 		locals, remotes int
 		leads           func(local, remote int) int
 		want            []Pair
 	}{
-		"one each":     {1, 1, everywhere, []Pair{{0, 0, false}}},
-		"two each":     {2, 2, everywhere, []Pair{{0, 0, false}, {1, 1, false}, {0, 1, true}, {1, 0, true}}},
-		"three on two": {3, 2, everywhere, []Pair{{0, 0, false}, {1, 1, false}, {2, 0, false}, {0, 1, true}, {1, 0, true}, {2, 1, true}}},
-		"one on two":   {1, 2, everywhere, []Pair{{0, 0, false}, {0, 1, false}}},
+		"one each": {1, 1, everywhere, []Pair{pair(0, 0)}},
+		"two each": {2, 2, everywhere, []Pair{pair(0, 0), pair(1, 1), alternate(0, 1), alternate(1, 0)}},
+		"three on two": {3, 2, everywhere, []Pair{
+			pair(0, 0), pair(1, 1), extra(2, 0), alternate(0, 1), alternate(1, 0), alternate(2, 1),
+		}},
+		"one on two": {1, 2, everywhere, []Pair{pair(0, 0), extra(0, 1)}},
 		"separate networks": {2, 2, func(i, j int) int {
 			if i == j {
 				return 1
 			}
 			return 0
-		}, []Pair{{0, 0, false}, {1, 1, false}}},
-		"a better network": {2, 2, func(i, j int) int { return 1 + i*j }, []Pair{{1, 1, false}}},
+		}, []Pair{pair(0, 0), pair(1, 1)}},
+		"a better network": {2, 2, func(i, j int) int { return 1 + i*j }, []Pair{pair(1, 1)}},
 		"no network":       {2, 2, func(int, int) int { return 0 }, nil},
 		"no rail":          {0, 2, everywhere, nil},
 	} {
@@ -53,7 +59,7 @@ func TestPairsOfBothRanks(t *testing.T) {
 		seen := map[[2]int]bool{}
 		used := map[[2]int]bool{}
 		for n, p := range here {
-			require.Equal(t, Pair{p.Remote, p.Local, p.Alternate}, there[n])
+			require.Equal(t, Pair{p.Remote, p.Local, p.Extra, p.Alternate}, there[n])
 			require.False(t, seen[[2]int{p.Local, p.Remote}], "a pair twice")
 			seen[[2]int{p.Local, p.Remote}] = true
 			if !p.Alternate {

@@ -98,6 +98,8 @@ type Rail struct {
 // of both.
 type Pair struct {
 	Local, Remote int
+	// Extra: one of them has another pair, and this may lead nowhere.
+	Extra bool
 	// Alternate: both have another pair, which comes first.
 	Alternate bool
 }
@@ -130,7 +132,7 @@ func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bo
 	var first, alternates []Pair
 	ours, theirs := make([]int, locals), make([]int, remotes) // pairs of each
 	add := func(i, j int) {
-		first = append(first, Pair{Local: i, Remote: j})
+		first = append(first, Pair{Local: i, Remote: j, Extra: ours[i]+theirs[j] > 0})
 		ours[i]++
 		theirs[j]++
 	}
@@ -157,8 +159,9 @@ func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bo
 	}
 	for i := range locals {
 		for j := range remotes {
-			if leadsWell(i, j) && !slices.Contains(first, Pair{Local: i, Remote: j}) {
-				alternates = append(alternates, Pair{i, j, true})
+			isFirst := slices.ContainsFunc(first, func(p Pair) bool { return p.Local == i && p.Remote == j })
+			if leadsWell(i, j) && !isFirst {
+				alternates = append(alternates, Pair{Local: i, Remote: j, Alternate: true})
 			}
 		}
 	}

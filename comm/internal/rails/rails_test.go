@@ -167,7 +167,7 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 			{verbs0, 1, 0, 2, false, true}, {verbs1, 1, 1, 3, false, true}, {verbs0, 1, 0, 3, true, false}, {verbs1, 1, 1, 2, true, false},
 			{sm, 2, 2, 0, false, false},
 		}},
-		{"sm,ibverbs", 3, []route{{verbs0, 1, 0, 0, false, true}, {verbs1, 1, 1, 0, false, true}}},
+		{"sm,ibverbs", 3, []route{{verbs0, 1, 0, 0, false, true}, {verbs1, 1, 1, 0, false, false}}},
 	} {
 		*sm, *verbs0, *verbs1 = stubModule{}, stubModule{}, stubModule{}
 		list, err := open(c.btls).Resolve(c.peer)

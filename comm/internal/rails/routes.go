@@ -17,6 +17,7 @@ import (
 //
 // A peer is reached by the first transport in btl that leads there, with all its rails. The rails
 // of the others are spare, and so are alternates: nothing is opened for them until they are needed.
+// An extra pair takes part once a probe has shown that it leads there.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	if peer == r.cfg.Env.Rank {
 		return r.toSelf()
@@ -27,8 +28,8 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 		now := routes.up == 0
 		for _, w := range r.waysTo(peer, t) {
 			m, address := r.list[w.Local].module, card.Rails[w.Remote].Address
-			route := pml.Route{Module: m, Local: w.Local, Remote: w.Remote, Tier: tier, Alternate: w.Alternate}
-			if w.Alternate {
+			route := pml.Route{Module: m, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate}
+			if w.Alternate || w.Extra {
 				now = routes.up == 0
 			}
 			routes.Add(route, now, func() (btl.Endpoint, error) { return m.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, address) })

@@ -1,0 +1,164 @@
+package bml
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+)
+
+// withAlternate makes the third of three rails an alternate, between the module of the second rail
+// here and that of the first rail there. It was never opened.
+func withAlternate(w *wire) {
+	withRails(3)(w)
+	withRoutes(func(all []Route) {
+		a := &all[2]
+		a.Alternate, a.Endpoint, a.Local, a.Remote = true, nil, all[1].Local, all[0].Remote
+	})(w)
+}
+
+// answers has the peer answer the probe of rail i, which has the number of a module at each end.
+func answers(w *wire, i int) {
+	rl := &w.ranks[0].Peer(1).rails[i]
+	for range 1000 {
+		if w.pass(msec); rl.state == railProbing {
+			break
+		}
+	}
+	h := railHeader{sender: rl.remote, receiver: rl.local, epoch: rl.endpoint.Epoch()}
+	w.arrive(i, 1, 0, TagProbeAck, railMessage(h))
+}
+
+// An alternate is opened when one of its modules has no other rail, takes traffic until that is
+// back, and is closed some time later.
+func TestAlternateIsUsedWhileNeeded(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	require.EqualValues(t, 0b011, pr.up)
+	w.pass(sec)
+	require.Equal(t, railDown, pr.rails[2].state, "it is opened although nothing needs it")
+	require.Equal(t, PeerUp, pr.state)
+	w.rails[0][0].lose(1, pathError(0))
+	answers(w, 2)
+	require.EqualValues(t, 0b110, pr.up)
+	answers(w, 0)
+	require.EqualValues(t, 0b011, pr.up)
+	require.Equal(t, railUp, pr.rails[2].state)
+	for range 7 {
+		w.pass(sec)
+	}
+	require.NotEqual(t, railUp, pr.rails[2].state, "it stays open")
+	require.Equal(t, PeerUp, pr.state)
+	require.EqualValues(t, 1, w.ranks[0].Stats().RailsFailed, "its end counts as a failure")
+}
+
+// An alternate that leads nowhere costs the module no trust, which has a rail that works.
+func TestHopelessAlternateCostsNoTrust(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	pr.rails[2].own = pr.rails[1].own // they are of one module
+	w.rails[0][0].lose(1, pathError(0))
+	for range 5000 {
+		w.pass(msec)
+		require.Equal(t, fullHealth, pr.rails[1].trust())
+		if pr.rails[2].state == railFailing {
+			w.rails[2][0].drain(1)
+		}
+	}
+	require.Positive(t, pr.rails[2].recovery.attempts)
+}
+
+// Without a grace time a peer is not lost while an alternate may lead there.
+func TestUntriedAlternateHasTime(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(0), mended, func(w *wire) {
+		w.change = func(cfg *Config) {
+			resolve := cfg.Resolve
+			cfg.Resolve = func(peer int) ([]Route, error) {
+				all, err := resolve(peer)
+				all[1].Alternate, all[1].Endpoint = true, nil
+				all[1].Reopen = func() (btl.Endpoint, error) { return w.rails[1][0].reopen(peer) }
+				return all, err
+			}
+		}
+	})
+	resolve(w)
+	w.rails[0][0].lose(1, pathError(0))
+	require.Equal(t, PeerNoPath, w.ranks[0].Peer(1).state)
+}
+
+// A message with which every rail that is up fails is given up after the grace time, also if the
+// rails of one module have one name.
+func TestGraceOfRailsWithOneName(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec), func(w *wire) { w.attrs[1].Name = w.attrs[0].Name }, withRoutes(func(all []Route) {
+		all[1].Alternate, all[1].Endpoint, all[1].Local = true, nil, all[0].Local
+	}))
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	w.ranks[0].send(1, "a")
+	for tries := 0; pr.IsAlive(); tries++ {
+		require.Less(t, tries, 20)
+		w.failAll()
+		w.pass(2 * sec)
+	}
+	require.ErrorContains(t, pr.cause, "longer than the grace time")
+}
+
+// All rails of a module that fails as a whole have its cause.
+func TestRailsOfOneModuleFailTogether(t *testing.T) {
+	w := newWire(t, 2, withRails(3), withGrace(10*sec), withRoutes(func(all []Route) {
+		all[1].Module, all[1].Local = all[0].Module, all[0].Local
+	}))
+	var left []int
+	w.ranks[0].cfg.OnRail = func(e RailEvent) { left = append(left, e.Left) }
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	cause := pathError(0)
+	w.rails[0][0].fail(btl.AllPeers, cause)
+	require.EqualValues(t, 0b100, pr.up)
+	require.ErrorIs(t, pr.rails[0].recovery.cause, cause)
+	require.ErrorIs(t, pr.rails[1].recovery.cause, cause)
+	require.Equal(t, []int{1, 1}, left)
+	require.Len(t, pr.draining, 2)
+	w.rails[0][0].drain(btl.AllPeers)
+	require.Empty(t, pr.draining)
+}
+
+// A BTL that did not know the number of the peer's module when an endpoint failed knows it when the
+// endpoint is drained.
+func TestWayThatGetsItsNumberLater(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withRoutes(func(all []Route) {
+		all[0].Remote, all[0].Local = 1, 1
+		all[0].Endpoint.(*wireEndpoint).state = btl.Failed
+	}))
+	r, m := w.ranks[0], w.rails[0][0]
+	r.Failed(m, btl.Path{Peer: 1}, pathError(0))
+	pr := r.Peer(1)
+	require.NotEmpty(t, pr.draining)
+	m.endpoints[1].state = btl.Drained
+	r.Drained(m, btl.Path{Peer: 1, Module: 1})
+	require.Empty(t, pr.draining)
+}
+
+// A lost peer is told by every rail of the module by which it was heard: it may probe any of them.
+func TestLostPeerIsToldByAllRailsOfAModule(t *testing.T) {
+	var opened []int
+	w := newWire(t, 2, withRails(2), withGrace(10*sec), mended, withRoutes(func(all []Route) {
+		for i := range all {
+			reopen := all[i].Reopen
+			all[i].Reopen = func() (btl.Endpoint, error) { opened = append(opened, i); return reopen() }
+		}
+		all[1].Module, all[1].Local = all[0].Module, all[0].Local
+	}))
+	resolve(w)
+	r := w.ranks[0]
+	r.ProtocolError(r.Peer(1), ErrMalformed)
+	w.rails[0][0].drain(1)
+	r.Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{}))
+	r.Progress()
+	slices.Sort(opened)
+	require.Equal(t, []int{0, 1}, slices.Compact(opened))
+}
