@@ -175,3 +175,22 @@ func FuzzRailAddress(f *testing.F) {
 		}
 	})
 }
+
+// Which rails lead to which: ports of one kind, and of InfiniBand's those of one subnet before
+// others. What is no address leads nowhere.
+func TestLeads(t *testing.T) {
+	at := func(link linkKind, subnet byte) []byte {
+		c := railAddress{rank: 3, size: 9, address: sampleAddress(link), frag: 8256}
+		c.address.gid[0] = subnet
+		return c.encode()
+	}
+	ours := [][]byte{at(linkRoCE, 1), at(linkGlobal, 1), {1}}
+	theirs := [][]byte{at(linkRoCE, 2), at(linkGlobal, 1), at(linkGlobal, 2), nil}
+	how := leads(ours, theirs)
+	want := [][]int{{1, 0, 0, 0}, {0, 2, 1, 0}, {0, 0, 0, 0}}
+	for i := range ours {
+		for j := range theirs {
+			require.Equal(t, want[i][j], how(i, j), "%d to %d", i, j)
+		}
+	}
+}

@@ -18,9 +18,37 @@ const devicesKey, allDevices = "ibverbs.devices", "all"
 // Transport describes the rails over InfiniBand and RoCE, one for each port.
 func Transport() transport.Transport {
 	return transport.Transport{
-		Name: "ibverbs", Priority: 20, Reach: transport.Anywhere, Open: openRails,
+		Name: "ibverbs", Priority: 20, Reach: transport.Anywhere, Open: openRails, Leads: leads,
 		Choices: []string{devicesKey}, Rare: true,
 	}
+}
+
+// leads is transport.Transport's Leads. Ports of InfiniBand and of Ethernet do not reach each
+// other. InfiniBand's ports of one subnet (the prefix of their GIDs) do. Which of Ethernet's are on
+// one network, their addresses do not tell.
+func leads(ours, theirs [][]byte) func(local, remote int) int {
+	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
+	return func(local, remote int) int {
+		x, y := a[local], b[remote]
+		switch {
+		case x == nil || y == nil || (x.address.link == linkRoCE) != (y.address.link == linkRoCE):
+			return 0
+		case x.address.link == linkRoCE || [8]byte(x.address.gid[:8]) != [8]byte(y.address.gid[:8]):
+			return 1
+		}
+		return 2
+	}
+}
+
+// parseRailAddresses gives nil for what is not an address.
+func parseRailAddresses(encoded [][]byte) []*railAddress {
+	list := make([]*railAddress, len(encoded))
+	for i, b := range encoded {
+		if c, ok := parseRailAddress(b); ok {
+			list[i] = &c
+		}
+	}
+	return list
 }
 
 // openRails makes the rails over the devices of this machine.
@@ -62,7 +90,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 			opened.LeftOut = append(opened.LeftOut, err)
 			continue
 		}
-		// The nth rail of a rank leads to the nth of its peer, so none may be missing.
+		// The user has named it, so it may not be missing.
 		if err != nil {
 			for _, rail := range opened.Rails {
 				err = errors.Join(err, rail.Module.Close())
