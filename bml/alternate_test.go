@@ -55,6 +55,21 @@ func TestAlternateIsUsedWhileNeeded(t *testing.T) {
 	require.EqualValues(t, 1, w.ranks[0].Stats().RailsFailed, "its end counts as a failure")
 }
 
+// The failure of an alternate that takes traffic counts, and is told, whichever side is at fault.
+func TestFailureOfAlternateInUseIsTold(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	r := w.ranks[0]
+	w.rails[0][0].lose(1, pathError(0))
+	answers(w, 2)
+	err := pathError(2)
+	err.Side = btl.SideLocal
+	w.rails[2][0].lose(1, err)
+	require.EqualValues(t, 2, r.Stats().RailsFailed)
+	last := r.events[len(r.events)-1]
+	require.True(t, last.Alternate && !last.Up && last.Left == 1, "%+v", last)
+}
+
 // An alternate that leads nowhere costs the module no trust, which has a rail that works.
 func TestHopelessAlternateCostsNoTrust(t *testing.T) {
 	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)

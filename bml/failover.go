@@ -88,6 +88,7 @@ func (b *BML) railFailed(rl *Rail, err error) { b.takeOut(rl.peer, err, rl) }
 func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	var failed []*Rail
 	var wereUp RailSet
+	tookTraffic := pr.up
 	for _, rl := range rails {
 		if rl.state == railFailing || rl.state == railDown {
 			continue // it is out of use already
@@ -101,7 +102,6 @@ func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	if len(failed) == 0 {
 		return
 	}
-	wereNeeded := pr.up
 	b.prefer(pr)
 	b.checkPath(failed[0], err)
 	b.openAlternates(pr)
@@ -109,7 +109,7 @@ func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 		for q := rl.takeQueue(); !q.Empty(); {
 			b.divert(rl, pop(&q))
 		}
-		if wereUp.Has(int(rl.index)) && !isClosed(err) && (!rl.alternate || wereNeeded.Has(int(rl.index))) {
+		if wereUp.Has(int(rl.index)) && !isClosed(err) && (!rl.alternate || tookTraffic.Has(int(rl.index))) {
 			b.stats.RailsFailed++
 			if pr.IsAlive() {
 				b.tellRail(rl, err)

@@ -25,13 +25,15 @@ func Transport() transport.Transport {
 
 // leads is transport.Transport's Leads. Ports of InfiniBand and of Ethernet do not reach each
 // other. InfiniBand's ports of one subnet (the prefix of their GIDs) do. Which of Ethernet's are on
-// one network, their addresses do not tell.
+// one network, their addresses do not tell. What is no address is left to Connect, which says so.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
 	return func(local, remote int) int {
 		x, y := a[local], b[remote]
 		switch {
-		case x == nil || y == nil || (x.address.link == linkRoCE) != (y.address.link == linkRoCE):
+		case x == nil || y == nil:
+			return 1
+		case (x.address.link == linkRoCE) != (y.address.link == linkRoCE):
 			return 0
 		case x.address.link == linkRoCE || [8]byte(x.address.gid[:8]) != [8]byte(y.address.gid[:8]):
 			return 1
