@@ -69,6 +69,10 @@ type Difference struct {
 	// assertion. One of them must match; a device without a fixed behavior has several. None may be
 	// empty. If one of them is a failed wait, that wait takes only a tenth of Patience.
 	Seen []string
+
+	// MayPass is set if what the device does depends on its timing, so that the case sometimes
+	// passes.
+	MayPass bool
 }
 
 // matches reports whether a failure is the listed one.
@@ -213,6 +217,8 @@ func runCase(t *testing.T, name string, k testCase, mk Maker, res *Result) map[s
 	<-done
 
 	switch {
+	case c.known != nil && c.known.MayPass && len(c.failures) == 0 && c.skipped == "":
+		t.Logf("passes this time; otherwise: %s", c.known.Why)
 	case c.known != nil && len(c.failures) == 0:
 		t.Errorf("listed in Differs (%s), but passes or is skipped: %q", c.known.Why, c.skipped)
 	case c.known != nil && !c.known.matches(c.failures[0]):
