@@ -42,7 +42,10 @@ const (
 	badTicks = 3
 	// A rail that has become slow has to be fast in leastGoodTicks in a row. Each time it becomes
 	// slow again, that doubles, up to mostGoodTicks; calmTicks without being slow halve it.
-	leastGoodTicks, mostGoodTicks, calmTicks = 8, 64, 200
+	leastGoodTicks, mostGoodTicks, calmTicks = 8, 32, 200
+	// trialsPerTick is how many TRIALs follow each other, because the least time counts: one alone
+	// may have to wait for the peer.
+	trialsPerTick = 4
 	// compareTicks is how often rails that carry nothing are compared with the others.
 	compareTicks = 20
 )
@@ -278,21 +281,26 @@ func (b *BML) tryRails(pr *Peer) {
 		switch m := &rl.meter; {
 		case !pr.up.Has(i):
 		case pr.slow.Has(i):
-			b.postTrial(rl, pr.watch.count%2*(rl.sendBytes-railBytes))
+			b.postTrial(rl, pr.watch.count%2*(rl.sendBytes-railBytes), trialsPerTick)
 		case pr.watch.isComparing && m.short.least == 0 && m.underWay() == 0:
-			b.postTrial(rl, 0)
+			b.postTrial(rl, 0, trialsPerTick)
 		}
 	}
 }
 
-// postTrial posts a TRIAL with so many bytes of padding, if none is under way.
-func (b *BML) postTrial(rl *Rail, padding int) {
+// postTrial posts a TRIAL with so many bytes of padding, if none is under way. Another one follows
+// when it is delivered, until they are so many.
+func (b *BML) postTrial(rl *Rail, padding, times int) {
 	m := &rl.meter
-	if m.trials > 0 || !rl.queue.Empty() {
+	if times == 0 || m.trials > 0 || !rl.queue.Empty() {
 		return
 	}
 	m.trials++
 	m.samples = max(m.samples, 1)
 	rl.peer.watch.posts++ // it is no traffic
-	b.postAbout(rl, TagTrial, railHeader{padding: uint32(padding)}, func(error) { m.trials-- })
+	b.postAbout(rl, TagTrial, railHeader{padding: uint32(padding)}, func(err error) {
+		if m.trials--; err == nil && rl.state == railUp {
+			b.postTrial(rl, padding, times-1)
+		}
+	})
 }

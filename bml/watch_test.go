@@ -284,7 +284,7 @@ func TestSlowRailProvesItself(t *testing.T) {
 			pr.rails[1].meter.short.tick()
 		}
 	}
-	for _, need := range []int{8, 16, 32, 64, 64} {
+	for _, need := range []int{8, 16, 32, 32} {
 		tick(badTicks-1, sec)
 		require.Zero(t, pr.slow, "a tick or two prove nothing")
 		tick(1, sec)
