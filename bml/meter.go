@@ -5,9 +5,10 @@ package bml
 type meter struct {
 	// posted counts the operations that endpoints have accepted, ended those that have ended since.
 	// Both wrap.
-	posted, ended uint32
-	bytes         int64 // of the operations under way
-	trials        int   // TRIALs among them
+	posted, ended  uint32
+	bytes          int64 // of the operations under way
+	deliveredBytes int64 // so far
+	trials         int   // TRIALs among them
 	// delivered is the number, by Peer.posts, of the last operation that was delivered.
 	delivered uint32
 	oldest    oldest
@@ -25,7 +26,9 @@ type meter struct {
 
 // timing is how long operations of one kind took.
 type timing struct {
-	least int64 // since the last tick; 0: none was timed. The least tells most: the peer may be busy.
+	// least is the least time since the last tick, 0 if none was taken. It tells most, because the
+	// peer may be busy.
+	least int64
 	usual int64 // a moving average of the least of each tick; 0: not known
 }
 
@@ -127,6 +130,9 @@ func (b *BML) finish(op *Op, isDelivered bool) {
 	m := &op.peer.rails[op.rail].meter
 	m.ended++
 	m.bytes -= int64(op.bytes)
+	if isDelivered {
+		m.deliveredBytes += int64(op.bytes)
+	}
 	if isDelivered && int32(op.post-m.delivered) > 0 {
 		m.delivered = op.post
 	}

@@ -83,9 +83,10 @@ type Peer struct {
 
 	// posts counts the operations that endpoints have accepted; it wraps. slow are the rails that
 	// are up, and take no traffic while others are up that are not slow.
-	posts uint32
-	slow  RailSet
-	watch watch
+	posts  uint32
+	slow   RailSet
+	watch  watch
+	spread spread
 
 	rails   []Rail
 	modules int // of this rank that lead there, as far as maxModules

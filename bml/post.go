@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Send posts a fragment by the peer's first rail. Without a rail that is up it waits for one. Then
-// may be called inside.
+// Send posts a fragment by the peer's first rail, or by another one while that has much under way.
+// Without a rail that is up it waits for one. Then may be called inside.
 func (b *BML) Send(pr *Peer, op *Op) {
 	op.peer = pr
 	if err := b.Resolve(pr); err != nil {
@@ -21,7 +21,11 @@ func (b *BML) Send(pr *Peer, op *Op) {
 		push(&pr.waiting, op)
 		return
 	}
-	b.post(pr.first, op)
+	rl := pr.first
+	if b.isNumbered(op.Tag) {
+		rl = pr.railForShort()
+	}
+	b.post(rl, op)
 }
 
 // SendInline sends a fragment of a numbered kind with nothing to call back, if that can be done

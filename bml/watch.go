@@ -96,7 +96,8 @@ func (b *BML) watchTick(pr *Peer) {
 		return
 	}
 	now := b.eng.Now()
-	wasAway := now-w.at > 3*int64(tickPeriod) // this rank made no progress calls
+	after := time.Duration(now - w.at)
+	wasAway := after > 3*tickPeriod // this rank made no progress calls
 	isQuiet := w.posts == pr.posts
 	w.at, w.posts = now, pr.posts
 	for i := range pr.rails {
@@ -118,12 +119,15 @@ func (b *BML) watchTick(pr *Peer) {
 	b.prefer(pr)
 	b.leaveLate(pr, late)
 	b.tryRails(pr)
+	delivered := int64(0)
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
 		m.short.tick()
 		m.long.tick()
 		m.samples = samplesPerTick
+		delivered += m.deliveredBytes
 	}
+	pr.spread.tick(delivered, after)
 }
 
 // findLate finds the rails that are late, which makes them slow.
