@@ -2,9 +2,7 @@ package simulation
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/pml"
@@ -27,14 +25,20 @@ const (
 func (w *world) heal() {
 	w.traceAll("heal")
 	w.healing = true
+	s := &w.plan.setup
 	for rail, setup := range w.plan.setup.rails {
 		w.setLatency(rail, setup.latency)
 		for a, r := range w.ranks {
-			if !r.dead {
-				w.net.port(a, rail, true, 0)
+			if !r.dead && rail < s.portsOf(a) {
+				w.net.port(port{a, rail}, true, 0)
 			}
-			for b := range a {
-				w.net.mend(a, b, rail)
+		}
+	}
+	for a := range w.ranks {
+		for b := range a {
+			for _, l := range s.links(b, a) {
+				w.net.mend(l)
+				w.net.impair(l, impairment{})
 			}
 		}
 	}
@@ -46,8 +50,13 @@ func (w *world) heal() {
 	if w.parted {
 		w.part()
 	}
-	if s := &w.plan.setup; s.deadRail >= 0 {
-		w.net.cut(s.victims[0], s.victims[1], s.deadRail, 0, true)
+	if dead, ok := s.deadLink(); ok {
+		w.net.cut(dead, 0, true)
+	}
+	if s.staysCrossed != (link{}) {
+		for _, p := range s.crossedPorts(s.staysCrossed) {
+			w.net.port(p, false, 0)
+		}
 	}
 	if w.deviceRank != nil && !w.deviceRank.dead {
 		w.deviceRank.resolvePeers()
@@ -397,12 +406,12 @@ func (w *world) allUp() bool {
 			if r.dead || o.dead || w.isLost(a, b) || w.plan.setup.ending == Breaks {
 				continue
 			}
-			if up, all := r.p.RailsUp(b); up < all-w.deadRails(a, b) && !w.cutForGood(a, b) {
+			if _, known := r.p.RailsUp(b); known > 0 && !w.cutForGood(a, b) && w.isMissing(a, b) {
 				return false
 			}
 		}
 	}
-	return true
+	return w.isSettled()
 }
 
 func (w *world) isBusy() bool {
@@ -422,29 +431,13 @@ func (w *world) areVictims(a, b int) bool {
 
 func (w *world) cutForGood(a, b int) bool { return w.parted && w.areVictims(a, b) }
 
-// deadRails is the number of rails between two ranks that are never repaired, if others are.
-func (w *world) deadRails(a, b int) int {
-	if w.plan.setup.deadRail >= 0 && w.areVictims(a, b) {
-		return 1
-	}
-	return 0
-}
-
 func (r *rank) lookForLeftovers() {
 	w := r.w
 	whole := true
 	for peer := range w.ranks {
 		whole = whole && (!w.isLost(r.rank, peer) && !w.cutForGood(r.rank, peer))
 	}
-	left := slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
-		for peer := range w.ranks { // a dead rail is tried again and again
-			if (w.deadRails(r.rank, peer) > 0 || w.plan.setup.ending == Breaks) && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
-				return true
-			}
-		}
-		return false
-	})
-	if whole && len(left) > 0 {
+	if left := r.leftovers(); whole && len(left) > 0 {
 		w.fail("leak", "rank %d: %v", r.rank, left)
 	}
 	if len(r.detached) > 0 {

@@ -52,7 +52,7 @@ type Fabric struct {
 	byLID       map[uint16]*port
 	partitioned map[portPair]struct{} // by Partition
 	impaired    map[portPair]Impairment
-	stale       []*packet             // packets kept by FaultStale
+	stale       []*packet // packets kept by FaultStale
 	lastLID     uint16
 }
 
