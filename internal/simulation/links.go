@@ -128,6 +128,11 @@ func (s *setup) drawNetwork(seed uint64, t Transport) *rand.Rand {
 		}
 		s.ports = append(s.ports, n)
 	}
+	if s.ending == Parts {
+		// While alternates are untried, package bml adds parts of the grace time up to two seconds.
+		// A turn ends one part at most, so short parts would take many turns.
+		s.grace = 300_000_000 << rng.IntN(3)
+	}
 	links := s.links(s.victims[0], s.victims[1])
 	if s.deadRail = -1; len(links) == 1 || s.ending == Refuses || s.ending == Breaks {
 		return rng
