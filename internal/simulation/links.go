@@ -94,11 +94,7 @@ func (s *setup) isDead(l link) bool {
 	if dead, ok := s.deadLink(); ok && (l == dead || l == dead.reversed()) {
 		return true
 	}
-	if s.staysCrossed == (link{}) {
-		return false
-	}
-	dead := s.crossedPorts(s.staysCrossed)
-	return slices.Contains(dead, l[0]) || slices.Contains(dead, l[1])
+	return slices.Contains(s.deadPorts, l[0]) || slices.Contains(s.deadPorts, l[1])
 }
 
 // hasDead reports whether some link of two ranks is never repaired.
@@ -143,7 +139,10 @@ func (s *setup) drawNetwork(seed uint64, t Transport) *rand.Rand {
 			s.deadRail = rng.IntN(len(links))
 		}
 	case 1, 2:
-		s.staysCrossed = links[rng.IntN(len(links))]
+		s.deadPorts = s.crossedPorts(links[rng.IntN(len(links))])
+		if rng.IntN(2) == 0 { // some more links are left
+			s.deadPorts = slices.DeleteFunc(s.deadPorts, func(port) bool { return rng.IntN(2) == 0 })
+		}
 	}
 	return rng
 }
@@ -206,6 +205,9 @@ func (w *world) cross(only link, a action) {
 // repaired. An alternate has to be up while one of its modules has no other rail.
 func (w *world) isMissing(from, to int) bool {
 	s := &w.plan.setup
+	if _, known := w.ranks[from].p.RailsUp(to); known == 0 {
+		return false
+	}
 	if _, hasOwn := w.net.ownRail(); from == to && hasOwn {
 		up, all := w.ranks[from].p.RailsUp(to)
 		return up < all

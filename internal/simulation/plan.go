@@ -75,10 +75,10 @@ type setup struct {
 	wrong        []string // kinds of operations that rails refuse
 	wrongRail    int      // the rail that does; -1: all do
 
-	switched     bool  // all rails are one network, see links.go
-	ports        []int // number of rails of each rank; nil: all have all
-	staysCrossed link  // the only link of the victims that is repaired in the end; zero: all are
-	impaired     bool  // links are slow or lossy at times
+	switched  bool   // all rails are one network, see links.go
+	ports     []int  // number of rails of each rank; nil: all have all
+	deadPorts []port // of the victims, that are never repaired
+	impaired  bool   // links are slow or lossy at times
 }
 
 // kind of an action. Comments name what a fault affects.

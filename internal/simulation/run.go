@@ -66,6 +66,8 @@ type Result struct {
 	Messages      int
 	// Rails counts failures and returns of rails, Lost the pairs of ranks that lost each other.
 	Rails, Lost int
+	// Alternates counts the alternates that came up because they were needed.
+	Alternates int
 	// Hits counts aimed faults, FaultActions the actions that were faults, by kind, and Fired the
 	// faults of transports that had an effect.
 	Hits         map[Hit]int
@@ -107,6 +109,7 @@ func (r *Result) Add(o *Result) {
 	r.Events += o.Events
 	r.Messages += o.Messages
 	r.Rails += o.Rails
+	r.Alternates += o.Alternates
 	r.Lost += o.Lost
 	r.Fired += o.Fired
 	r.AwaitedBuffers += o.AwaitedBuffers

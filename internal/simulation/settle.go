@@ -53,10 +53,8 @@ func (w *world) heal() {
 	if dead, ok := s.deadLink(); ok {
 		w.net.cut(dead, 0, true)
 	}
-	if s.staysCrossed != (link{}) {
-		for _, p := range s.crossedPorts(s.staysCrossed) {
-			w.net.port(p, false, 0)
-		}
+	for _, p := range s.deadPorts {
+		w.net.port(p, false, 0)
 	}
 	if w.deviceRank != nil && !w.deviceRank.dead {
 		w.deviceRank.resolvePeers()
@@ -406,7 +404,7 @@ func (w *world) allUp() bool {
 			if r.dead || o.dead || w.isLost(a, b) || w.plan.setup.ending == Breaks {
 				continue
 			}
-			if _, known := r.p.RailsUp(b); known > 0 && !w.cutForGood(a, b) && w.isMissing(a, b) {
+			if !w.cutForGood(a, b) && w.isMissing(a, b) {
 				return false
 			}
 		}
@@ -436,6 +434,11 @@ func (r *rank) lookForLeftovers() {
 	whole := true
 	for peer := range w.ranks {
 		whole = whole && (!w.isLost(r.rank, peer) && !w.cutForGood(r.rank, peer))
+	}
+	for _, o := range w.ranks {
+		if whole && w.plan.setup.ending != Breaks && w.isMissing(r.rank, o.rank) {
+			w.fail("leak", "rank %d: a rail to rank %d is not up that can be: %v", r.rank, o.rank, r.p.Rails())
+		}
 	}
 	if left := r.leftovers(); whole && len(left) > 0 {
 		w.fail("leak", "rank %d: %v", r.rank, left)

@@ -111,6 +111,9 @@ func newWorld(p *plan, trace bool) (*world, error) {
 			OnIllegal: func(what string) { w.fail("transition", "rank %d: %s", i, what) },
 			OnRail: func(e pml.RailEvent) {
 				w.result.Rails++
+				if e.Alternate && e.Up {
+					w.result.Alternates++
+				}
 				if e.Up {
 					w.traceOf(i, "%s to rank %d is up again; %d rails are up", e.Rail, e.Peer, e.Left)
 				} else {
