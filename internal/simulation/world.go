@@ -56,6 +56,8 @@ type rank struct {
 	matching   *matching
 	waiting    bool // in a call of the Wait family
 	emptyTurns int  // turns of that call without an event
+	// earlyAnswers is the length of all fragments that came before their turn and were no messages.
+	earlyAnswers int64
 
 	sends  []*send
 	recvs  []*receive
