@@ -147,8 +147,8 @@ func (s *setup) drawNetwork(seed uint64, t Transport) *rand.Rand {
 	return rng
 }
 
-// insertNetworkActions adds the actions that only plans with a switch, or with impaired links, have.
-// Each fault is repaired some time later.
+// insertNetworkActions adds the actions that only plans with a switch, or with impaired links,
+// have. Each fault is repaired some time later.
 func (p *plan) insertNetworkActions(rng *rand.Rand) {
 	add := func(fault, repair kind) {
 		a := action{kind: fault, rank: rng.IntN(p.setup.ranks), a: rng.IntN(1 << 20), b: rng.IntN(1 << 20), c: rng.IntN(1 << 20)}

@@ -65,7 +65,7 @@ type setup struct {
 	victims    [2]int // the first one dies, or the two part
 	grace      int64  // nanoseconds; 0: no limit
 	narrow     bool   // when the victims part, short packets still arrive
-	deadRail   int    // a rail between the victims, by its place in links, that is never repaired; -1: none
+	deadRail   int    // place in links of a rail of the victims that is never repaired; -1: none
 	maxBytes   int    // longest message
 	skipOdds   int    // one poll of a rail in skipOdds is skipped
 

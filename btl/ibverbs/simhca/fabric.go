@@ -264,7 +264,7 @@ func (f *Fabric) Heal(a, b verbs.GID) {
 // Impairment says how the path between two ports works badly.
 type Impairment struct {
 	Latency time.Duration // in addition to the network's
-	Loss    float64       // share of packets that are lost at random, if it is more than the network's
+	Loss    float64       // share of packets that are lost, if more than the network's
 }
 
 // Impair makes the path between the ports of two GIDs work badly, in both directions. The zero
