@@ -4,10 +4,11 @@
 // over TCP, where the system's scheduling has an influence.
 //
 // A seed determines a plan (plan.go): the ranks, the rails between their modules (links.go), and a
-// list of actions, some of which are faults. A world (world.go) executes the actions (act.go) on a network (network.go, verbs.go,
-// tcp.go), and checks every outcome (check.go). Then it repairs everything, and checks that all
-// operations end and nothing is left (settle.go). A failing plan can be shrunk (shrink.go), and
-// drawn as a ladder of messages between the ranks (ladder.go).
+// list of actions, some of which are faults. A world (world.go) executes the actions (act.go) on a
+// network (network.go, verbs.go, tcp.go), and checks every outcome (check.go). Then it repairs
+// everything, except for rails that a plan breaks for good, and checks that all operations end and
+// nothing is left (settle.go). A failing plan can be shrunk (shrink.go), and drawn as a ladder of
+// messages between the ranks (ladder.go).
 //
 // # Invariants
 //

@@ -10,8 +10,8 @@ import (
 )
 
 // verbsNet is btl/ibverbs on simulated devices. Each rail is a network of its own, with its own
-// speed, unless the plan is switched. Simulated devices cannot lose packets by length, so no link is
-// narrow.
+// speed, unless the plan is switched. Simulated devices cannot lose packets by length, so no link
+// is narrow.
 type verbsNet struct {
 	noFaults
 	setup   *setup
