@@ -18,11 +18,11 @@
 //
 // # Incarnations
 //
-// A link joins the modules of two ranks on one rail, or with Config.Switched on any rails. Both ends
-// agree on the epoch of its incarnation. An end joins the present incarnation if no end of that has
-// failed; otherwise it begins the next. An end that learns of a newer incarnation than its own
-// fails. Between the failure of an end and its Drained, the end still hands up what was delivered
-// before.
+// A link joins the modules of two ranks on one rail, or with Config.Switched on any rails. Both
+// ends agree on the epoch of its incarnation. An end joins the present incarnation if no end of
+// that has failed; otherwise it begins the next. An end that learns of a newer incarnation than its
+// own fails. Between the failure of an end and its Drained, the end still hands up what was
+// delivered before.
 //
 // An end that fails does not tell the other one (as with a queue pair of InfiniBand): the other one
 // fails when it next sends, or when the next incarnation begins. Only a module that is closed tells
