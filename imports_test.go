@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"bml":                            {"btl", "request", "progress"},
 	"pml":                            {"bml", "btl", "request", "progress"},
 	// A test harness.
-	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/ibverbs", "btl/tcp", "request", "progress"},
+	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/transport", "btl/ibverbs", "btl/tcp", "request", "progress"},
 	"scripts/simulate":    {"internal/simulation"},
 	"internal/wireup":     {},
 	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},

@@ -66,7 +66,7 @@ func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grac
 	w.run(sec/10, 0, 1)
 	require.Equal(t, request.Complete, r.State())
 	for rail := range broken {
-		require.NoError(t, w.fabric.SetLoss(0, 1, rail, lossyPaths[path](w)))
+		require.NoError(t, w.fabric.SetLoss(loop.Port{Rank: 0, Rail: rail}, loop.Port{Rank: 1, Rail: rail}, lossyPaths[path](w)))
 	}
 	return w
 }

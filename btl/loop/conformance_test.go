@@ -19,6 +19,9 @@ func TestConformance(t *testing.T) {
 		"only-send":      {Ranks: 3, Rail: []RailConfig{{Without: btl.CapGet | btl.CapPut | btl.CapInline}}},
 		"virtual-seed-0": {Ranks: 3, Virtual: true},
 		"virtual-seed-1": {Ranks: 3, Virtual: true, Seed: 1},
+		// Between different rails.
+		"switched":         {Ranks: 3, Rails: 3, Switched: true},
+		"switched-virtual": {Ranks: 3, Rails: 3, Switched: true, Virtual: true},
 	} {
 		rankA, rankB := 0, 2
 		if name == "free-running" {
@@ -29,7 +32,11 @@ func TestConformance(t *testing.T) {
 				f, err := NewFabric(cfg)
 				require.NoError(t, err)
 				p := btltest.Pairs(rankA, rankB, func(rank int, ev btl.Events, w *progress.PipeWakeup) (btl.Module, error) {
-					return f.Module(rank, f.Rails()-1, ev, w)
+					rail := f.Rails() - 1
+					if cfg.Switched {
+						rail = rank
+					}
+					return f.Module(rank, rail, ev, w)
 				})(t, evA, evB)
 				if cfg.Virtual {
 					p.Serial, p.Allocates = true, true

@@ -18,10 +18,11 @@ var (
 // operations that were accepted and are not called back; otherwise operations complete in the post.
 type endpoint struct {
 	base.Endpoint
-	m   *module
-	inc *incarnation
-	end int   // its number in inc
-	out *lane // nil if no lane leads to the peer
+	m    *module
+	peer *peer
+	inc  *incarnation
+	end  int   // its number in inc
+	out  *lane // nil if no lane leads to the peer
 
 	flights []*flight // of a virtual fabric: the operations that are in flight
 }
@@ -140,7 +141,7 @@ func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
 
 // Stop implements base.Incarnation.
 func (e *endpoint) Stop() {
-	e.m.f.tracef("failed %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.rank, e.Peer(), e.Epoch(), e.Cause())
+	e.m.f.tracef("failed %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.name.Rank, e.Peer(), e.Epoch(), e.Cause())
 }
 
 // noAnswer is the error of a post that found the peer's end dead.
@@ -158,7 +159,7 @@ func (e *endpoint) flush() int {
 	}
 	e.flights = nil
 	for op := range e.Pending.All() {
-		e.m.f.tracef("error %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.rank, e.Peer(), e.Epoch(), e.m.FlushError(e, op))
+		e.m.f.tracef("error %s %d>%d epoch %d: %v", e.m.Attrs().Name, e.m.port.name.Rank, e.Peer(), e.Epoch(), e.m.FlushError(e, op))
 	}
 	return e.m.Flush(e, &e.Pending)
 }

@@ -18,10 +18,11 @@
 //
 // # Incarnations
 //
-// A link joins two ranks on one rail, and both ends agree on the epoch of its incarnation. An end
-// joins the present incarnation if no end of that has failed; otherwise it begins the next. An end
-// that learns of a newer incarnation than its own fails. Between the failure of an end and its
-// Drained, the end still hands up what was delivered before.
+// A link joins the modules of two ranks on one rail, or with Config.Switched on any rails. Both
+// ends agree on the epoch of its incarnation. An end joins the present incarnation if no end of
+// that has failed; otherwise it begins the next. An end that learns of a newer incarnation than its
+// own fails. Between the failure of an end and its Drained, the end still hands up what was
+// delivered before.
 //
 // An end that fails does not tell the other one (as with a queue pair of InfiniBand): the other one
 // fails when it next sends, or when the next incarnation begins. Only a module that is closed tells
@@ -65,6 +66,9 @@ type Config struct {
 	Seed uint64
 	// Virtual makes the fabric single-threaded, with its own time.
 	Virtual bool
+	// Switched makes all rails one network: each module of a rank leads to all modules of every
+	// rank. Otherwise it leads to those of its own rail.
+	Switched bool
 }
 
 // RailConfig describes a rail. A field that is zero has its default.
@@ -98,7 +102,7 @@ type Fabric struct {
 	sim   *simulator // nil if free-running
 
 	mu    sync.Mutex
-	links map[linkName]*link // guarded by mu
+	links map[[2]Port]*link // by ports, in the order of a link; guarded by mu
 	// Memory that ranks share, and that is not hidden, and how much was ever made; guarded by mu.
 	shared     map[btl.Key][]byte
 	sharedMade uint64
@@ -110,7 +114,7 @@ func NewFabric(cfg Config) (*Fabric, error) {
 		return nil, err
 	}
 	f := &Fabric{
-		cfg: cfg, id: rand.Uint64(), clock: progress.SystemClock(), links: map[linkName]*link{}, shared: map[btl.Key][]byte{},
+		cfg: cfg, id: rand.Uint64(), clock: progress.SystemClock(), links: map[[2]Port]*link{}, shared: map[btl.Key][]byte{},
 		attrs: make([]btl.Attrs, cfg.Rails), ports: make([][]*port, cfg.Rails),
 	}
 	if cfg.Virtual {

@@ -15,14 +15,14 @@ import (
 // settle does what was deferred to a progress call, and returns the number of events.
 func (m *module) settle() int {
 	n := m.settleLanded() + m.EndRefused() + m.FailDeferred()
-	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.advance(m.peer(e.Peer())) })
+	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.advance(e.peer) })
 	if m.RailError() != nil && m.Draining() == 0 {
 		for _, p := range m.peers {
 			if p != nil {
 				n += m.endPassive(p, math.MaxUint32)
 			}
 		}
-		m.f.tracef("drained %s %d>all", m.Attrs().Name, m.port.rank)
+		m.f.tracef("drained %s %d>all", m.Attrs().Name, m.port.name.Rank)
 		m.DrainRail()
 		n++
 	}
@@ -46,9 +46,9 @@ func (m *module) tearDown(e *endpoint) int {
 	e.inc.markDead(e.end)
 	// The peer may have joined this incarnation just before, and have sent.
 	m.collectLanes()
-	n := m.endPassive(m.peer(e.Peer()), e.Epoch())
+	n := m.endPassive(e.peer, e.Epoch())
 	n += e.flush()
-	m.f.tracef("drained %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, e.Peer(), e.Epoch())
+	m.f.tracef("drained %s %d>%d epoch %d", m.Attrs().Name, m.port.name.Rank, e.Peer(), e.Epoch())
 	return n
 }
 
@@ -70,7 +70,7 @@ func (m *module) failRail(err *btl.Error) int {
 	if !m.FailRail(err) {
 		return 0
 	}
-	m.f.tracef("failed %s %d>all: %v", m.Attrs().Name, m.port.rank, err)
+	m.f.tracef("failed %s %d>all: %v", m.Attrs().Name, m.port.name.Rank, err)
 	return 1
 }
 
@@ -125,8 +125,8 @@ func (m *module) leave(q *peer, err *btl.Error) {
 		q.ep.inc.markDead(q.ep.end)
 		connected = true
 	}
-	if connected && q.rank != m.port.rank {
-		m.f.tell(m.port.rail, m.port.rank, q.rank, notice{kind: peerFailed, peer: m.port.rank, upTo: math.MaxUint32, err: err})
+	if connected && q.port != m.port {
+		m.f.tell(q.port, notice{kind: peerFailed, peer: m.port.place, upTo: math.MaxUint32, err: err})
 	}
 	q.in, q.next = nil, nil
 }

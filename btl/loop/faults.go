@@ -30,13 +30,24 @@ type Cut struct {
 	HalfOpen bool
 }
 
-// tell gives a notice to the port of rank to, about an event at rank from.
-func (f *Fabric) tell(rail, from, to int, n notice) {
+// tell gives a notice to a port, about an event at another one.
+func (f *Fabric) tell(to *port, n notice) {
 	if f.sim == nil {
-		f.ports[rail][to].notify(n)
+		to.notify(n)
 		return
 	}
-	f.sim.after(f.cfg.Rail[rail].LatencyNanos, func() { f.ports[rail][to].notify(n) })
+	f.sim.after(f.cfg.Rail[to.name.Rail].LatencyNanos, func() { to.notify(n) })
+}
+
+// linkFor finds the link of two ports for a fault.
+func (f *Fabric) linkFor(a, b Port) (*link, error) {
+	if err := cmp.Or(f.checkFault(a.Rail, a.Rank), f.checkFault(b.Rail, b.Rank)); err != nil {
+		return nil, err
+	}
+	if a.Rail != b.Rail && !f.cfg.Switched {
+		return nil, fmt.Errorf("%w: no link from rail %d to rail %d", ErrConfig, a.Rail, b.Rail)
+	}
+	return f.link(f.ports[a.Rail][a.Rank], f.ports[b.Rail][b.Rank]), nil
 }
 
 func (f *Fabric) checkFault(rail int, ranks ...int) error {
@@ -51,23 +62,28 @@ func (f *Fabric) checkFault(rail int, ranks ...int) error {
 	return nil
 }
 
-// FailLane cuts the link of ranks a and b on a rail until ReviveLane. Endpoints made meanwhile fail
-// at their first post.
+// FailLane is FailLink for the ports of ranks a and b on a rail.
 func (f *Fabric) FailLane(a, b, rail int, how Cut) error {
-	if err := f.checkFault(rail, a, b); err != nil {
+	return f.FailLink(Port{a, rail}, Port{b, rail}, how)
+}
+
+// FailLink cuts the link of two ports until ReviveLink. Endpoints made meanwhile fail at their
+// first post.
+func (f *Fabric) FailLink(a, b Port, how Cut) error {
+	l, err := f.linkFor(a, b)
+	if err != nil {
 		return err
 	}
-	f.tracef("cut %s %d-%d", f.cfg.Rail[rail].Name, a, b)
-	l := f.link(rail, a, b)
+	f.tracef("cut %v-%v", a, b)
 	l.mu.Lock()
 	l.cut = true
 	epoch := l.epoch
 	l.mu.Unlock()
 	f.settleFlights(l, how.Fate)
-	err := &btl.Error{Class: btl.ClassPath, Side: btl.SideNone, Native: "cut", Err: btl.ErrInjected}
-	f.ports[rail][a].notify(notice{kind: peerFailed, peer: b, upTo: epoch, err: err})
+	why := &btl.Error{Class: btl.ClassPath, Side: btl.SideNone, Native: "cut", Err: btl.ErrInjected}
+	f.ports[a.Rail][a.Rank].notify(notice{kind: peerFailed, peer: f.place(b), upTo: epoch, err: why})
 	if !how.HalfOpen && a != b {
-		f.ports[rail][b].notify(notice{kind: peerFailed, peer: a, upTo: epoch, err: err})
+		f.ports[b.Rail][b.Rank].notify(notice{kind: peerFailed, peer: f.place(a), upTo: epoch, err: why})
 	}
 	return nil
 }
@@ -79,28 +95,34 @@ type Packet struct {
 	Remote   bool
 }
 
-// SetLoss makes the link of ranks a and b on a rail of a virtual fabric lose every packet that
-// loses selects, until ReviveLane. As with a cut, an endpoint that has posted a lost packet fails
-// after the rail's retries. Other packets pass, also in the endpoint's next incarnation.
-func (f *Fabric) SetLoss(a, b, rail int, loses func(p Packet) bool) error {
-	if err := f.checkFault(rail, a, b); err != nil {
+// SetLoss makes the link of two ports of a virtual fabric lose every packet that loses selects,
+// until ReviveLink. As with a cut, an endpoint that has posted a lost packet fails after the rail's
+// retries. Other packets pass, also in the endpoint's next incarnation.
+func (f *Fabric) SetLoss(a, b Port, loses func(p Packet) bool) error {
+	l, err := f.linkFor(a, b)
+	if err == nil && f.sim == nil {
+		err = fmt.Errorf("%w: loss on a fabric that is not virtual", ErrConfig)
+	}
+	if err != nil {
 		return err
 	}
-	if f.sim == nil {
-		return fmt.Errorf("%w: loss on a fabric that is not virtual", ErrConfig)
-	}
-	f.tracef("loss %s %d-%d", f.cfg.Rail[rail].Name, a, b)
-	f.link(rail, a, b).loses = loses
+	f.tracef("loss %v-%v", a, b)
+	l.loses = loses
 	return nil
 }
 
-// ReviveLane undoes FailLane and SetLoss.
+// ReviveLane is ReviveLink for the ports of ranks a and b on a rail.
 func (f *Fabric) ReviveLane(a, b, rail int) error {
-	if err := f.checkFault(rail, a, b); err != nil {
+	return f.ReviveLink(Port{a, rail}, Port{b, rail})
+}
+
+// ReviveLink undoes FailLink and SetLoss.
+func (f *Fabric) ReviveLink(a, b Port) error {
+	l, err := f.linkFor(a, b)
+	if err != nil {
 		return err
 	}
-	f.tracef("revive %s %d-%d", f.cfg.Rail[rail].Name, a, b)
-	l := f.link(rail, a, b)
+	f.tracef("revive %v-%v", a, b)
 	l.mu.Lock()
 	l.cut, l.loses = false, nil
 	l.mu.Unlock()
@@ -135,10 +157,9 @@ func (f *Fabric) failPorts(rail int, fate Fate, ranks ...int) {
 	for _, rank := range ranks {
 		f.tracef("break %s %d", f.cfg.Rail[rail].Name, rank)
 	}
-	for _, l := range f.linksOf(rail) {
-		if slices.Contains(ranks, l.name.low) || slices.Contains(ranks, l.name.high) {
-			f.settleFlights(l, fate)
-		}
+	failed := func(p *port) bool { return p.name.Rail == rail && slices.Contains(ranks, p.name.Rank) }
+	for _, l := range f.linksOf(failed) {
+		f.settleFlights(l, fate)
 	}
 	for _, rank := range ranks {
 		p := f.ports[rail][rank]
@@ -170,18 +191,18 @@ func (f *Fabric) ReviveRail(rail int) error {
 	return nil
 }
 
-// linksOf returns the links of a rail in a fixed order.
-func (f *Fabric) linksOf(rail int) []*link {
+// linksOf returns the links of some ports in a fixed order.
+func (f *Fabric) linksOf(are func(p *port) bool) []*link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var ls []*link
-	for name, l := range f.links {
-		if name.rail == rail {
+	for _, l := range f.links {
+		if are(l.ports[0]) || are(l.ports[1]) {
 			ls = append(ls, l)
 		}
 	}
 	slices.SortFunc(ls, func(a, b *link) int {
-		return cmp.Or(cmp.Compare(a.name.low, b.name.low), cmp.Compare(a.name.high, b.name.high))
+		return cmp.Or(a.ports[0].name.compare(b.ports[0].name), a.ports[1].name.compare(b.ports[1].name))
 	})
 	return ls
 }

@@ -356,7 +356,8 @@ func TestFaultOfUnknownRankOrRailFails(t *testing.T) {
 		f.ReviveLane(0, 2, 0), f.ReviveLane(0, 1, -1),
 		f.FailPort(2, 0, Lose), f.FailPort(0, 2, Lose), f.RevivePort(-1, 0),
 		f.FailRail(2, Lose), f.ReviveRail(-1),
-		f.SetLoss(0, 2, 0, nil), f.SetLoss(0, 1, 0, nil), // the fabric is not virtual
+		f.SetLoss(Port{0, 0}, Port{2, 0}, nil),
+		f.SetLoss(Port{0, 0}, Port{1, 0}, nil), // the fabric is not virtual
 	} {
 		require.ErrorIs(t, err, ErrConfig, fmt.Sprint(i))
 	}

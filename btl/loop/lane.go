@@ -31,10 +31,10 @@ type slot struct {
 
 // lane carries the fragments of one incarnation from one rank to one rank.
 type lane struct {
-	inc      *incarnation
-	fromRank int
-	from, to *port
-	slots    []slot // nil if the fabric is virtual
+	inc                 *incarnation
+	fromRank, fromPlace int
+	from, to            *port
+	slots               []slot // nil if the fabric is virtual
 	// buffers are, by slot, where the fragment lies if it did not fit; the slot's owner may write
 	// them.
 	buffers []*buffer
@@ -57,13 +57,14 @@ type lane struct {
 	idle uint32 // empty looks since the last fragment
 
 	// Of a virtual fabric: what was delivered and is not yet handed up, until when the lane emits
-	// what was posted, and when the last of it arrives.
-	queue                  []arrival
-	busyUntil, lastArrival int64
+	// what was posted, when the last of it arrives, and when the last late acknowledgement of it
+	// does.
+	queue                           []arrival
+	busyUntil, lastArrival, lastAck int64
 }
 
 func newLane(inc *incarnation, from, to *port) *lane {
-	l := &lane{inc: inc, fromRank: from.rank, from: from, to: to}
+	l := &lane{inc: inc, fromRank: from.name.Rank, fromPlace: from.place, from: from, to: to}
 	if f := from.fabric; f.sim == nil {
 		l.slots = make([]slot, f.cfg.Slots)
 		l.buffers = make([]*buffer, f.cfg.Slots)
@@ -133,7 +134,7 @@ func (l *lane) commit(epoch uint32, tag btl.Tag, n int) result {
 	}
 	l.tail++
 	if l.watched.Load() == 0 {
-		l.to.flag(l.fromRank)
+		l.to.flag(l.fromPlace)
 	}
 	l.to.wake()
 	return published

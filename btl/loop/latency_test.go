@@ -44,7 +44,7 @@ func newSides(t testing.TB, cfg Config, wakeups ...progress.Wakeup) []*side {
 
 // connect makes the endpoint from s to another side.
 func (s *side) connect(t testing.TB, to *side) {
-	ep, err := s.mod.Connect(btl.Path{Peer: to.mod.port.rank}, to.mod.Address())
+	ep, err := s.mod.Connect(btl.Path{Peer: to.mod.port.name.Rank}, to.mod.Address())
 	require.NoError(t, err)
 	s.ep = ep.(*endpoint)
 }
@@ -114,7 +114,7 @@ func BenchmarkPingPong(b *testing.B) {
 			first, second := pairOfSides(b, Config{}, wakeups[:]...)
 			rounds := b.N
 			play := func(s *side, serves bool) {
-				cfg := progress.Config{Wakeup: wakeups[s.mod.port.rank], SpinTurns: 1000, YieldNanos: 100_000}
+				cfg := progress.Config{Wakeup: wakeups[s.mod.port.name.Rank], SpinTurns: 1000, YieldNanos: 100_000}
 				eng := progress.New(cfg)
 				eng.Lock()
 				defer eng.Unlock()

@@ -1,25 +1,31 @@
 package loop
 
 import (
+	"cmp"
 	"runtime"
 	"sync"
 	"sync/atomic"
 )
 
-type linkName struct{ rail, low, high int }
+// Port names the module of a rank on a rail.
+type Port struct{ Rank, Rail int }
 
-// link joins two ranks, or one to itself, on one rail.
+func (p Port) compare(o Port) int {
+	return cmp.Or(cmp.Compare(p.Rank, o.Rank), cmp.Compare(p.Rail, o.Rail))
+}
+
+// link joins two ports, or one to itself.
 type link struct {
-	name  linkName
-	ports [2]*port // of low and high
+	ports [2]*port // the lower name first
 
 	mu    sync.Mutex
 	epoch uint32       // of the newest incarnation; 0 before the first
 	cur   *incarnation // the newest
-	cut   bool         // by FailLane
+	cut   bool         // by FailLink
 	// loses is set by SetLoss, of a virtual fabric; nil: it loses nothing.
-	loses   func(p Packet) bool
-	flights []*flight // of a virtual fabric: what is in flight, oldest first
+	loses    func(p Packet) bool
+	flights  []*flight  // of a virtual fabric: what is in flight, oldest first
+	impaired Impairment // of a virtual fabric
 }
 
 // incarnation is one life of a link. An end has the number of its port in the link.
@@ -32,13 +38,16 @@ type incarnation struct {
 	gate [2]gate
 }
 
-func (f *Fabric) link(rail, a, b int) *link {
-	name := linkName{rail, min(a, b), max(a, b)}
+func (f *Fabric) link(a, b *port) *link {
+	if a.name.compare(b.name) > 0 {
+		a, b = b, a
+	}
+	name := [2]Port{a.name, b.name}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.links[name]
 	if l == nil {
-		l = &link{name: name, ports: [2]*port{f.ports[rail][name.low], f.ports[rail][name.high]}}
+		l = &link{ports: [2]*port{a, b}}
 		f.links[name] = l
 	}
 	return l
@@ -52,7 +61,7 @@ func (l *link) end(p *port) int {
 	return 1
 }
 
-// other is the opposite end; a rank's link to itself has one end.
+// other is the opposite end; a port's link to itself has one end.
 func (l *link) other(end int) int {
 	if l.ports[0] == l.ports[1] {
 		return end
@@ -74,7 +83,7 @@ func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	if !l.cut && to.downError() == nil {
 		out = newLane(inc, from, to)
 		// Under the lock, so that a rank which marks an end dead knows every lane to it.
-		if !to.notify(notice{kind: laneJoined, peer: from.rank, lane: out}) {
+		if !to.notify(notice{kind: laneJoined, peer: from.place, lane: out}) {
 			out, closed = nil, true
 		}
 	}

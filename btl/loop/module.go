@@ -35,7 +35,7 @@ type module struct {
 	port  *port
 	f     *Fabric
 	bufs  pool
-	peers []*peer // by rank; nil if nothing is known of the rank
+	peers []*peer // by the place of the port; nil if nothing is known of it
 
 	watched []*lane // looked at in every progress call
 	victim  int     // index in watched of the lane that is next to make room
@@ -48,9 +48,9 @@ type module struct {
 	landed []*flight // of a virtual fabric: acknowledged, and not yet completed
 }
 
-// peer is what a module knows of one rank.
+// peer is what a module knows of one port.
 type peer struct {
-	rank int
+	port *port
 	ep   *endpoint // the newest; nil before the first
 	in   *lane     // what the peer sends on; nil if nothing
 	next []*lane   // of newer incarnations, which wait for the end of older ones
@@ -58,16 +58,16 @@ type peer struct {
 
 func newModule(p *port, ev btl.Events) *module {
 	f := p.fabric
-	m := &module{port: p, f: f, peers: make([]*peer, f.cfg.Ranks), watched: make([]*lane, 0, maxWatched)}
-	m.Init(m, ev, f.attrs[p.rail], p.addr.append(nil))
+	m := &module{port: p, f: f, peers: make([]*peer, f.places()), watched: make([]*lane, 0, maxWatched)}
+	m.Init(m, ev, f.attrs[p.name.Rail], p.addr.append(nil))
 	return m
 }
 
-func (m *module) peer(rank int) *peer {
-	p := m.peers[rank]
+func (m *module) peer(place int) *peer {
+	p := m.peers[place]
 	if p == nil {
-		p = &peer{rank: rank}
-		m.peers[rank] = p
+		p = &peer{port: m.f.portAt(place, m.port.name.Rail)}
+		m.peers[place] = p
 	}
 	return p
 }
@@ -83,12 +83,12 @@ func (m *module) Connect(to btl.Path, address []byte) (btl.Endpoint, error) {
 		return nil, fmt.Errorf("rail %s: %w: not an address of this kind", m.Attrs().Name, btl.ErrUnreachable)
 	case a.fabric != m.f.id:
 		return nil, fmt.Errorf("rail %s: %w: address of another fabric", m.Attrs().Name, btl.ErrUnreachable)
-	case a.rail != uint32(m.port.rail):
+	case a.rail >= uint32(m.f.cfg.Rails) || a.rail != uint32(m.port.name.Rail) && !m.f.cfg.Switched:
 		return nil, fmt.Errorf("rail %s: %w: address of rail %d", m.Attrs().Name, btl.ErrUnreachable, a.rail)
-	case rank < 0 || rank >= len(m.peers) || a.rank != uint32(rank):
+	case rank < 0 || rank >= m.f.cfg.Ranks || a.rank != uint32(rank):
 		return nil, fmt.Errorf("rail %s: %w: address of rank %d for rank %d", m.Attrs().Name, btl.ErrUnreachable, a.rank, rank)
 	}
-	p := m.peer(rank)
+	p := m.peer(m.f.place(Port{rank, int(a.rail)}))
 	if p.ep != nil && p.ep.State() != btl.Drained {
 		p.ep.Return(to)
 		return p.ep, nil
@@ -99,12 +99,12 @@ func (m *module) Connect(to btl.Path, address []byte) (btl.Endpoint, error) {
 	if down := m.port.downError(); down != nil {
 		return nil, m.ErrorAbout(rank, down)
 	}
-	l := m.f.link(m.port.rail, m.port.rank, rank)
+	l := m.f.link(m.port, p.port)
 	end := l.end(m.port)
 	inc, out, closed := l.join(end)
-	p.ep = &endpoint{Endpoint: base.MakeEndpoint(rank, inc.epoch), m: m, inc: inc, end: end, out: out}
+	p.ep = &endpoint{Endpoint: base.MakeEndpoint(rank, inc.epoch), m: m, peer: p, inc: inc, end: end, out: out}
 	p.ep.Return(to)
-	m.f.tracef("connect %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, rank, inc.epoch)
+	m.f.tracef("connect %s %d>%d epoch %d", m.Attrs().Name, m.port.name.Rank, rank, inc.epoch)
 	if closed {
 		// Connect does not fail: what the peer has sent before is handed up first.
 		m.DeferFailure(p.ep, m.NewError(rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed), nil)
@@ -163,10 +163,10 @@ func (m *module) attend() int {
 			continue
 		}
 		for w := m.port.flags[i].Swap(0); w != 0; w &= w - 1 {
-			rank := i<<6 + bits.TrailingZeros64(w)
+			place := i<<6 + bits.TrailingZeros64(w)
 			// Without a lane, the notice of the lane is not here yet, and handling it looks at the
 			// lane.
-			if p := m.peers[rank]; p != nil && p.in != nil && p.in.watched.Load() == 0 {
+			if p := m.peers[place]; p != nil && p.in != nil && p.in.watched.Load() == 0 {
 				n += m.pollUnwatched(p.in)
 			}
 		}
@@ -194,7 +194,7 @@ func (m *module) handleNotice(n notice) int {
 		switch {
 		case p.ep != nil && p.ep.State() != btl.Drained:
 			if p.ep.State() == btl.Up && p.ep.Epoch() <= n.upTo {
-				m.FailEndpoint(p.ep, m.ErrorAbout(p.rank, n.err))
+				m.FailEndpoint(p.ep, m.ErrorAbout(p.port.name.Rank, n.err))
 				return 1
 			}
 		case p.in != nil && p.in.inc.epoch <= n.upTo:
@@ -213,7 +213,7 @@ func (m *module) advance(p *peer) int {
 		l := p.next[0]
 		if p.ep != nil && p.ep.Epoch() < l.inc.epoch && p.ep.State() != btl.Drained {
 			if p.ep.State() == btl.Up {
-				m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
+				m.FailEndpoint(p.ep, m.NewError(p.port.name.Rank, btl.ClassPath, btl.SideRemote, "new incarnation", nil))
 				n++
 			}
 			return n // continues when that endpoint is Drained
@@ -223,7 +223,7 @@ func (m *module) advance(p *peer) int {
 		}
 		p.next = slices.Delete(p.next, 0, 1)
 		p.in = l
-		m.port.flag(l.fromRank) // for fragments that were published when this rank did not look
+		m.port.flag(l.fromPlace) // for fragments that were published when this rank did not look
 	}
 	return n
 }
@@ -256,7 +256,7 @@ func (m *module) pollUnwatched(l *lane) int {
 	}
 	n := m.poll(l)
 	if l.ready() {
-		m.port.flag(l.fromRank)
+		m.port.flag(l.fromPlace)
 	}
 	return n
 }
@@ -274,7 +274,7 @@ func (m *module) makeRoom() bool {
 	}
 	m.unwatch(old)
 	if old.ready() { // published before the sender could know that it has to set the flag
-		m.port.flag(old.fromRank)
+		m.port.flag(old.fromPlace)
 	}
 	return true
 }
@@ -302,11 +302,11 @@ func (m *module) poll(l *lane) int {
 func (m *module) arrived(l *lane, epoch uint32, tag btl.Tag, frag []byte) {
 	if epoch != l.inc.epoch {
 		m.Stale++
-		m.f.tracef("stale %s %d>%d epoch %d", m.Attrs().Name, l.fromRank, m.port.rank, epoch)
+		m.f.tracef("stale %s %d>%d epoch %d", m.Attrs().Name, l.fromRank, m.port.name.Rank, epoch)
 		return
 	}
 	if m.f.sim != nil { // the arguments of a trace are allocated
-		m.f.tracef("arrive %s %d>%d epoch %d tag %d bytes %d", m.Attrs().Name, l.fromRank, m.port.rank, epoch, tag, len(frag))
+		m.f.tracef("arrive %s %d>%d epoch %d tag %d bytes %d", m.Attrs().Name, l.fromRank, m.port.name.Rank, epoch, tag, len(frag))
 	}
 	m.Events.Arrived(m, l.fromRank, tag, frag)
 }

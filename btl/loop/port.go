@@ -10,10 +10,11 @@ import (
 
 // port is the part of a module that other ranks may touch, from their own goroutines.
 type port struct {
-	fabric     *Fabric
-	rank, rail int
-	addr       address
-	regions    regionTable
+	fabric  *Fabric
+	name    Port
+	place   int // among the ports that a module may lead to, see Fabric.place
+	addr    address
+	regions regionTable
 
 	_ [cacheLine]byte
 	// armed says that the rank may be asleep: a rank that publishes something for it wakes it. Set
@@ -24,7 +25,7 @@ type port struct {
 	// attention says that there is something in flags or notices. It is set after them, and cleared
 	// by the rank before it looks.
 	attention atomic.Uint32
-	// flags has one bit for each rank whose lane holds something and is not watched.
+	// flags has one bit for each port, by its place, whose lane holds something and is not watched.
 	flags []atomic.Uint64
 
 	mu      sync.Mutex
@@ -39,7 +40,7 @@ type port struct {
 type notice struct {
 	kind noticeKind
 	lane *lane      // laneJoined; nil once the module has collected it
-	peer int        // laneJoined, peerFailed
+	peer int        // laneJoined, peerFailed: the place of its port
 	upTo uint32     // peerFailed: the newest epoch that it concerns
 	err  *btl.Error // peerFailed, railFailed
 }
@@ -54,9 +55,32 @@ const (
 
 func newPort(f *Fabric, rank, rail int) *port {
 	return &port{
-		fabric: f, rank: rank, rail: rail, addr: address{f.id, uint32(rank), uint32(rail)},
-		flags: make([]atomic.Uint64, (f.cfg.Ranks+63)/64),
+		fabric: f, name: Port{rank, rail}, place: f.place(Port{rank, rail}), addr: address{f.id, uint32(rank), uint32(rail)},
+		flags: make([]atomic.Uint64, (f.places()+63)/64),
 	}
+}
+
+// place numbers the ports that a module may lead to: those of its rail, or all.
+func (f *Fabric) place(p Port) int {
+	if f.cfg.Switched {
+		return p.Rank*f.cfg.Rails + p.Rail
+	}
+	return p.Rank
+}
+
+func (f *Fabric) places() int {
+	if f.cfg.Switched {
+		return f.cfg.Ranks * f.cfg.Rails
+	}
+	return f.cfg.Ranks
+}
+
+// portAt is the port at a place, for a module of a rail.
+func (f *Fabric) portAt(place, rail int) *port {
+	if f.cfg.Switched {
+		return f.ports[place%f.cfg.Rails][place/f.cfg.Rails]
+	}
+	return f.ports[rail][place]
 }
 
 // open makes p the port of a module. Only the first call counts.
@@ -70,7 +94,7 @@ func (p *port) open(wakeup progress.Wakeup) bool {
 	return true
 }
 
-// flag says that rank from has published something.
+// flag says that the port at a place has published something.
 func (p *port) flag(from int) {
 	p.flags[from>>6].Or(1 << (from & 63))
 	p.attention.Store(1)

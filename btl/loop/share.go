@@ -73,6 +73,6 @@ func (m *module) Unshare(mem []byte) error {
 // WakePeer implements btl.Sharer.
 func (m *module) WakePeer(peer int) {
 	if peer >= 0 && peer < m.f.cfg.Ranks {
-		m.f.ports[m.port.rail][peer].wake()
+		m.f.ports[m.port.name.Rail][peer].wake()
 	}
 }

@@ -30,7 +30,7 @@ func (e *endpoint) SendShort(tag btl.Tag, first, second uint64, payload []byte) 
 
 // ReceiveShort implements btl.ShortReceiver.
 func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, buf []byte) int {
-	l := e.m.peers[e.Peer()].in
+	l := e.peer.in
 	if l == nil || l.inc != e.inc || l.slots == nil || !e.Accepts() {
 		return -1
 	}

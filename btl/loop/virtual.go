@@ -20,6 +20,7 @@ type simulator struct {
 type event struct {
 	at  int64
 	run func()
+	f   *flight // that the event is about; nil for other events
 }
 
 func newSimulator(seed uint64) *simulator {
@@ -29,8 +30,9 @@ func newSimulator(seed uint64) *simulator {
 // Now implements progress.Clock.
 func (s *simulator) Now() int64 { return s.now }
 
-func (s *simulator) after(nanos int64, run func()) {
-	e := event{s.now + nanos, run}
+func (s *simulator) after(nanos int64, run func()) { s.add(event{at: s.now + nanos, run: run}) }
+
+func (s *simulator) add(e event) {
 	i := len(s.events)
 	for i > 0 && s.events[i-1].at > e.at {
 		i--
@@ -128,7 +130,7 @@ func (e *endpoint) launch(v verb, op *btl.Op) error {
 			return nil
 		}
 	}
-	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.Attrs().Name, m.port.rank, e.Peer(), e.Epoch(), v, op.Tag, op.Len())
+	m.f.tracef("post %s %d>%d epoch %d %v tag %d bytes %d", m.Attrs().Name, m.port.name.Rank, e.Peer(), e.Epoch(), v, op.Tag, op.Len())
 	e.Pending.Push(op)
 	if e.out == nil {
 		e.failAfterRetries(op, e.noAnswer())
@@ -154,7 +156,7 @@ func (e *endpoint) failAfterRetries(op *btl.Op, err *btl.Error) {
 	})
 }
 
-func (m *module) rail() *RailConfig { return &m.f.cfg.Rail[m.port.rail] }
+func (m *module) rail() *RailConfig { return &m.f.cfg.Rail[m.port.name.Rail] }
 
 // nanos is how long a lane of this rail takes to emit n bytes.
 func (r *RailConfig) nanos(n int) int64 { return int64(n) * 1000 / r.BandwidthMBps }
@@ -167,14 +169,20 @@ func (f *flight) depart() {
 	if f.v == get {
 		bytes = 0
 	}
-	l.busyUntil = max(s.now, l.busyUntil) + r.nanos(bytes)
-	l.lastArrival = max(l.busyUntil+r.LatencyNanos+s.below(r.JitterNanos), l.lastArrival)
+	i := l.impairment()
+	l.busyUntil = max(s.now, l.busyUntil) + r.nanos(bytes)*i.PerByte
+	retries, getsThrough := i.retries(s)
+	l.lastArrival = max(l.busyUntil+r.LatencyNanos*i.Latency+s.below(r.JitterNanos)+retries, l.lastArrival)
 	l.inc.link.flights = append(l.inc.link.flights, f)
-	s.after(l.lastArrival-s.now, func() {
-		if !f.over {
+	s.add(event{l.lastArrival, func() {
+		switch {
+		case f.over:
+		case getsThrough:
 			f.deliver()
+		default:
+			f.lose()
 		}
-	})
+	}, f})
 }
 
 // deliver ends a flight at the peer, unless the peer's end is dead.
@@ -189,22 +197,33 @@ func (f *flight) deliver() {
 		f.lose()
 		return
 	}
-	back := m.rail().LatencyNanos
+	i := l.impairment()
+	back := m.rail().LatencyNanos * i.Latency
 	if f.v == get {
-		back += m.rail().nanos(len(f.data))
+		back += m.rail().nanos(len(f.data)) * i.PerByte
 	}
-	m.f.sim.after(back, func() {
-		if !f.lost {
+	retries, getsThrough := i.retries(m.f.sim)
+	at := m.f.sim.now + back + retries
+	if i != unimpaired || l.lastAck > at { // late ones stay in order, too
+		at = max(at, l.lastAck)
+		l.lastAck = at
+	}
+	m.f.sim.add(event{at, func() {
+		switch {
+		case f.lost:
+		case getsThrough:
 			f.leaveLink()
 			f.acknowledge(err)
+		default:
+			f.lose()
 		}
-	})
+	}, f})
 }
 
 // isLost reports whether the path loses the flight.
 func (f *flight) isLost() bool {
 	l := f.e.out
-	return l.inc.link.loses != nil && l.inc.link.loses(Packet{From: l.from.rank, To: l.to.rank, Bytes: len(f.data), Remote: f.v != send})
+	return l.inc.link.loses != nil && l.inc.link.loses(Packet{From: l.from.name.Rank, To: l.to.name.Rank, Bytes: len(f.data), Remote: f.v != send})
 }
 
 // arrive does what the flight is for. It reports false if the peer's end is dead, and otherwise the
@@ -214,16 +233,16 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	f.over = true
 	if l.inc.isDead(l.inc.link.other(e.end)) {
 		m.Stale++
-		m.f.tracef("stale %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
+		m.f.tracef("stale %s %d>%d epoch %d %v", m.Attrs().Name, m.port.name.Rank, e.Peer(), f.epoch, f.v)
 		return false, nil
 	}
-	m.f.tracef("deliver %s %d>%d epoch %d %v", m.Attrs().Name, m.port.rank, e.Peer(), f.epoch, f.v)
+	m.f.tracef("deliver %s %d>%d epoch %d %v", m.Attrs().Name, m.port.name.Rank, e.Peer(), f.epoch, f.v)
 	if f.v != send {
 		f.readPut()
 		return true, e.touch(f.v, f.key, f.offset, f.data)
 	}
 	l.queue = append(l.queue, arrival{f.epoch, f.tag, f.data})
-	l.to.flag(l.fromRank)
+	l.to.flag(l.fromPlace)
 	l.to.wake()
 	return true, nil
 }
@@ -239,7 +258,7 @@ func (f *flight) readPut() {
 // lose ends a flight without an acknowledgement.
 func (f *flight) lose() {
 	if !f.over {
-		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.Attrs().Name, f.e.m.port.rank, f.e.Peer(), f.epoch, f.v)
+		f.e.m.f.tracef("lost %s %d>%d epoch %d %v", f.e.m.Attrs().Name, f.e.m.port.name.Rank, f.e.Peer(), f.epoch, f.v)
 	}
 	f.over, f.lost = true, true
 	f.leaveLink()
@@ -286,7 +305,7 @@ func (m *module) settleLanded() int {
 		op := f.op
 		f.e.Pending.Remove(op)
 		f.forget()
-		m.f.tracef("complete %s %d>%d epoch %d", m.Attrs().Name, m.port.rank, f.e.Peer(), f.e.Epoch())
+		m.f.tracef("complete %s %d>%d epoch %d", m.Attrs().Name, m.port.name.Rank, f.e.Peer(), f.e.Epoch())
 		op.Done(op, nil)
 		n++
 	}

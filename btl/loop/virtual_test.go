@@ -169,7 +169,7 @@ func TestSetLoss(t *testing.T) {
 	w, a, b := twoNodes(t, exact())
 	require.NotNil(t, b.connect(0))
 	var asked []Packet
-	require.NoError(t, w.f.SetLoss(0, 1, 0, func(p Packet) bool {
+	require.NoError(t, w.f.SetLoss(Port{0, 0}, Port{1, 0}, func(p Packet) bool {
 		asked = append(asked, p)
 		return p.Bytes > 100
 	}))
@@ -202,7 +202,7 @@ func TestSetLossOfRemote(t *testing.T) {
 		w, a, b := twoNodes(t, exact())
 		mine, theirs := []byte("mine"), []byte("them")
 		local, remote := a.register(mine, btl.AccessLocal), b.register(theirs, forPeers)
-		require.NoError(t, w.f.SetLoss(0, 1, 0, func(p Packet) bool { return p.Remote }))
+		require.NoError(t, w.f.SetLoss(Port{0, 0}, Port{1, 0}, func(p Packet) bool { return p.Remote }))
 		require.True(t, a.send(1, 100))
 		var ended error
 		op := &btl.Op{Payload: mine, Local: local, Remote: remote.Key(), Done: func(_ *btl.Op, err error) { ended = err }}

@@ -8,15 +8,15 @@ import (
 
 var _ btl.StaleSender = (*endpoint)(nil)
 
-// Break shuts the first connection to a peer down as the network might, so that both ends find out
-// by themselves. It reports whether there is a connection. It is for tests.
-func (m *module) Break(rank int) bool {
+// Break shuts the connections to a peer down as the network might, so that both ends find out by
+// themselves. It reports whether there was one. It is for tests.
+func (m *module) Break(rank int) (any bool) {
 	for e := range m.Endpoints() {
 		if e.Peer() == rank && e.phase == phaseReady {
-			return unix.Shutdown(e.fd, unix.SHUT_RDWR) == nil
+			any = unix.Shutdown(e.fd, unix.SHUT_RDWR) == nil || any
 		}
 	}
-	return false
+	return any
 }
 
 // SendStale implements btl.StaleSender. It is for tests.

@@ -312,7 +312,8 @@ func (r *rank) receiveTaken(i int) {
 func (w *world) injectFault(r *rank, a action) {
 	s := &w.plan.setup
 	other := (r.rank + 1 + a.a%(s.ranks-1)) % s.ranks
-	rail := a.b % len(s.rails)
+	l := s.links(r.rank, other)[a.b%len(s.links(r.rank, other))]
+	rail := a.b % s.portsOf(r.rank)
 	w.traceAll("%v", a)
 	w.result.FaultActions[kindNames[a.kind]]++
 	switch a.kind {
@@ -344,16 +345,19 @@ func (w *world) injectFault(r *rank, a action) {
 			o.aims = append(o.aims, &aim{name: of[a.c>>8%len(of)], fault: kind, delayed: a.c>>18&1 == 0, left: a.c >> 12 % 3})
 		}
 	case doCut:
-		w.net.cut(r.rank, other, rail, a.c, a.c>>4&1 == 0)
+		w.net.cut(l, a.c, a.c>>4&1 == 0)
 	case doPort:
-		w.net.port(r.rank, rail, false, a.c)
+		w.net.port(port{r.rank, rail}, false, a.c)
 	case doRail:
+		rail = a.b % len(s.rails)
 		for rank := range w.ranks {
-			w.net.port(rank, rail, false, a.c)
+			if rail < s.portsOf(rank) {
+				w.net.port(port{rank, rail}, false, a.c)
+			}
 		}
 	case doAllRails:
-		for rail := range s.rails {
-			w.net.cut(r.rank, other, rail, a.c+rail, a.c>>4&1 == 0)
+		for i, l := range s.links(r.rank, other) {
+			w.net.cut(l, a.c+i, a.c>>4&1 == 0)
 			if a.c>>5&1 == 0 { // one rail after another
 				w.next()
 				r.turn()
@@ -363,16 +367,16 @@ func (w *world) injectFault(r *rank, a action) {
 	case doDevice:
 		w.breakDevice(r, rail, a)
 	case doMend:
-		w.net.mend(r.rank, other, rail)
+		w.net.mend(l)
 	case doMendPort:
-		w.net.port(r.rank, rail, true, 0)
+		w.net.port(port{r.rank, rail}, true, 0)
 	case doSlow:
-		w.setLatency(rail, 1<<(a.c%25))
+		w.setLatency(a.b%len(s.rails), 1<<(a.c%25))
 	case doFlap:
 		for i := range 2 + a.c%4 {
-			w.net.cut(r.rank, other, rail, a.c>>2+i, a.c>>i&1 == 0)
+			w.net.cut(l, a.c>>2+i, a.c>>i&1 == 0)
 			w.some(2)
-			w.net.mend(r.rank, other, rail)
+			w.net.mend(l)
 			w.pass(int64(a.a) * int64(i+1) * 10)
 			w.some(4)
 		}
@@ -381,14 +385,18 @@ func (w *world) injectFault(r *rank, a action) {
 		if a.c&3 != 0 { // longer than any header, and shorter than a PROBE
 			bytes = narrowBytes + a.c>>2%(s.fragBytes-narrowBytes)
 		}
-		w.net.narrow(r.rank, other, rail, bytes)
+		w.net.narrow(l, bytes)
 	case doDie:
 		w.die(w.ranks[s.victims[0]])
 	case doPart:
 		w.parted = true
+	case doCross, doUncross:
+		w.cross(l, a)
+	case doImpair, doRepair:
+		w.impair(l, a)
 	}
 	if a.a>>10&3 == 0 { // fragments of some rail arrive late
-		w.ranks[other].taps[a.a>>12%len(s.rails)].sleep(a.b >> 8 % 26)
+		w.ranks[other].taps[a.a>>12%s.portsOf(other)].sleep(a.b >> 8 % 26)
 	}
 	if w.parted {
 		w.part() // the action may have repaired a link between the victims
@@ -439,11 +447,11 @@ func (w *world) setLatency(rail int, nanos int64) {
 
 func (w *world) part() {
 	a, b := w.plan.setup.victims[0], w.plan.setup.victims[1]
-	for rail := range w.plan.setup.rails {
+	for i, l := range w.plan.setup.links(a, b) {
 		if w.plan.setup.narrow {
-			w.net.narrow(a, b, rail, narrowBytes)
+			w.net.narrow(l, narrowBytes)
 		} else {
-			w.net.cut(a, b, rail, rail, false)
+			w.net.cut(l, i, false)
 		}
 	}
 }
@@ -454,8 +462,8 @@ const narrowBytes = 64
 // die simulates the end of a rank's process.
 func (w *world) die(r *rank) {
 	r.dead = true
-	for rail := range w.plan.setup.rails {
-		w.net.port(r.rank, rail, false, 2)
+	for rail := range w.plan.setup.portsOf(r.rank) {
+		w.net.port(port{r.rank, rail}, false, 2)
 	}
 	w.reportDeaths()
 }
@@ -472,8 +480,9 @@ func (w *world) reportDeaths() {
 				continue
 			}
 			o.eng.Lock()
-			for rail := range w.plan.setup.rails {
-				ep, err := o.taps[rail].Connect(btl.Path{Peer: r.rank, Module: uint8(rail)}, r.taps[rail].Address())
+			for _, l := range w.plan.setup.links(o.rank, r.rank) {
+				local, remote := l[0].rail, l[1].rail
+				ep, err := o.taps[local].Connect(btl.Path{Peer: r.rank, Module: uint8(remote)}, r.taps[remote].Address())
 				if err == nil && ep.State() == btl.Up {
 					ep.Fail(&btl.Error{Peer: r.rank, Class: btl.ClassPeerGone, Side: btl.SideRemote, Err: errDied})
 					break

@@ -50,15 +50,16 @@ func (l *ladder) event(rank int, text string) {
 }
 
 // posting is the line for an operation that is about to be posted.
-func (l *ladder) posting(t *tap, peer int, name string, op *btl.Op) string {
-	text := fmt.Sprintf("○ %s of %d bytes at %d, to %d by rail %d", name, len(op.Payload), op.RemoteOffset, peer, t.rail)
+func (l *ladder) posting(e *tapEndpoint, name string, op *btl.Op) string {
+	t, peer := e.t, e.peer
+	text := fmt.Sprintf("○ %s of %d bytes at %d, to %d by rail %d-%d", name, len(op.Payload), op.RemoteOffset, peer, t.rail, e.remote)
 	if name != remoteRead && name != remoteWrite {
 		frag := slices.Concat(op.Header(), op.Payload)
 		f, err := l.w.ranks[t.rank].p.Look(op.Tag, frag)
 		if err != nil {
 			return ""
 		}
-		text = fmt.Sprintf("○ %s%s to %d by rail %d, %s", name, about(f), peer, t.rail, l.w.ranks[t.rank].p.StateOf(peer, f, true))
+		text = fmt.Sprintf("○ %s%s to %d by rail %d-%d, %s", name, about(f), peer, t.rail, e.remote, l.w.ranks[t.rank].p.StateOf(peer, f, true))
 	}
 	return l.column(t.rank, text)
 }

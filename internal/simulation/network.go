@@ -18,15 +18,17 @@ type network interface {
 	// not.
 	ownRail() (rail int, ok bool)
 
-	// cut breaks the link of two ranks until mend. half: only one of them may notice. fate chooses
-	// what becomes of operations in flight.
-	cut(a, b, rail int, fate int, half bool)
-	mend(a, b, rail int)
-	// narrow makes the link of two ranks lose packets of more than bytes bytes until mend. With 0
-	// it loses remote accesses.
-	narrow(a, b, rail, bytes int)
-	// port breaks or mends the port of a rank.
-	port(rank, rail int, up bool, fate int)
+	// cut breaks a link until mend. half: only one of the ranks may notice. fate chooses what
+	// becomes of operations in flight.
+	cut(l link, fate int, half bool)
+	mend(l link)
+	// narrow makes a link lose packets of more than bytes bytes until mend. With 0 it loses remote
+	// accesses.
+	narrow(l link, bytes int)
+	// impair makes a link slow or lossy.
+	impair(l link, i impairment)
+	// port breaks or mends a port, with all its links.
+	port(p port, up bool, fate int)
 	// device injects a fault that only this kind of network has. losesDevice reports whether the
 	// fault is the loss of a device.
 	device(rank, rail, what, after int)
@@ -47,12 +49,13 @@ func faulty(n network, ev btl.Events, open func(ev btl.Events) (btl.Module, erro
 // noFaults is a part of the networks. It has the faults that a network does not know.
 type noFaults struct{}
 
-func (noFaults) narrow(_, _, _, _ int) {}
-func (noFaults) device(_, _, _, _ int) {}
-func (noFaults) losesDevice(int) bool  { return false }
-func (noFaults) slow(int, int64)       {}
-func (noFaults) fired() int            { return 0 }
-func (noFaults) close()                {}
+func (noFaults) narrow(link, int)        {}
+func (noFaults) impair(link, impairment) {}
+func (noFaults) device(_, _, _, _ int)   {}
+func (noFaults) losesDevice(int) bool    { return false }
+func (noFaults) slow(int, int64)         {}
+func (noFaults) fired() int              { return 0 }
+func (noFaults) close()                  {}
 
 // loopNet is btl/loop.
 type loopNet struct {
@@ -61,7 +64,7 @@ type loopNet struct {
 }
 
 func newLoopNet(seed uint64, s *setup) (network, error) {
-	cfg := loop.Config{Ranks: s.ranks, Rails: len(s.rails), Slots: s.slots, Seed: seed, Virtual: true}
+	cfg := loop.Config{Ranks: s.ranks, Rails: len(s.rails), Slots: s.slots, Seed: seed, Switched: s.switched, Virtual: true}
 	for _, r := range s.rails {
 		cfg.Rail = append(cfg.Rail, loop.RailConfig{
 			LatencyNanos: r.latency, JitterNanos: r.jitter, BandwidthMBps: r.mbps, MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2,
@@ -79,21 +82,39 @@ func (n loopNet) ownRail() (int, bool) { return 0, false }
 
 // The methods of Fabric fail only for ranks and rails that do not exist.
 
-func (n loopNet) cut(a, b, rail, fate int, half bool) {
-	_ = n.FailLane(a, b, rail, loop.Cut{Fate: loop.Fate(fate % 3), HalfOpen: half})
+func ends(l link) (a, b loop.Port) {
+	return loop.Port{Rank: l[0].rank, Rail: l[0].rail}, loop.Port{Rank: l[1].rank, Rail: l[1].rail}
 }
 
-func (n loopNet) mend(a, b, rail int) { _ = n.ReviveLane(a, b, rail) }
-
-func (n loopNet) narrow(a, b, rail, bytes int) {
-	_ = n.SetLoss(a, b, rail, func(p loop.Packet) bool { return p.Remote && bytes == 0 || bytes > 0 && p.Bytes > bytes })
+func (n loopNet) cut(l link, fate int, half bool) {
+	a, b := ends(l)
+	_ = n.FailLink(a, b, loop.Cut{Fate: loop.Fate(fate % 3), HalfOpen: half})
 }
 
-func (n loopNet) port(rank, rail int, up bool, fate int) {
+func (n loopNet) mend(l link) {
+	a, b := ends(l)
+	_ = n.ReviveLink(a, b)
+}
+
+func (n loopNet) impair(l link, i impairment) {
+	a, b := ends(l)
+	to := loop.Impairment{Latency: i.latency, PerByte: i.perByte, Loss: i.loss}
+	if i.loss > 0 {
+		to.RetryNanos = retryNanos
+	}
+	_ = n.ImpairLink(a, b, to)
+}
+
+func (n loopNet) narrow(l link, bytes int) {
+	a, b := ends(l)
+	_ = n.SetLoss(a, b, func(p loop.Packet) bool { return p.Remote && bytes == 0 || bytes > 0 && p.Bytes > bytes })
+}
+
+func (n loopNet) port(p port, up bool, fate int) {
 	if up {
-		_ = n.RevivePort(rank, rail)
+		_ = n.RevivePort(p.rank, p.rail)
 	} else {
-		_ = n.FailPort(rank, rail, loop.Fate(fate%3))
+		_ = n.FailPort(p.rank, p.rail, loop.Fate(fate%3))
 	}
 }
 
@@ -108,7 +129,7 @@ type directNet struct {
 }
 
 func newDirectNet(seed uint64, s *setup) (network, error) {
-	cfg := loop.Config{Ranks: s.ranks, Rails: len(s.rails), Slots: s.slots, Seed: seed}
+	cfg := loop.Config{Ranks: s.ranks, Rails: len(s.rails), Slots: s.slots, Seed: seed, Switched: s.switched}
 	for _, r := range s.rails {
 		cfg.Rail = append(cfg.Rail, loop.RailConfig{
 			LatencyNanos: r.latency, BandwidthMBps: r.mbps, MaxSendBytes: s.fragBytes, EagerBytes: s.fragBytes / 2,
@@ -119,11 +140,11 @@ func newDirectNet(seed uint64, s *setup) (network, error) {
 	return &directNet{loopNet: loopNet{Fabric: f}}, err
 }
 
-func (n *directNet) Now() int64            { return n.now }
-func (n *directNet) Next() (int64, bool)   { return 0, false }
-func (n *directNet) AdvanceTo(at int64)    { n.now = max(n.now, at) }
-func (n *directNet) slow(int, int64)       {} // nothing takes time
-func (n *directNet) narrow(_, _, _, _ int) {} // not known to a fabric without simulated time
+func (n *directNet) Now() int64          { return n.now }
+func (n *directNet) Next() (int64, bool) { return 0, false }
+func (n *directNet) AdvanceTo(at int64)  { n.now = max(n.now, at) }
+func (n *directNet) slow(int, int64)     {} // nothing takes time
+func (n *directNet) narrow(link, int)    {} // not known to a fabric without simulated time
 
 // inlineEnd is an endpoint of a tap that sends inline.
 type inlineEnd struct{ *tapEndpoint }

@@ -65,7 +65,7 @@ type setup struct {
 	victims    [2]int // the first one dies, or the two part
 	grace      int64  // nanoseconds; 0: no limit
 	narrow     bool   // when the victims part, short packets still arrive
-	deadRail   int    // a rail between the victims that is never repaired; -1: none
+	deadRail   int    // place in links of a rail of the victims that is never repaired; -1: none
 	maxBytes   int    // longest message
 	skipOdds   int    // one poll of a rail in skipOdds is skipped
 
@@ -74,6 +74,11 @@ type setup struct {
 	unregistered int      // one in so many registrations fails for lack of room; 0: none does
 	wrong        []string // kinds of operations that rails refuse
 	wrongRail    int      // the rail that does; -1: all do
+
+	switched  bool   // all rails are one network, see links.go
+	ports     []int  // number of rails of each rank; nil: all have all
+	deadPorts []port // of the victims, that are never repaired
+	impaired  bool   // links are slow or lossy at times
 }
 
 // kind of an action. Comments name what a fault affects.
@@ -112,6 +117,10 @@ const (
 	doNarrow   // a link loses long packets, or remote accesses
 	doDie
 	doPart
+	doCross   // all links of two ranks but one, by the ports of the others
+	doUncross // repairs them
+	doImpair  // a link, or all of a port, is slow or lossy
+	doRepair  // repairs it
 	kinds
 
 	firstFault = doInject
@@ -120,6 +129,7 @@ const (
 var kindNames = [...]string{
 	"send", "send init", "receive", "receive init", "start", "cancel", "free", "detach", "iprobe", "improbe", "probe", "imrecv", "test",
 	"turn", "poll", "sleep", "next", "pass", "inject", "aim", "cut", "break port", "break rail", "cut all", "device", "mend", "mend port", "slow", "flap", "narrow", "die", "part",
+	"cross", "uncross", "impair", "repair",
 }
 
 // action is one step of a plan. Its kind says what the numbers mean. They are taken modulo the
@@ -191,8 +201,10 @@ func draw(seed uint64, t Transport) *plan {
 		s.narrow = t == Loop && rng.IntN(2) == 0
 	}
 	s.drawRefusals(seed, t)
+	network := s.drawNetwork(seed, t)
 	p := &plan{seed: seed, transport: t, setup: s}
 	p.drawActions(rng)
+	p.insertNetworkActions(network)
 	return p
 }
 

@@ -84,36 +84,43 @@ CREDIT | failing | failing
 CREDIT | reachable | failing; no path
 FIN | eager | receiving
 FIN | waiting for the receiver | receiving
-PROBE | down | down; failing, newer; failing, older; gone; probing, newer; unknown; up; up, newer
-PROBE | down, newer | down, older; failing; failing, newer; probing; probing, newer; unknown
-PROBE | failing | down; probing, newer; unknown; up
-PROBE | failing, newer | down, older; probing, newer
+PROBE | down | down; failing, newer; failing, older; gone; probing, newer; probing, older; unknown
+PROBE | down | up; up, newer
+PROBE | down, newer | down; down, older; failing; failing, newer; failing, older; probing
+PROBE | down, newer | probing, newer; unknown
+PROBE | failing | down; failing, newer; gone; probing, newer; unknown; up; up, newer
+PROBE | failing, newer | down; down, older; failing; probing, newer
 PROBE | probing | failing, older; probing, newer; probing, older; up, older
-PROBE | probing, newer | down; down, older; failing, newer; gone; probing; probing, newer; unknown
-PROBE | probing, newer | up
+PROBE | probing, newer | down; down, newer; down, older; failing, newer; failing, older; gone
+PROBE | probing, newer | probing; probing, newer; unknown; up; up, newer
 PROBE | up | failing; up
 PROBE | up, newer | failing, newer; probing, newer
+PROBEACK | down | down
 PROBEACK | down, newer | failing; probing
-PROBEACK | failing | up
+PROBEACK | failing | down; up
+PROBEACK | failing, newer | failing
 PROBEACK | probing | up
-PROBEACK | probing, newer | probing; up
+PROBEACK | probing, newer | down; probing; up
 RAILDOWN | down | probing, older; up, older
 RAILDOWN | down, newer | down, older; failing; failing, older; gone; probing; probing, older
 RAILDOWN | down, newer | unknown; up; up, older
 RAILDOWN | failing | failing, newer; failing, older; gone; probing, older; unknown; up, newer
 RAILDOWN | failing | up, older
-RAILDOWN | failing, newer | down; down, older; failing; failing, older; probing; up
-RAILDOWN | probing | down; down, older; probing; probing, older
+RAILDOWN | failing, newer | down; down, older; failing; failing, older; gone; probing; unknown; up
+RAILDOWN | failing, newer | up, older
+RAILDOWN | probing | down; down, older; probing; probing, older; up; up, older
 RAILDOWN | probing, newer | failing, older; gone; probing, older; unknown; up, older
-RAILDOWN | up | probing
+RAILDOWN | up | down, older; probing; probing, older; up
 RAILDOWN | up, newer | failing, newer
 RAILDOWNACK | down | failing, newer
 RAILDOWNACK | down, older | down, newer; failing, newer
-RAILDOWNACK | failing | down; down, newer; failing, newer; probing, newer
+RAILDOWNACK | failing | down; down, newer; failing; failing, newer; probing, newer
 RAILDOWNACK | failing, newer | failing
 RAILDOWNACK | failing, older | down; down, newer
-RAILDOWNACK | probing | down; down, newer; failing; probing, newer
+RAILDOWNACK | probing | down; down, newer; failing; failing, newer; probing, newer
 RAILDOWNACK | probing, older | down; down, newer; failing; probing, newer
+RAILDOWNACK | up | failing
 RAILDOWNACK | up, newer | failing
+RNDVRESTARTACK | gone | restarting
 RNDVRESTARTNOTIFY | gone | receiving
 `

@@ -3,11 +3,12 @@
 // the outcome must be as if there had been no fault. The same seed gives the same trace, except
 // over TCP, where the system's scheduling has an influence.
 //
-// A seed determines a plan (plan.go): the ranks, the rails, and a list of actions, some of which
-// are faults. A world (world.go) executes the actions (act.go) on a network (network.go, verbs.go,
-// tcp.go), and checks every outcome (check.go). Then it repairs everything, and checks that all
-// operations end and nothing is left (settle.go). A failing plan can be shrunk (shrink.go), and
-// drawn as a ladder of messages between the ranks (ladder.go).
+// A seed determines a plan (plan.go): the ranks, the rails between their modules (links.go), and a
+// list of actions, some of which are faults. A world (world.go) executes the actions (act.go) on a
+// network (network.go, verbs.go, tcp.go), and checks every outcome (check.go). Then it repairs
+// everything, except for rails that a plan breaks for good, and checks that all operations end and
+// nothing is left (settle.go). A failing plan can be shrunk (shrink.go), and drawn as a ladder of
+// messages between the ranks (ladder.go).
 //
 // # Invariants
 //
@@ -21,7 +22,8 @@
 //	            written
 //	buffer      Detach waits for a buffer exactly if a device still uses it
 //	canary      nothing is written behind a buffer, or to a buffer whose operation is complete
-//	leak        nothing is left: requests, regions, queues, rails that are not up
+//	leak        nothing is left: requests, regions, queues, rails that are not up, alternates that
+//	            are needed and not up
 //	transition  the tables of states hold
 //	protocol    no fragment is malformed
 //	request     calls of package request agree with each other
@@ -66,6 +68,8 @@ type Result struct {
 	Messages      int
 	// Rails counts failures and returns of rails, Lost the pairs of ranks that lost each other.
 	Rails, Lost int
+	// Alternates counts the alternates that came up because they were needed.
+	Alternates int
 	// Hits counts aimed faults, FaultActions the actions that were faults, by kind, and Fired the
 	// faults of transports that had an effect.
 	Hits         map[Hit]int
@@ -107,6 +111,7 @@ func (r *Result) Add(o *Result) {
 	r.Events += o.Events
 	r.Messages += o.Messages
 	r.Rails += o.Rails
+	r.Alternates += o.Alternates
 	r.Lost += o.Lost
 	r.Fired += o.Fired
 	r.AwaitedBuffers += o.AwaitedBuffers

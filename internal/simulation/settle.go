@@ -2,9 +2,7 @@ package simulation
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/pml"
@@ -27,14 +25,20 @@ const (
 func (w *world) heal() {
 	w.traceAll("heal")
 	w.healing = true
+	s := &w.plan.setup
 	for rail, setup := range w.plan.setup.rails {
 		w.setLatency(rail, setup.latency)
 		for a, r := range w.ranks {
-			if !r.dead {
-				w.net.port(a, rail, true, 0)
+			if !r.dead && rail < s.portsOf(a) {
+				w.net.port(port{a, rail}, true, 0)
 			}
-			for b := range a {
-				w.net.mend(a, b, rail)
+		}
+	}
+	for a := range w.ranks {
+		for b := range a {
+			for _, l := range s.links(b, a) {
+				w.net.mend(l)
+				w.net.impair(l, impairment{})
 			}
 		}
 	}
@@ -46,8 +50,11 @@ func (w *world) heal() {
 	if w.parted {
 		w.part()
 	}
-	if s := &w.plan.setup; s.deadRail >= 0 {
-		w.net.cut(s.victims[0], s.victims[1], s.deadRail, 0, true)
+	if dead, ok := s.deadLink(); ok {
+		w.net.cut(dead, 0, true)
+	}
+	for _, p := range s.deadPorts {
+		w.net.port(p, false, 0)
 	}
 	if w.deviceRank != nil && !w.deviceRank.dead {
 		w.deviceRank.resolvePeers()
@@ -301,7 +308,8 @@ func (w *world) drain() {
 }
 
 // discoverLosses sends a message from each rank to each peer that has given it up. Only a send
-// makes such a rank notice.
+// makes such a rank notice. A send that waits for the peer's window posts nothing; then the rails
+// fail, as the keep-alive of a real transport makes them do.
 func (w *world) discoverLosses() {
 	for again := true; again; {
 		again = false
@@ -321,6 +329,15 @@ func (w *world) discoverLosses() {
 			}
 		}
 		if again {
+			w.settle()
+			for _, s := range asked {
+				for _, l := range w.plan.setup.links(s.m.from, s.to) {
+					if s.active {
+						w.net.cut(l, 0, false)
+						w.net.mend(l)
+					}
+				}
+			}
 			w.settle()
 			for _, s := range asked {
 				if s.active {
@@ -397,12 +414,12 @@ func (w *world) allUp() bool {
 			if r.dead || o.dead || w.isLost(a, b) || w.plan.setup.ending == Breaks {
 				continue
 			}
-			if up, all := r.p.RailsUp(b); up < all-w.deadRails(a, b) && !w.cutForGood(a, b) {
+			if !w.cutForGood(a, b) && w.isMissing(a, b) {
 				return false
 			}
 		}
 	}
-	return true
+	return w.isSettled()
 }
 
 func (w *world) isBusy() bool {
@@ -422,29 +439,18 @@ func (w *world) areVictims(a, b int) bool {
 
 func (w *world) cutForGood(a, b int) bool { return w.parted && w.areVictims(a, b) }
 
-// deadRails is the number of rails between two ranks that are never repaired, if others are.
-func (w *world) deadRails(a, b int) int {
-	if w.plan.setup.deadRail >= 0 && w.areVictims(a, b) {
-		return 1
-	}
-	return 0
-}
-
 func (r *rank) lookForLeftovers() {
 	w := r.w
 	whole := true
 	for peer := range w.ranks {
 		whole = whole && (!w.isLost(r.rank, peer) && !w.cutForGood(r.rank, peer))
 	}
-	left := slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
-		for peer := range w.ranks { // a dead rail is tried again and again
-			if (w.deadRails(r.rank, peer) > 0 || w.plan.setup.ending == Breaks) && strings.HasPrefix(what, fmt.Sprintf("rank %d: rail", peer)) {
-				return true
-			}
+	for _, o := range w.ranks {
+		if whole && w.plan.setup.ending != Breaks && w.isMissing(r.rank, o.rank) {
+			w.fail("leak", "rank %d: a rail to rank %d is not up that can be: %v", r.rank, o.rank, r.p.Rails())
 		}
-		return false
-	})
-	if whole && len(left) > 0 {
+	}
+	if left := r.leftovers(); whole && len(left) > 0 {
 		w.fail("leak", "rank %d: %v", r.rank, left)
 	}
 	if len(r.detached) > 0 {

@@ -97,13 +97,13 @@ func TestRecvSurvivesSilentCutOfOneRail(t *testing.T) {
 		t.Run(fmt.Sprint(rails), func(t *testing.T) {
 			w := quietWorld(t, rails, 1_000_000_000)
 			got := w.waitFor(1, 0)
-			w.net.cut(0, 1, 0, 0, false)
+			w.net.cut(link{{0, 0}, {1, 0}}, 0, false)
 			for rank, r := range w.ranks {
 				w.until(t, "the failure", func() bool { up, _ := r.p.RailsUp(1 - rank); return up == rails-1 })
 			}
 			require.Nil(t, got())
 			if rails == 1 {
-				w.net.mend(0, 1, 0)
+				w.net.mend(link{{0, 0}, {1, 0}})
 				w.until(t, "the rail", w.allUp)
 			}
 			w.sendFrom(0)
@@ -129,7 +129,7 @@ func TestRecvFailsWhenDeviceLosesAcknowledgedMessages(t *testing.T) {
 			w.net.device(1, 0, 0, 0)
 			got := w.waitFor(1, 0)
 			w.until(t, "the device to be closed", func() bool { return to.p.Rails()[0].State == "down" })
-			w.net.port(1, 0, true, 0)
+			w.net.port(port{1, 0}, true, 0)
 			w.until(t, "the end of the receive", func() bool { return got() != nil })
 			require.ErrorIs(t, *got(), request.ErrUnreachable)
 			require.ErrorContains(t, *got(), "had acknowledged")

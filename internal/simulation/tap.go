@@ -87,17 +87,19 @@ func (t *tap) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return &region{Region: inner, r: r}, nil
 }
 
-// connect makes an endpoint to a peer.
-func (t *tap) connect(peer int) (btl.Endpoint, error) {
-	at := peer
+// connect makes an endpoint to a port.
+func (t *tap) connect(to port) (btl.Endpoint, error) {
+	at, address := to.rank, t.Address()
 	if own, ok := t.w.net.ownRail(); ok && t.rail == own {
 		at = 0 // a rank's own fabric has only rank 0
+	} else {
+		address = t.w.ranks[to.rank].taps[to.rail].Address()
 	}
-	ep, err := t.Connect(btl.Path{Peer: at, Module: uint8(t.rail)}, t.w.ranks[peer].taps[t.rail].Address())
+	ep, err := t.Connect(btl.Path{Peer: at, Module: uint8(to.rail)}, address)
 	if err != nil {
 		return nil, err
 	}
-	e := &tapEndpoint{Endpoint: ep, t: t, peer: peer}
+	e := &tapEndpoint{Endpoint: ep, t: t, peer: to.rank, remote: to.rail}
 	if _, ok := ep.(btl.Inliner); ok {
 		return inlineEnd{e}, nil
 	}
@@ -107,12 +109,12 @@ func (t *tap) connect(peer int) (btl.Endpoint, error) {
 // tapEndpoint is an endpoint of a tap.
 type tapEndpoint struct {
 	btl.Endpoint
-	t    *tap
-	peer int
+	t            *tap
+	peer, remote int
 }
 
 // Path implements btl.Endpoint.
-func (e *tapEndpoint) Path() btl.Path { return btl.Path{Peer: e.peer, Module: uint8(e.t.rail)} }
+func (e *tapEndpoint) Path() btl.Path { return btl.Path{Peer: e.peer, Module: uint8(e.remote)} }
 
 // Send implements btl.Endpoint.
 func (e *tapEndpoint) Send(op *btl.Op) error {
@@ -131,7 +133,7 @@ func (e *tapEndpoint) Get(op *btl.Op) error {
 		op.Done = done
 		var be *btl.Error
 		if errors.As(err, &be) && be.Class != btl.ClassUsage {
-			t.late = append(t.late, lateRead{e.peer, op.Payload})
+			t.late = append(t.late, lateRead{e.Path(), op.Payload})
 		}
 		done(op, err)
 	}
@@ -182,7 +184,7 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 	}
 	line := ""
 	if t.w.ladder != nil { // before the callback posts other operations
-		line = t.w.ladder.posting(t, e.peer, name, op)
+		line = t.w.ladder.posting(e, name, op)
 	}
 	err := e.postOrRefuse(name, op, how)
 	if isDelayed {
@@ -198,20 +200,20 @@ func (e *tapEndpoint) post(name string, op *btl.Op, how func(*btl.Op) error) err
 	case a.delayed:
 		if err == nil {
 			r.failing = append(r.failing, e)
-			t.recordHit(name, e.peer, a)
+			t.recordHit(name, e, a)
 			// The peer does not poll its half for a while, so stale fragments can arrive there.
-			t.w.ranks[e.peer].taps[t.rail].sleep(18 + t.w.rng.IntN(9))
+			t.w.ranks[e.peer].tap(e.remote).sleep(18 + t.w.rng.IntN(9))
 		}
 	case a.fault == btl.FaultErrorDelivered && err == nil || t.Module.(btl.Injector).Fired() > before:
-		t.recordHit(name, e.peer, a)
+		t.recordHit(name, e, a)
 	}
 	return err
 }
 
-func (t *tap) recordHit(name string, peer int, a *aim) {
+func (t *tap) recordHit(name string, e *tapEndpoint, a *aim) {
 	t.w.result.Hits[Hit{name, a.String()}]++
-	t.w.traceAll("fault %[5]v hits %[1]s from rank %[2]d to rank %[3]d on rail %[4]d", name, t.rank, peer, t.rail, a)
-	t.w.delay(peer, t.rail)
+	t.w.traceAll("fault %[5]v hits %[1]s from rank %[2]d to rank %[3]d on rail %[4]d", name, t.rank, e.peer, t.rail, a)
+	t.w.delay(e.peer, e.remote)
 }
 
 // delay makes a rank poll only two of its rails for a while, the given one and a random one. Half
@@ -220,7 +222,7 @@ func (w *world) delay(peer, rail int) {
 	if w.rng.IntN(2) == 0 {
 		return
 	}
-	n := len(w.plan.setup.rails)
+	n := w.plan.setup.portsOf(peer)
 	quick := w.rng.IntN(n)
 	for i := range n {
 		if i != rail && i != quick {
@@ -234,7 +236,7 @@ func (w *world) delay(peer, rail int) {
 // lateRead is the buffer of a failed read. The transport may write to it until the endpoint is
 // drained.
 type lateRead struct {
-	peer int
+	path btl.Path
 	buf  []byte
 }
 
@@ -260,6 +262,9 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 		w.fail("protocol", "rank %d sent rank %d a malformed fragment: %v", peer, t.rank, err)
 	}
 	w.cover(peer, t.rank, f)
+	if r := w.ranks[t.rank]; f.Numbered && r.p.Turn(peer, f.Number) > 0 && !slices.Contains([]string{"MATCH", "RNDV", "RGET"}, f.Name) {
+		r.earlyAnswers += int64(len(frag))
+	}
 	w.ranks[t.rank].matching.fragment(peer, f)
 	if w.ladder != nil {
 		w.ladder.arrive(t, peer, f, len(frag))
@@ -304,7 +309,7 @@ func (t *tap) reportAll() {
 
 func (t *tap) drained(to btl.Path) {
 	t.late = slices.DeleteFunc(t.late, func(l lateRead) bool {
-		if to != btl.WholeRail && to.Peer != l.peer {
+		if to != btl.WholeRail && to != l.path {
 			return false
 		}
 		for i := range l.buf {

@@ -91,27 +91,32 @@ func (n *tcpNet) block(rail, rank, peer int, blocked bool) {
 
 // cut closes the connection of two ranks, and keeps a new one from being made. Both ends see the
 // close.
-func (n *tcpNet) cut(a, b, rail, fate int, _ bool) {
+//
+// On a switched network, all links of a port to the rank are cut.
+func (n *tcpNet) cut(l link, fate int, _ bool) {
 	if fate&1 != 0 {
-		a, b = b, a
+		l = l.reversed()
 	}
-	n.block(rail, a, b, true)
+	n.block(l[0].rail, l[0].rank, l[1].rank, true)
 	if fate&2 != 0 {
-		n.block(rail, b, a, true)
+		n.block(l[1].rail, l[1].rank, l[0].rank, true)
 	}
 }
 
-func (n *tcpNet) mend(a, b, rail int) {
-	n.block(rail, a, b, false)
-	n.block(rail, b, a, false)
+func (n *tcpNet) mend(l link) {
+	n.block(l[0].rail, l[0].rank, l[1].rank, false)
+	n.block(l[1].rail, l[1].rank, l[0].rank, false)
 }
 
-func (n *tcpNet) port(rank, rail int, up bool, _ int) {
-	for other := range n.rails[rail] {
-		if other != rank {
-			n.block(rail, other, rank, !up)
-			n.block(rail, rank, other, !up)
+func (n *tcpNet) port(p port, up bool, _ int) {
+	for other := range n.rails[p.rail] {
+		if other == p.rank {
+			continue
 		}
+		if !n.setup.switched {
+			n.block(p.rail, other, p.rank, !up)
+		}
+		n.block(p.rail, p.rank, other, !up)
 	}
 }
 

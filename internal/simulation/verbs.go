@@ -10,7 +10,8 @@ import (
 )
 
 // verbsNet is btl/ibverbs on simulated devices. Each rail is a network of its own, with its own
-// speed. Simulated devices cannot lose packets by length, so no link is narrow.
+// speed, unless the plan is switched. Simulated devices cannot lose packets by length, so no link
+// is narrow.
 type verbsNet struct {
 	noFaults
 	setup   *setup
@@ -43,6 +44,9 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 		f := simhca.NewFabric(simhca.Config{
 			Seed: seed + uint64(i)<<32, Virtual: true, Latency: time.Duration(r.latency), Jitter: time.Duration(r.jitter), Loss: s.loss,
 		})
+		if s.switched && i > 0 {
+			f = n.rails[0]
+		}
 		n.rails, n.ends = append(n.rails, f), append(n.ends, nil)
 		for range s.ranks {
 			node := f.NewNode(simhca.DeviceConfig{Name: deviceName})
@@ -126,19 +130,32 @@ func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 
 func (n *verbsNet) ownRail() (rail int, ok bool) { return len(n.rails), true }
 
-func (n *verbsNet) cut(a, b, rail, fate int, half bool) {
+// of finds the network and the addresses of a link.
+func (n *verbsNet) of(l link) (f *simhca.Fabric, a, b verbs.GID) {
+	return n.rails[l[0].rail], n.ends[l[0].rail][l[0].rank].gid, n.ends[l[1].rail][l[1].rank].gid
+}
+
+func (n *verbsNet) cut(l link, fate int, half bool) {
 	if fate&1 != 0 {
-		a, b = b, a
+		l = l.reversed()
 	}
-	n.rails[rail].Partition(n.ends[rail][a].gid, n.ends[rail][b].gid, !half)
+	f, a, b := n.of(l)
+	f.Partition(a, b, !half)
 }
 
-func (n *verbsNet) mend(a, b, rail int) {
-	n.rails[rail].Heal(n.ends[rail][a].gid, n.ends[rail][b].gid)
+func (n *verbsNet) mend(l link) {
+	f, a, b := n.of(l)
+	f.Heal(a, b)
 }
 
-func (n *verbsNet) port(rank, rail int, up bool, _ int) {
-	h := n.ends[rail][rank].hca
+// impair makes each packet late by a part of what a device waits for acknowledgements, or lost.
+func (n *verbsNet) impair(l link, i impairment) {
+	f, a, b := n.of(l)
+	f.Impair(a, b, simhca.Impairment{Latency: time.Duration(i.latency+i.perByte) * 10 * time.Microsecond, Loss: i.loss})
+}
+
+func (n *verbsNet) port(p port, up bool, _ int) {
+	h := n.ends[p.rail][p.rank].hca
 	h.SetLink(1, up)
 	if up {
 		h.Revive()

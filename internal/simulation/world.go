@@ -6,9 +6,11 @@ import (
 	"hash"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -54,6 +56,8 @@ type rank struct {
 	matching   *matching
 	waiting    bool // in a call of the Wait family
 	emptyTurns int  // turns of that call without an event
+	// earlyAnswers is the length of all fragments that came before their turn and were no messages.
+	earlyAnswers int64
 
 	sends  []*send
 	recvs  []*receive
@@ -109,6 +113,9 @@ func newWorld(p *plan, trace bool) (*world, error) {
 			OnIllegal: func(what string) { w.fail("transition", "rank %d: %s", i, what) },
 			OnRail: func(e pml.RailEvent) {
 				w.result.Rails++
+				if e.Alternate && e.Up {
+					w.result.Alternates++
+				}
 				if e.Up {
 					w.traceOf(i, "%s to rank %d is up again; %d rails are up", e.Rail, e.Peer, e.Left)
 				} else {
@@ -116,11 +123,14 @@ func newWorld(p *plan, trace bool) (*world, error) {
 				}
 			},
 		})
-		rails := len(s.rails)
-		if _, ok := w.net.ownRail(); ok {
-			rails++
-		}
+		rails := make([]int, s.portsOf(i))
 		for rail := range rails {
+			rails[rail] = rail
+		}
+		if own, ok := w.net.ownRail(); ok {
+			rails = append(rails, own)
+		}
+		for _, rail := range rails {
 			t := &tap{w: w, rank: i, rail: rail}
 			if t.Module, err = w.net.module(i, rail, t); err != nil {
 				return nil, err
@@ -144,18 +154,31 @@ func newWorld(p *plan, trace bool) (*world, error) {
 	return w, nil
 }
 
+// tap is that of a rail. The rail to the rank itself is the last one.
+func (r *rank) tap(rail int) *tap { return r.taps[min(rail, len(r.taps)-1)] }
+
 func (r *rank) resolve(peer int) (routes []pml.Route, err error) {
 	own, hasOwn := r.w.net.ownRail()
-	for rail, t := range r.taps {
-		if hasOwn && (rail == own) != (peer == r.rank) {
-			continue
-		}
-		open := func() (btl.Endpoint, error) { return t.connect(peer) }
-		route := pml.Route{Module: t, Local: rail, Remote: rail, Reopen: open}
-		if ep, err := open(); err == nil {
-			route.Endpoint = ep
+	add := func(p transport.Pair) {
+		t := r.tap(p.Local)
+		open := func() (btl.Endpoint, error) { return t.connect(port{peer, p.Remote}) }
+		route := pml.Route{Module: t, Local: p.Local, Remote: p.Remote, Extra: p.Extra, Alternate: p.Alternate, Reopen: open}
+		// As package comm does, an extra rail or an alternate is opened later if others are up.
+		isUp := slices.ContainsFunc(routes, func(o pml.Route) bool { return o.Endpoint != nil })
+		if !(p.Extra || p.Alternate) || !isUp {
+			if ep, err := open(); err == nil {
+				route.Endpoint = ep
+			}
 		}
 		routes = append(routes, route)
+	}
+	switch {
+	case peer == r.rank && hasOwn:
+		add(transport.Pair{Local: own, Remote: own})
+	default:
+		for _, p := range r.w.plan.setup.pairs(r.rank, peer) {
+			add(p)
+		}
 	}
 	return routes, nil
 }
@@ -213,6 +236,9 @@ func (r *rank) call(f func(p *pml.PML)) {
 func (w *world) next() bool {
 	at, ok := w.net.Next()
 	if ok {
+		if w.plan.setup.impaired { // with timers in between
+			at = min(at, w.net.Now()+longStepNanos)
+		}
 		w.net.AdvanceTo(at)
 	}
 	return ok

@@ -183,8 +183,8 @@ func (s *sweep) show(last bool) {
 func (s *sweep) report(to io.Writer, combinations bool) {
 	st := s.sum.Stats
 	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults that had an effect %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)
-	fmt.Fprintf(to, "failed %d, returned %d, resent %d, restarts %d, duplicates %d, stale fragments %d, early %d\n",
-		st.RailsFailed, st.RailsReturned, st.Resent, st.Restarts, st.Duplicates, st.StaleFragments, st.Early)
+	fmt.Fprintf(to, "failed %d, returned %d, alternates %d, resent %d, restarts %d, duplicates %d, stale fragments %d, early %d\n",
+		st.RailsFailed, st.RailsReturned, s.sum.Alternates, st.Resent, st.Restarts, st.Duplicates, st.StaleFragments, st.Early)
 	fmt.Fprintln(to, "endings", s.sum.Endings, "failures", s.failures)
 	fmt.Fprintln(to, "fault actions", s.sum.FaultActions)
 	hits := slices.SortedFunc(maps.Keys(s.sum.Hits), func(a, b simulation.Hit) int {

@@ -51,7 +51,8 @@ type Fabric struct {
 	byGID       map[verbs.GID]*port
 	byLID       map[uint16]*port
 	partitioned map[portPair]struct{} // by Partition
-	stale       []*packet             // packets kept by FaultStale
+	impaired    map[portPair]Impairment
+	stale       []*packet // packets kept by FaultStale
 	lastLID     uint16
 }
 
@@ -68,7 +69,7 @@ func NewFabric(cfg Config) *Fabric {
 	}
 	return &Fabric{
 		cfg: cfg, start: time.Now(), rng: rand.New(rand.NewPCG(cfg.Seed, 0x73696d686361)),
-		byGID: map[verbs.GID]*port{}, byLID: map[uint16]*port{}, partitioned: map[portPair]struct{}{},
+		byGID: map[verbs.GID]*port{}, byLID: map[uint16]*port{}, partitioned: map[portPair]struct{}{}, impaired: map[portPair]Impairment{},
 	}
 }
 
@@ -258,6 +259,24 @@ func (f *Fabric) Heal(a, b verbs.GID) {
 	from, to := f.byGID[a], f.byGID[b]
 	delete(f.partitioned, portPair{from, to})
 	delete(f.partitioned, portPair{to, from})
+}
+
+// Impairment says how the path between two ports works badly.
+type Impairment struct {
+	Latency time.Duration // in addition to the network's
+	Loss    float64       // share of packets that are lost, if more than the network's
+}
+
+// Impair makes the path between the ports of two GIDs work badly, in both directions. The zero
+// Impairment ends that for packets that are sent from then on.
+func (f *Fabric) Impair(a, b verbs.GID, i Impairment) {
+	defer f.enter().leave()
+	from, to := f.byGID[a], f.byGID[b]
+	for _, path := range []portPair{{from, to}, {to, from}} {
+		if delete(f.impaired, path); i != (Impairment{}) && from != nil && to != nil {
+			f.impaired[path] = i
+		}
+	}
 }
 
 // tracef writes a line to Trace. Callers check f.cfg.Trace first because the arguments allocate.

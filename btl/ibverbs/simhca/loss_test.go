@@ -275,3 +275,21 @@ func TestUnsignaledRequestsFillSendQueue(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 	require.Len(t, a.results(), 1)
 }
+
+// An impaired path is slow, and loses packets, in both directions until it is repaired.
+func TestImpairedPathIsSlowOrLosesPackets(t *testing.T) {
+	a, b := pair(t, setup{})
+	send := func() []string {
+		b.recv(9, 0, 100)
+		a.exec(a.wr(1, verbs.WRSend, b, 0, 8))
+		return a.results()
+	}
+	a.f.Impair(b.gid, a.gid, Impairment{Latency: 50 * time.Microsecond})
+	require.Equal(t, []string{"1 SUCCESS"}, send())
+	require.Equal(t, 102*time.Microsecond, a.f.Now())
+	a.f.Impair(a.gid, b.gid, Impairment{})
+	require.Equal(t, []string{"1 SUCCESS"}, send())
+	require.Equal(t, 104*time.Microsecond, a.f.Now())
+	a.f.Impair(a.gid, b.gid, Impairment{Loss: 1})
+	require.Equal(t, []string{"1 RETRY_EXC_ERR"}, send())
+}

@@ -160,11 +160,17 @@ func (f *Fabric) send(p *packet, q *queuePair) {
 		f.free(p)
 		return
 	}
-	if f.cfg.Loss > 0 && p.kind != pkContinue && f.rng.Float64() < f.cfg.Loss {
+	latency, loss := f.cfg.Latency, f.cfg.Loss
+	if len(f.impaired) > 0 && p.kind != pkContinue {
+		i := f.impaired[portPair{p.from, f.route(p)}]
+		latency += i.Latency
+		loss = max(loss, i.Loss)
+	}
+	if loss > 0 && p.kind != pkContinue && f.rng.Float64() < loss {
 		f.lose(p, "at random")
 		return
 	}
-	delay := f.cfg.Latency
+	delay := latency
 	if f.cfg.Jitter > 0 {
 		delay += time.Duration(f.rng.Int64N(int64(f.cfg.Jitter) + 1))
 	}
