@@ -24,7 +24,7 @@ func Transport() transport.Transport {
 }
 
 // leads is transport.Transport's Leads. Ports of InfiniBand and of Ethernet do not reach each
-// other. InfiniBand's ports of one subnet (the prefix of their GIDs) do. Which of Ethernet's are on
+// other, nor do those of different partitions. InfiniBand's ports of one subnet (the prefix of their GIDs) do. Which of Ethernet's are on
 // one network, their addresses do not tell. What is no address is left to Connect, which says so.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
@@ -33,9 +33,9 @@ func leads(ours, theirs [][]byte) func(local, remote int) int {
 		switch {
 		case x == nil || y == nil:
 			return 1
-		case (x.address.link == linkRoCE) != (y.address.link == linkRoCE):
+		case (x.address.link == linkRoCE) != (y.address.link == linkRoCE), x.pkey.partition() != y.pkey.partition():
 			return 0
-		case x.address.link == linkRoCE || [8]byte(x.address.gid[:8]) != [8]byte(y.address.gid[:8]):
+		case x.address.link == linkRoCE || !x.address.sameSubnet(&y.address):
 			return 1
 		}
 		return 2
