@@ -314,18 +314,19 @@ func (r *testRank) losesDevice() {
 	r.w.until("the device to be closed", func() bool { return r.isDrained() && r.m.h == nil })
 }
 
-// TestBothEndsLoseTheirDevices: both ends of a rail open their devices again, at other addresses
-// than they have published. They find each other by another rail.
-func TestBothEndsLoseTheirDevices(t *testing.T) { onEachFabric(t, testBothEndsLoseTheirDevices) }
-
-func testBothEndsLoseTheirDevices(t *testing.T, link verbs.LinkLayer) {
-	w, a, b := newWorld(t, link, Config{})
-	other, _, _ := newWorld(t, link, Config{})
+// withSiblings gives each rank a second module, on a network of its own, which is another world.
+func (w *world) withSiblings(cfg Config) (other *world) {
+	w.t.Helper()
+	link := verbs.LinkInfiniBand
+	if w.ranks[0].m.h.roce {
+		link = verbs.LinkEthernet
+	}
+	other, _, _ = newWorld(w.t, link, cfg)
 	for rank, r := range w.ranks {
 		second := other.ranks[rank].m
 		second.me[0] ^= 0x80 // both worlds have the same random numbers
 		c, ok := parseRailAddress(second.Address())
-		require.True(t, ok)
+		require.True(w.t, ok)
 		c.nonce = second.me
 		copy(second.Address(), c.encode())
 		s := new(Siblings)
@@ -334,6 +335,16 @@ func testBothEndsLoseTheirDevices(t *testing.T, link verbs.LinkLayer) {
 			s.add(m)
 		}
 	}
+	return other
+}
+
+// TestBothEndsLoseTheirDevices: both ends of a rail open their devices again, at other addresses
+// than they have published. They find each other by another rail.
+func TestBothEndsLoseTheirDevices(t *testing.T) { onEachFabric(t, testBothEndsLoseTheirDevices) }
+
+func testBothEndsLoseTheirDevices(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
+	other := w.withSiblings(Config{})
 	w.begin()
 	other.connect()
 	for _, r := range w.ranks {

@@ -38,7 +38,7 @@ func (h *hca) queryPort(cfg *Config) error {
 		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w",
 			cfg.Port, *cfg.GIDIndex, list(all), verbs.ErrInvalid)
 	case cfg.GIDNetwork.IsValid():
-		return fmt.Errorf("port %d has no such GID in %v (ibverbs.gid.network), it has %s: %w", cfg.Port, cfg.GIDNetwork, list(all), verbs.ErrInvalid)
+		return fmt.Errorf("port %d has no GID in %v (ibverbs.gid.network), it has %s: %w", cfg.Port, cfg.GIDNetwork, list(all), verbs.ErrInvalid)
 	case h.roce:
 		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
 	case h.global:

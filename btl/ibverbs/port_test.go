@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -299,6 +300,16 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, ReadsAuto, configOf(tunable.Set{}).Reads)
 	require.Equal(t, ReadsOff, configOf(setting(t, "ibverbs.reads", "off")).Reads)
 	require.Equal(t, new(0), configOf(setting(t, "ibverbs.gid", "0")).GIDIndex)
+	require.Equal(t, netip.Prefix{}, configOf(tunable.Set{}).GIDNetwork)
+	require.Equal(t, netip.MustParsePrefix("10.0.0.0/8"), configOf(setting(t, "ibverbs.gid.network", "10.1.2.3/8")).GIDNetwork)
+	require.Zero(t, configOf(tunable.Set{}).PKey)
+	require.Equal(t, uint16(0x8001), configOf(setting(t, "ibverbs.pkey", "0x8001")).PKey)
+	require.False(t, configOf(tunable.Set{}).GlobalRoute)
+	require.True(t, configOf(setting(t, "ibverbs.global", "on")).GlobalRoute)
+	require.Equal(t, uint8(5), configOf(setting(t, "ibverbs.sl", "5")).ServiceLevel)
+	require.Equal(t, uint8(96), configOf(setting(t, "ibverbs.tclass", "96")).TrafficClass)
+	require.Equal(t, uint8(64), configOf(tunable.Set{}).HopLimit)
+	require.Equal(t, uint8(3), configOf(setting(t, "ibverbs.hops", "3")).HopLimit)
 	require.Equal(t, 2*time.Second, configOf(tunable.Set{}).KeepAlive)
 	require.Equal(t, 30*time.Millisecond, configOf(setting(t, "ibverbs.keepalive", "30ms")).KeepAlive)
 	require.Negative(t, configOf(setting(t, "ibverbs.keepalive", "0")).KeepAlive)

@@ -125,6 +125,12 @@ func configOf(set tunable.Set) Config {
 		EagerPeers: int(set.Int("ibverbs.eager.peers")),
 		EagerAfter: int(set.Int("ibverbs.eager.after")),
 		Reads:      Reads(set.String("ibverbs.reads")),
+
+		GlobalRoute:  set.Bool("ibverbs.global"),
+		ServiceLevel: uint8(set.Int("ibverbs.sl")),
+		TrafficClass: uint8(set.Int("ibverbs.tclass")),
+		HopLimit:     uint8(set.Int("ibverbs.hops")),
+
 		AckTimeout: uint8(set.Int("ibverbs.timeout")),
 		RetryCount: uint8(set.Int("ibverbs.retry")),
 		Deadline:   set.Duration("ibverbs.deadline"),
@@ -135,6 +141,9 @@ func configOf(set tunable.Set) Config {
 	if cfg.KeepAlive = set.Duration("ibverbs.keepalive"); cfg.KeepAlive == 0 {
 		cfg.KeepAlive = -1 // the user's 0 disables probing; Config's 0 is the default
 	}
+	// The zero values stand for "any" and "first". Package tunable has refused other words.
+	cfg.GIDNetwork, _ = tunable.ParseNetwork(set.String("ibverbs.gid.network"))
+	cfg.PKey, _ = tunable.ParsePKey(set.String("ibverbs.pkey"))
 	if gid := int(set.Int("ibverbs.gid")); gid >= 0 {
 		cfg.GIDIndex = &gid
 	}
