@@ -185,7 +185,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if moved || h.pkeyErr != nil || h.pkeyMoved(&m.cfg) {
+	if moved || h.pkeyMoved(&m.cfg) {
 		m.stale, m.Unsettled = true, true
 		return nil, cmp.Or(h.pkeyErr, errMoved)
 	}

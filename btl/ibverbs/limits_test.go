@@ -154,3 +154,14 @@ func TestGIDNetwork(t *testing.T) {
 	cfg.GIDIndex = new(5)
 	uses(5)
 }
+
+// TestReadsFitBothDevices: a rank has no more reads under way than its device permits, and than the
+// peer's answers.
+func TestReadsFitBothDevices(t *testing.T) {
+	for _, c := range [][3]int{{2, 0, 2}, {0, 2, 2}, {1, 3, 1}, {0, 0, maxReads}} {
+		_, a, _ := connectedWorld(t, verbs.LinkInfiniBand, Config{}, simhca.DeviceConfig{MaxReads: c[0]}, simhca.DeviceConfig{MaxReads: c[1]})
+		attr, err := a.end().qp.Query()
+		require.NoError(t, err)
+		require.EqualValues(t, c[2], attr.MaxRdAtomic)
+	}
+}

@@ -136,7 +136,7 @@ func (h *hca) findPKey(cfg *Config) (index uint16, key pkey, err error) {
 		}
 		switch k := pkey(k); {
 		case k.partition() == 0: // no key
-		case cfg.PKey == 0, k.partition() == pkey(cfg.PKey).partition() && k > key:
+		case cfg.PKey == 0, k.partition() == pkey(cfg.PKey).partition():
 			index, key = uint16(i), k
 		default:
 			table = append(table, k)
