@@ -30,7 +30,7 @@ type hca struct {
 	roce bool
 	// global: packets of InfiniBand need a global route, because the port or the user requires it.
 	global bool
-	// pkey is the partition key of all queue pairs, and pkeyIndex where the port's table has it. The
+	// pkey is the partition key of all queue pairs, pkeyIndex its place in the port's table. The
 	// table lacks it if pkeyErr is not nil.
 	pkey      pkey
 	pkeyIndex uint16

@@ -243,7 +243,8 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if !m.portUp {
 		up, moved := m.h.upAgain(&m.cfg)
 		if up {
-			// its event is still to come, or there is none: the query failed when the port went down
+			// Its event is still to come. Or there is none: the query failed when the port went
+			// down.
 			m.downAt = 0
 			m.setPort(true)
 		}

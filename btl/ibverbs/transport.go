@@ -24,8 +24,9 @@ func Transport() transport.Transport {
 }
 
 // leads is transport.Transport's Leads. Ports of InfiniBand and of Ethernet do not reach each
-// other, nor do those of different partitions. InfiniBand's ports of one subnet (the prefix of their GIDs) do. Which of Ethernet's are on
-// one network, their addresses do not tell. What is no address is left to Connect, which says so.
+// other, nor do those of different partitions. InfiniBand's ports of one subnet (the prefix of
+// their GIDs) do. Which of Ethernet's are on one network, their addresses do not tell. What is no
+// address is left to Connect, which says so.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
 	return func(local, remote int) int {

@@ -206,7 +206,7 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 		return
 	case 15:
 		keys := make([]uint16, 4)
-		if i := after % 5; i < len(keys) { // else the port leaves the partition until it is repaired
+		if i := after % 5; i < len(keys) { // else the port has no key until it is repaired
 			keys[i] = 0xffff
 		}
 		h.SetPKeys(1, keys...)
