@@ -300,9 +300,9 @@ func (m *module) handle(msg *message) {
 			m.tell(p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 		}
 	case msgDOWN, msgBYE:
-		if alive && msg.epoch == e.Epoch() {
-			// Its end of this incarnation has failed just now, so the message is no replay. The
-			// cause may be that its port has another address.
+		if alive && e.phase != phaseAsking && msg.epoch == e.Epoch() {
+			// The peer's end of this incarnation has failed since the two were connected, so the
+			// message is no replay. The cause may be that its port has another address.
 			p.address = msg.address
 		}
 		// After a failure in a later epoch, the peer's end of this incarnation does not exist any

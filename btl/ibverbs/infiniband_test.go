@@ -87,6 +87,14 @@ func testReplayedDOWNMovesNoAddress(t *testing.T, link verbs.LinkLayer) {
 	b.m.handle(msg)
 	require.Equal(t, known, b.m.peers.Of(0)[0].address)
 	w.works()
+
+	// A request of this end was lost, so the peer asks for the same incarnation later.
+	_, a, b = newWorld(t, link, Config{})
+	b.connect()
+	known = b.m.peers.Of(0)[0].address
+	msg.epoch, msg.toNonce, msg.fromNonce = b.ep.Epoch(), b.m.me, a.m.me
+	b.m.handle(msg)
+	require.Equal(t, known, b.m.peers.Of(0)[0].address)
 }
 
 // TestConnectBeforeEventOfNewLID: a connection is not made from a LID that the port does not have
