@@ -99,6 +99,9 @@ func (m *module) setPort(up bool) {
 // lost cannot be used any more.
 func (m *module) requery(err *btl.Error) {
 	h := m.h
+	if h == nil || h.lost {
+		return
+	}
 	gid, lid := h.gid.GID, h.port.LID
 	failed := h.queryPort(&m.cfg)
 	up := failed == nil && h.port.State.Up()
@@ -115,7 +118,32 @@ func (m *module) requery(err *btl.Error) {
 			h.lost, m.reopen, m.downAt = true, true, 0
 		}
 		m.FailRail(err)
+		return
 	}
+	m.requeryPKey(err)
+}
+
+// requeryPKey looks up where the port's table has the partition key. Connections that use another
+// entry cannot be used any more. If the key is missing, there are no connections until it is back.
+func (m *module) requeryPKey(err *btl.Error) {
+	h := m.h
+	before, missed := h.pkeyIndex, h.pkeyErr != nil
+	index, key, failed := h.findPKey(&m.cfg)
+	h.pkeyErr = failed
+	if failed == nil {
+		h.pkeyIndex, h.pkey = index, key
+	}
+	if failed == nil && index == before || failed != nil && missed {
+		return
+	}
+	err.Class, err.Side = btl.ClassPath, btl.SideLocal
+	if failed != nil {
+		err.Err = fmt.Errorf("%w: %w", err.Err, failed)
+	} else if restart := h.restartUD(&m.cfg); restart != nil {
+		m.loseDevice(verbs.EventQPFatal.Native(), fmt.Errorf("datagram queue pair: %w", restart))
+		return
+	}
+	m.FailRail(err)
 }
 
 // loseQueue handles a broken completion queue: the rail fails, because all its connections may use

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"io"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
@@ -29,6 +30,17 @@ type Config struct {
 	// GIDIndex is an index of the port's GID table. nil chooses one: for RoCE an entry of version
 	// 2, with an IPv4 address if there is one.
 	GIDIndex *int
+
+	// GIDNetwork, if it is valid, permits only GIDs that are addresses of this network.
+	GIDNetwork netip.Prefix
+	// GlobalRoute: connections over InfiniBand have a global route, by LID and GID, within a subnet
+	// too.
+	GlobalRoute bool
+	// PKey is a partition key. The highest bit does not count. 0 is the first of the port's table.
+	PKey uint16
+	// ServiceLevel (0 to 15) of all packets; TrafficClass and HopLimit (64) of those with a global
+	// route, which are all packets of RoCE.
+	ServiceLevel, TrafficClass, HopLimit uint8
 
 	// Clock is the module's clock (the system's).
 	Clock progress.Clock
@@ -107,6 +119,7 @@ func (c *Config) fill() error {
 		c.Siblings = new(Siblings)
 	}
 	base.SetDefault(&c.Random, rand.Reader)
+	base.SetDefault(&c.HopLimit, 64)
 	base.SetDefault(&c.FragBytes, 8<<10+btl.MaxHeaderBytes)
 	base.SetDefault(&c.RecvDepth, 64)
 	base.SetDefault(&c.SendDepth, 128)
@@ -129,9 +142,11 @@ func (c *Config) fill() error {
 		base.Check(c.Provider != nil, "provider", c.Provider),
 		base.Check(c.Port >= 1 && c.Port <= 255, "port", c.Port),
 		base.Check(gid >= 0 && gid <= 255, "GID index", gid),
+		base.Check(c.PKey == 0 || pkey(c.PKey).partition() != 0, "partition key", c.PKey),
+		base.Check(c.ServiceLevel <= 15, "service level", c.ServiceLevel),
 		base.Check(c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= maxFragBytes, "fragment bytes", c.FragBytes),
 		base.Check(c.RecvDepth >= minRecvDepth && c.RecvDepth <= maxDepth, "receive depth", c.RecvDepth),
-		base.Check(c.SendDepth >= 4 && c.SendDepth <= maxDepth, "send depth", c.SendDepth),
+		base.Check(c.SendDepth >= minSendDepth && c.SendDepth <= maxDepth, "send depth", c.SendDepth),
 		base.Check(c.EagerPeers >= 0, "peers with rings", c.EagerPeers),
 		base.Check(c.EagerAfter >= 1, "fragments before a ring", c.EagerAfter),
 		base.Check(slices.Contains([]Reads{ReadsAuto, ReadsOn, ReadsOff}, c.Reads), "reads", c.Reads),
@@ -142,3 +157,10 @@ func (c *Config) fill() error {
 		base.Check(c.PortGrace > 0, "port grace", c.PortGrace),
 	)
 }
+
+// receives is how many receives an endpoint has.
+func (c *Config) receives() int { return c.RecvDepth + controlDepth }
+
+// queueEntries is how many completions an endpoint can have in its queue: those of all requests
+// that it can post, and of the marker.
+func (c *Config) queueEntries() int { return c.SendDepth + controlDepth + c.receives() + 2 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
@@ -31,6 +33,8 @@ const (
 var (
 	errNoAnswer = errors.New("the peer does not answer")
 	errNoRoute  = errors.New("there is no route to the peer")
+	// errMoved: the cause passes, so a peer that gets a REJ with it asks again.
+	errMoved = fmt.Errorf("%w: the port's address or partition is changing", unix.EAGAIN)
 )
 
 // failureNotice is a report of a failure that the peer has not acknowledged.
@@ -83,7 +87,7 @@ func (m *module) askAgain() int {
 			e.askAt = m.now + e.askWait
 			msg := message{kind: msgREQ, epoch: e.Epoch(), end: e.end()}
 			m.tell(e.p, &msg)
-			if here := m.h; here != nil && here.address() != m.publishedAddress && e.p.reached != here.address() {
+			if m.mayHaveMoved(e) {
 				m.tellBySiblings(e.p, &msg)
 			}
 		}
@@ -100,6 +104,16 @@ func (m *module) askAgain() int {
 	return n
 }
 
+// mayHaveMoved reports whether a request may not be answered because one of the two ends is at
+// another address than it has published, which the other end does not know.
+func (m *module) mayHaveMoved(e *endpoint) bool {
+	if m.h == nil {
+		return false
+	}
+	here := m.h.address()
+	return here != m.publishedAddress && e.p.reached != here || e.askWait == askMost
+}
+
 // noAnswerError is the error of an endpoint whose request for a connection failed. If no peer
 // answers, the two ports are usually not on one network.
 func (m *module) noAnswerError(e *endpoint) *btl.Error {
@@ -110,6 +124,9 @@ func (m *module) noAnswerError(e *endpoint) *btl.Error {
 	side, err := btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
 	if p.noRouteTries > 0 {
 		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoRoute, m.h.address(), p.address, p.noRoute)
+	}
+	if m.h.pkey < fullMember {
+		err = fmt.Errorf("%w (this port is a limited member of partition %v, which reaches only full members)", err, m.h.pkey)
 	}
 	return m.NewError(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
 }
@@ -123,8 +140,9 @@ func (m *module) tellFailure(e *endpoint) {
 // end describes this end to the peer.
 func (e *endpoint) end() qpEnd {
 	m := e.m
+	answers, _ := m.h.reads()
 	return qpEnd{
-		qpn: e.qpn, psn: e.psn, mtu: e.mtu, rdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, maxReads)),
+		qpn: e.qpn, psn: e.psn, mtu: e.mtu, rdAtomic: uint8(answers),
 		recvDepth: uint16(m.cfg.RecvDepth), frag: uint32(m.cfg.FragBytes),
 	}
 }
@@ -154,7 +172,7 @@ func (m *module) carry(p *peer, msg *message) {
 		_ = p.dropHandle()
 	}
 	if p.ah == nil {
-		ah, err := h.pd.CreateAH(h.path(m.cfg.Port, &p.address))
+		ah, err := h.pd.CreateAH(h.path(&m.cfg, &p.address))
 		if err != nil { // there is no route now, and the next message tries again
 			p.noRoute = err
 			p.noRouteTries++
@@ -189,7 +207,7 @@ func (m *module) pollDatagrams() int {
 		entry := id.entry()
 		switch {
 		case h.sentUD(&wc):
-		case id.kind() == wrUDRecv && entry < udRecvDepth && wc.Status == verbs.StatusSuccess:
+		case id.kind() == wrUDRecv && entry < uint32(h.udRecvDepth) && wc.Status == verbs.StatusSuccess:
 			if n := int(wc.ByteLen); n >= verbs.GRHBytes && n <= verbs.GRHBytes+maxMessageBytes {
 				if msg, ok := m.codec.parse(h.udRecvs.buffer(int(entry))[verbs.GRHBytes:n]); ok {
 					m.cfg.Siblings.recipient(m, &msg).handle(&msg)
@@ -220,7 +238,7 @@ func (m *module) pollDatagrams() int {
 }
 
 // hasUDSends reports whether datagrams are in flight.
-func (h *hca) hasUDSends() bool { return !h.lost && len(h.free) < udSendDepth }
+func (h *hca) hasUDSends() bool { return !h.lost && len(h.free) < h.udSendDepth }
 
 // pollUDSends takes completions of sent datagrams while the module closes.
 func (h *hca) pollUDSends(wcs []verbs.WC) {
@@ -237,7 +255,7 @@ func (h *hca) pollUDSends(wcs []verbs.WC) {
 // sentUD handles the completion of a datagram that was sent. It reports whether wc is one.
 func (h *hca) sentUD(wc *verbs.WC) bool {
 	id := wrID(wc.ID)
-	if id.kind() != wrUDSend || id.entry() >= udSendDepth {
+	if id.kind() != wrUDSend || id.entry() >= uint32(h.udSendDepth) {
 		return false
 	}
 	h.free = append(h.free, int32(id.entry()))
@@ -282,6 +300,11 @@ func (m *module) handle(msg *message) {
 			m.tell(p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 		}
 	case msgDOWN, msgBYE:
+		if alive && e.phase != phaseAsking && msg.epoch == e.Epoch() {
+			// The peer's end of this incarnation has failed since the two were connected, so the
+			// message is no replay. The cause may be that its port has another address.
+			p.address = msg.address
+		}
 		// After a failure in a later epoch, the peer's end of this incarnation does not exist any
 		// more. An end that still asks gets a NAK instead.
 		if alive && (msg.epoch == e.Epoch() || msg.epoch > e.Epoch() && e.phase != phaseAsking) {
@@ -411,9 +434,10 @@ func (e *endpoint) toRTR(msg *message) bool {
 	e.remote, e.device = msg.end, msg.address.qkey
 	remote := &e.remote
 	e.mtu = min(e.mtu, remote.mtu)
+	answers, _ := m.h.reads()
 	attr := verbs.QPAttr{
 		State: verbs.StateRTR, PathMTU: e.mtu, DestQPN: remote.qpn, RQPSN: remote.psn,
-		MaxDestRdAtomic: uint8(min(m.h.attr.MaxQPRdAtom, maxReads)), MinRNRTimer: minRNRTimer, AH: m.h.path(m.cfg.Port, &e.p.address),
+		MaxDestRdAtomic: uint8(answers), MinRNRTimer: minRNRTimer, AH: m.h.path(&m.cfg, &e.p.address),
 	}
 	e.credits, e.controlCredits = int(remote.recvDepth), controlDepth
 	return e.modify(&attr, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|
@@ -423,9 +447,10 @@ func (e *endpoint) toRTR(msg *message) bool {
 // toRTS makes the queue pair ready to send.
 func (e *endpoint) toRTS() bool {
 	m := e.m
+	_, asks := m.h.reads()
 	attr := verbs.QPAttr{
 		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: rnrRetry,
-		MaxRdAtomic: uint8(min(m.h.attr.MaxQPInitRdAtom, int(e.remote.rdAtomic), maxReads)),
+		MaxRdAtomic: uint8(min(asks, int(e.remote.rdAtomic))),
 	}
 	return e.modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|
 		verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)

@@ -15,24 +15,28 @@ import (
 )
 
 // TestConnectToSilentPeerFails: a request for a connection that is never answered fails.
-func TestConnectToSilentPeerFails(t *testing.T) {
-	w, a, b := newWorld(t, Config{ConnectTimeout: 300 * time.Millisecond})
+func TestConnectToSilentPeerFails(t *testing.T) { onEachFabric(t, testConnectToSilentPeerFails) }
+
+func testConnectToSilentPeerFails(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{ConnectTimeout: 300 * time.Millisecond})
 	w.cut()
 	a.connect()
 	require.NoError(t, a.send("waits for the connection"))
 	a.fails(1, btl.ClassPath, btl.SideRemote, "")
 	require.ErrorIs(t, a.failed[0], errNoAnswer)
-	require.ErrorContains(t, a.failed[0], "none from 10.1.0.2 to 10.1.0.1 for 300ms")
+	require.ErrorContains(t, a.failed[0], fmt.Sprintf("none from %v to %v for 300ms", b.m.h.address(), a.m.h.address()))
 	w.heal()
 	b.connect()
 	w.recovers()
 }
 
 // TestConnectDespiteLostDatagrams: the loss of any message about a connection does not prevent it.
-func TestConnectDespiteLostDatagrams(t *testing.T) {
+func TestConnectDespiteLostDatagrams(t *testing.T) { onEachFabric(t, testConnectDespiteLostDatagrams) }
+
+func testConnectDespiteLostDatagrams(t *testing.T, link verbs.LinkLayer) {
 	for lost := range 6 {
 		t.Run(fmt.Sprint(lost), func(t *testing.T) {
-			w, _, _ := newWorld(t, Config{})
+			w, _, _ := newWorld(t, link, Config{})
 			for i, r := range w.ranks {
 				r.hca.Inject(simhca.Fault{Kind: simhca.FaultPacketLost, QPN: r.m.h.ud.Num(), After: lost / 2, Count: 1 + i*(lost%2)})
 			}
@@ -46,15 +50,17 @@ var errUnreachableNet = errors.New("network is unreachable")
 
 // TestConnectWithoutRoute: a connection to a peer to which the system has no route fails soon. If
 // there is a route before that, the connection is made.
-func TestConnectWithoutRoute(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestConnectWithoutRoute(t *testing.T) { onEachFabric(t, testConnectWithoutRoute) }
+
+func testConnectWithoutRoute(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	pd, restore := a.faultPD()
 	pd.createAH = func(verbs.AHAttr) (verbs.AH, error) { return nil, errUnreachableNet }
 	a.connect()
 	at := w.clock.Now()
 	a.fails(1, btl.ClassPath, btl.SideLocal, "")
 	require.ErrorIs(t, a.failed[0], errUnreachableNet)
-	require.ErrorContains(t, a.failed[0], "from 10.1.0.1 to 10.1.0.2")
+	require.ErrorContains(t, a.failed[0], fmt.Sprintf("from %v to %v", a.m.h.address(), b.m.h.address()))
 	require.InDelta(t, noRouteNanos, w.clock.Now()-at, 0.5e9)
 
 	a.connect()
@@ -75,8 +81,10 @@ func (e *endpoint) withoutBuffers() (free func()) {
 
 // TestEarlySendsWaitForBuffers: sends from before the connection are posted when there are buffers
 // again, although nothing else happens on the connection.
-func TestEarlySendsWaitForBuffers(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestEarlySendsWaitForBuffers(t *testing.T) { onEachFabric(t, testEarlySendsWaitForBuffers) }
+
+func testEarlySendsWaitForBuffers(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	a.connect()
 	require.NoError(t, a.send(strings.Repeat("x", 1000)))
 	free := a.end().withoutBuffers()
@@ -90,8 +98,10 @@ func TestEarlySendsWaitForBuffers(t *testing.T) {
 }
 
 // TestEarlySendsWaitForPort: sends from before the connection are posted when the port is up again.
-func TestEarlySendsWaitForPort(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestEarlySendsWaitForPort(t *testing.T) { onEachFabric(t, testEarlySendsWaitForPort) }
+
+func testEarlySendsWaitForPort(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	a.connect()
 	require.NoError(t, a.send("early"))
 	w.deliver()
@@ -108,7 +118,11 @@ func TestEarlySendsWaitForPort(t *testing.T) {
 // TestAnswerBeforeTimeWithoutProgress: a peer is not late if its answer is in the queue, behind
 // other messages, while this rank makes no progress.
 func TestAnswerBeforeTimeWithoutProgress(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+	onEachFabric(t, testAnswerBeforeTimeWithoutProgress)
+}
+
+func testAnswerBeforeTimeWithoutProgress(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	a.connect()
 	w.deliver()
 	p := b.m.peer(0, a.m.me, a.m.h.address())
@@ -126,8 +140,10 @@ func TestAnswerBeforeTimeWithoutProgress(t *testing.T) {
 }
 
 // TestDownOfLaterEpoch: a DOWN of a later incarnation also ends this one at the peer.
-func TestDownOfLaterEpoch(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestDownOfLaterEpoch(t *testing.T) { onEachFabric(t, testDownOfLaterEpoch) }
+
+func testDownOfLaterEpoch(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	w.connect()
 	w.turns(2 * attendEvery)
 	free := a.m.h.free
@@ -146,8 +162,10 @@ func TestDownOfLaterEpoch(t *testing.T) {
 
 // TestPeerClosesDuringConnect: a rank that waits for a connection learns at once that the peer has
 // closed.
-func TestPeerClosesDuringConnect(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestPeerClosesDuringConnect(t *testing.T) { onEachFabric(t, testPeerClosesDuringConnect) }
+
+func testPeerClosesDuringConnect(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	a.connect()
 	w.deliver()
 	b.progress()
@@ -160,8 +178,10 @@ func TestPeerClosesDuringConnect(t *testing.T) {
 
 // TestConnectToFailedIncarnation: Connect returns an endpoint that the peer has asked for and that
 // has failed since. Its failure is reported after that.
-func TestConnectToFailedIncarnation(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestConnectToFailedIncarnation(t *testing.T) { onEachFabric(t, testConnectToFailedIncarnation) }
+
+func testConnectToFailedIncarnation(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	a.connect()
 	w.until("a connection", a.isReady)
 	w.turns(50)
@@ -177,7 +197,11 @@ func TestConnectToFailedIncarnation(t *testing.T) {
 // TestReplayedMessagesMoveNoAddress: replayed messages of earlier incarnations do not change the
 // peer's address, whatever they say.
 func TestReplayedMessagesMoveNoAddress(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{})
+	onEachFabric(t, testReplayedMessagesMoveNoAddress)
+}
+
+func testReplayedMessagesMoveNoAddress(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{})
 	p := b.m.peers.Of(0)[0]
 	known := p.address
 	replay := func(kind kind, epoch uint32) {
@@ -205,8 +229,10 @@ func TestReplayedMessagesMoveNoAddress(t *testing.T) {
 }
 
 // TestRepeatedREQ: a REQ of the present incarnation is answered again, and changes no address.
-func TestRepeatedREQ(t *testing.T) {
-	w, _, _ := connectedWorld(t, Config{})
+func TestRepeatedREQ(t *testing.T) { onEachFabric(t, testRepeatedREQ) }
+
+func testRepeatedREQ(t *testing.T, link verbs.LinkLayer) {
+	w, _, _ := connectedWorld(t, link, Config{})
 	for _, b := range w.ranks {
 		a := b.other()
 		p := b.m.peers.Of(a.rank)[0]
@@ -222,8 +248,10 @@ func TestRepeatedREQ(t *testing.T) {
 
 // TestREQFromNewAddressOfOldEpoch: a peer that asks from a new address for an earlier epoch gets
 // its answer at that address.
-func TestREQFromNewAddressOfOldEpoch(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{})
+func TestREQFromNewAddressOfOldEpoch(t *testing.T) { onEachFabric(t, testREQFromNewAddressOfOldEpoch) }
+
+func testREQFromNewAddressOfOldEpoch(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{})
 	a.losesDevice()
 	a.hca.Revive()
 	b.ep.Fail(nil)
@@ -236,7 +264,11 @@ func TestREQFromNewAddressOfOldEpoch(t *testing.T) {
 
 // TestMessageForOtherModuleIsIgnored: a message has to name both modules, and ranks of the job.
 func TestMessageForOtherModuleIsIgnored(t *testing.T) {
-	_, a, b := connectedWorld(t, Config{})
+	onEachFabric(t, testMessageForOtherModuleIsIgnored)
+}
+
+func testMessageForOtherModuleIsIgnored(t *testing.T, link verbs.LinkLayer) {
+	_, a, b := connectedWorld(t, link, Config{})
 	for name, change := range map[string]func(msg *message){
 		"module of the sender":    func(msg *message) { msg.fromNonce[0]++ },
 		"module of the recipient": func(msg *message) { msg.toNonce[0]++ },
@@ -254,8 +286,10 @@ func TestMessageForOtherModuleIsIgnored(t *testing.T) {
 }
 
 // TestFailedDatagramStopsNoOther: the datagram queue pair leaves SQE after a failed send.
-func TestFailedDatagramStopsNoOther(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestFailedDatagramStopsNoOther(t *testing.T) { onEachFabric(t, testFailedDatagramStopsNoOther) }
+
+func testFailedDatagramStopsNoOther(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	for _, r := range []*testRank{a, b} {
 		r.hca.Inject(simhca.Fault{Kind: simhca.FaultSendStatus, QPN: r.m.h.ud.Num(), Status: verbs.StatusLocQPOpErr})
 	}
@@ -264,8 +298,10 @@ func TestFailedDatagramStopsNoOther(t *testing.T) {
 }
 
 // TestFirstMessageIsDOWN: a peer whose first message ends a connection can be asked for a new one.
-func TestFirstMessageIsDOWN(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestFirstMessageIsDOWN(t *testing.T) { onEachFabric(t, testFirstMessageIsDOWN) }
+
+func testFirstMessageIsDOWN(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	b.m.handle(a.message(msgDOWN, 1))
 	b.connect()
 	w.until("a connection", b.isReady)
@@ -278,16 +314,19 @@ func (r *testRank) losesDevice() {
 	r.w.until("the device to be closed", func() bool { return r.isDrained() && r.m.h == nil })
 }
 
-// TestBothEndsLoseTheirDevices: both ends of a rail open their devices again, at other addresses
-// than they have published. They find each other by another rail.
-func TestBothEndsLoseTheirDevices(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
-	other, _, _ := newWorld(t, Config{})
+// withSiblings gives each rank a second module, on a network of its own, which is another world.
+func (w *world) withSiblings(cfg Config) (other *world) {
+	w.t.Helper()
+	link := verbs.LinkInfiniBand
+	if w.ranks[0].m.h.roce {
+		link = verbs.LinkEthernet
+	}
+	other, _, _ = newWorld(w.t, link, cfg)
 	for rank, r := range w.ranks {
 		second := other.ranks[rank].m
 		second.me[0] ^= 0x80 // both worlds have the same random numbers
 		c, ok := parseRailAddress(second.Address())
-		require.True(t, ok)
+		require.True(w.t, ok)
 		c.nonce = second.me
 		copy(second.Address(), c.encode())
 		s := new(Siblings)
@@ -296,6 +335,16 @@ func TestBothEndsLoseTheirDevices(t *testing.T) {
 			s.add(m)
 		}
 	}
+	return other
+}
+
+// TestBothEndsLoseTheirDevices: both ends of a rail open their devices again, at other addresses
+// than they have published. They find each other by another rail.
+func TestBothEndsLoseTheirDevices(t *testing.T) { onEachFabric(t, testBothEndsLoseTheirDevices) }
+
+func testBothEndsLoseTheirDevices(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
+	other := w.withSiblings(Config{})
 	w.begin()
 	other.connect()
 	for _, r := range w.ranks {
@@ -320,8 +369,10 @@ func TestBothEndsLoseTheirDevices(t *testing.T) {
 // TestPeerMovesAndMissesEpochs: a rank that has a new address since it lost its device asks for an
 // earlier epoch than its peer, which asks at the old address. They find each other without other
 // rails.
-func TestPeerMovesAndMissesEpochs(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{})
+func TestPeerMovesAndMissesEpochs(t *testing.T) { onEachFabric(t, testPeerMovesAndMissesEpochs) }
+
+func testPeerMovesAndMissesEpochs(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{})
 	b.losesDevice()
 	for range 3 {
 		a.ep.Fail(nil)
@@ -364,9 +415,11 @@ func (w *world) carriesLong() {
 // TestReconnectAfterMTUChange: the MTU of a port gets smaller, which nothing reports. The
 // connection fails at the next long packet. The next incarnation uses the new MTU, whichever end
 // asks for it. When the port's MTU is long again, the incarnation after that uses it.
-func TestReconnectAfterMTUChange(t *testing.T) {
+func TestReconnectAfterMTUChange(t *testing.T) { onEachFabric(t, testReconnectAfterMTUChange) }
+
+func testReconnectAfterMTUChange(t *testing.T, link verbs.LinkLayer) {
 	for asker := range 2 {
-		w, a, b := newWorld(t, Config{})
+		w, a, b := newWorld(t, link, Config{})
 		w.connect()
 		w.usesMTU(verbs.MTU4096)
 		w.carriesLong()
@@ -395,9 +448,11 @@ func TestReconnectAfterMTUChange(t *testing.T) {
 }
 
 // TestConnectWithDifferentMTUs: both ends use the smaller MTU, also if both ask at once.
-func TestConnectWithDifferentMTUs(t *testing.T) {
+func TestConnectWithDifferentMTUs(t *testing.T) { onEachFabric(t, testConnectWithDifferentMTUs) }
+
+func testConnectWithDifferentMTUs(t *testing.T, link verbs.LinkLayer) {
 	for _, mtus := range [][2]verbs.MTU{{verbs.MTU512, verbs.MTU2048}, {verbs.MTU2048, verbs.MTU512}} {
-		w, a, b := newWorld(t, Config{})
+		w, a, b := newWorld(t, link, Config{})
 		a.hca.SetMTU(1, mtus[0])
 		b.hca.SetMTU(1, mtus[1])
 		w.connect()
@@ -407,8 +462,10 @@ func TestConnectWithDifferentMTUs(t *testing.T) {
 }
 
 // TestAnswerWithLongerMTUFails: an answer may not have a longer MTU than this end has offered.
-func TestAnswerWithLongerMTUFails(t *testing.T) {
-	_, a, b := newWorld(t, Config{})
+func TestAnswerWithLongerMTUFails(t *testing.T) { onEachFabric(t, testAnswerWithLongerMTUFails) }
+
+func testAnswerWithLongerMTUFails(t *testing.T, link verbs.LinkLayer) {
+	_, a, b := newWorld(t, link, Config{})
 	a.hca.SetMTU(1, verbs.MTU1024)
 	a.connect()
 	msg := b.message(msgREP, a.ep.Epoch())

@@ -8,12 +8,15 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 // TestCreditsWaitForBuffers: credits for which there was no send buffer are given back later,
 // although the peer can send nothing before.
-func TestCreditsWaitForBuffers(t *testing.T) {
-	w, a, b := newWorld(t, Config{RecvDepth: 8})
+func TestCreditsWaitForBuffers(t *testing.T) { onEachFabric(t, testCreditsWaitForBuffers) }
+
+func testCreditsWaitForBuffers(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{RecvDepth: 8})
 	w.connect()
 	b.end().maxInline = 0 // a device that takes nothing inline
 	free := b.end().withoutBuffers()
@@ -33,7 +36,11 @@ func TestCreditsWaitForBuffers(t *testing.T) {
 // can give those for these messages back with a fragment. It gives them back nevertheless;
 // otherwise neither end could send any more.
 func TestCreditsAfterBatchOfControlMessages(t *testing.T) {
-	w, a, b := newWorld(t, Config{RecvDepth: 8, SendDepth: 32, EagerPeers: 1, EagerAfter: 4})
+	onEachFabric(t, testCreditsAfterBatchOfControlMessages)
+}
+
+func testCreditsAfterBatchOfControlMessages(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{RecvDepth: 8, SendDepth: 32, EagerPeers: 1, EagerAfter: 4})
 	a.connect()
 	w.deliver()
 	b.progress()
@@ -60,9 +67,11 @@ func TestCreditsAfterBatchOfControlMessages(t *testing.T) {
 // TestCreditsWhileQueueIsEmptied: all completions of a queue are taken at once if another endpoint
 // on it has failed and is not drained. The receives of credit messages that arrive meanwhile are
 // posted again as usual.
-func TestCreditsWhileQueueIsEmptied(t *testing.T) {
+func TestCreditsWhileQueueIsEmptied(t *testing.T) { onEachFabric(t, testCreditsWhileQueueIsEmptied) }
+
+func testCreditsWhileQueueIsEmptied(t *testing.T, link verbs.LinkLayer) {
 	const all = 64
-	w, a, b := newWorld(t, Config{RecvDepth: 8, SendDepth: 32})
+	w, a, b := newWorld(t, link, Config{RecvDepth: 8, SendDepth: 32})
 	w.connect()
 	peerProgresses := func() {
 		for range 50 {
@@ -100,8 +109,12 @@ func TestCreditsWhileQueueIsEmptied(t *testing.T) {
 // messages back with a fragment, and the other end sends nothing. It gives credits back
 // nevertheless.
 func TestCreditsAfterOffersOfBothEnds(t *testing.T) {
+	onEachFabric(t, testCreditsAfterOffersOfBothEnds)
+}
+
+func testCreditsAfterOffersOfBothEnds(t *testing.T, link verbs.LinkLayer) {
 	const depth = 2 * pollBatch // so that two progress calls take everything that can arrive
-	w, a, b := newWorld(t, withRings(Config{RecvDepth: depth, SendDepth: 4 * depth}))
+	w, a, b := newWorld(t, link, withRings(Config{RecvDepth: depth, SendDepth: 4 * depth}))
 	w.connect()
 	flood := func(r *testRank) {
 		for i := range depth {
@@ -217,12 +230,14 @@ func (r *testRank) sendsMore(e *endpoint, sent, total int) {
 
 // TestSendBesideSilentPeers: peers whose devices do not acknowledge keep the buffers of the sends
 // to them. Sends to another peer go on, in bursts if there are few such peers.
-func TestSendBesideSilentPeers(t *testing.T) {
+func TestSendBesideSilentPeers(t *testing.T) { onEachFabric(t, testSendBesideSilentPeers) }
+
+func testSendBesideSilentPeers(t *testing.T, link verbs.LinkLayer) {
 	for _, silent := range []int{1, 4, 40} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
 			// The silent peers stay connected for the whole test.
 			cfg := Config{AckTimeout: 24, RetryCount: 6, Deadline: 1 << 40}
-			w, sender, _ := newWorld(t, cfg, make([]simhca.DeviceConfig, silent+2)...)
+			w, sender, _ := newWorld(t, link, cfg, make([]simhca.DeviceConfig, silent+2)...)
 			eps := w.fan()
 			here, well := sender.m.h.gid.GID, eps[silent+1]
 			for rank := 1; rank <= silent; rank++ {
@@ -254,8 +269,10 @@ func TestSendBesideSilentPeers(t *testing.T) {
 
 // TestSendWithOwnBuffersAlone: other endpoints have all of the common buffers. An endpoint goes on
 // with its own.
-func TestSendWithOwnBuffersAlone(t *testing.T) {
-	w, a, _ := newWorld(t, Config{})
+func TestSendWithOwnBuffersAlone(t *testing.T) { onEachFabric(t, testSendWithOwnBuffersAlone) }
+
+func testSendWithOwnBuffersAlone(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := newWorld(t, link, Config{})
 	e, h := w.fan()[1], a.m.h
 	free := h.bounceFree
 	h.bounceFree = nil

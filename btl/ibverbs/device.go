@@ -1,13 +1,11 @@
 package ibverbs
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
@@ -25,13 +23,20 @@ const (
 
 // hca is an open device, and the objects that all connections of a rail share.
 type hca struct {
-	dev   verbs.Device
-	attr  verbs.DeviceAttr
-	port  verbs.PortAttr
-	gid   verbs.GIDEntry
-	roce  bool
-	pd    verbs.PD
-	wakes verbs.CompChannel // of all queues
+	dev  verbs.Device
+	attr verbs.DeviceAttr
+	port verbs.PortAttr
+	gid  verbs.GIDEntry
+	roce bool
+	// global: packets of InfiniBand need a global route, because the port or the user requires it.
+	global bool
+	// pkey is the partition key of all queue pairs, pkeyIndex its place in the port's table. The
+	// table lacks it if pkeyErr is not nil.
+	pkey      pkey
+	pkeyIndex uint16
+	pkeyErr   error
+	pd        verbs.PD
+	wakes     verbs.CompChannel // of all queues
 
 	// The datagram queue pair.
 	ud      verbs.QP
@@ -40,8 +45,11 @@ type hca struct {
 	udRecvs *slab
 	udSends *slab
 	free    []int32 // free buffers of udSends
-	udArmed bool    // udCQ's next completion makes an event
-	lost    bool    // the datagram queue pair broke: it neither sends nor receives any more
+	// The depths of its queues.
+	udSendDepth, udRecvDepth int
+
+	udArmed bool // udCQ's next completion makes an event
+	lost    bool // the datagram queue pair broke: it neither sends nor receives any more
 	groups  []*group
 	inline  int // the first of inlineSizes that the device has not refused
 
@@ -61,8 +69,6 @@ type group struct {
 	reserved int
 	broken   bool // by CQ_ERR: it cannot be polled any more
 }
-
-var errNoGID = errors.New("it has no GID")
 
 // openHCA opens the device and makes the objects that connections share.
 func openHCA(cfg *Config) (*hca, error) {
@@ -86,6 +92,12 @@ func (h *hca) setUp(cfg *Config) (err error) {
 		return fmt.Errorf("it has no port %d, the last is %d: %w", cfg.Port, h.attr.Ports, verbs.ErrInvalid)
 	}
 	if err := h.queryPort(cfg); err != nil {
+		return err
+	}
+	if h.pkeyIndex, h.pkey, err = h.findPKey(cfg); err != nil {
+		return err
+	}
+	if err := h.fit(cfg); err != nil {
 		return err
 	}
 	if h.pd, err = h.dev.AllocPD(); err != nil {
@@ -134,78 +146,6 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	return nil, first
 }
 
-// queryPort queries the port's state and its present address.
-func (h *hca) queryPort(cfg *Config) error {
-	port, err := h.dev.QueryPort(cfg.Port)
-	if err != nil {
-		return err
-	}
-	h.port, h.roce = port, port.Link == verbs.LinkEthernet
-	gids, err := h.dev.GIDs(cfg.Port)
-	if err != nil {
-		return err
-	}
-	gid, ok := chooseGID(gids, cfg.GIDIndex, h.roce)
-	switch {
-	case ok:
-		h.gid = gid
-	case cfg.GIDIndex != nil:
-		return fmt.Errorf("port %d has nothing in entry %d of its GIDs, it has %s: %w",
-			cfg.Port, *cfg.GIDIndex, listGIDs(gids), verbs.ErrInvalid)
-	case h.roce:
-		return fmt.Errorf("port %d: %w: its network interface needs an IP address", cfg.Port, errNoGID)
-	case port.GRHRequired:
-		return fmt.Errorf("port %d: %w, and requires a global route", cfg.Port, errNoGID)
-	}
-	return nil
-}
-
-// listGIDs lists entries of a GID table for a message.
-func listGIDs(gids []verbs.GIDEntry) string {
-	var list []string
-	for _, g := range gids {
-		list = append(list, g.String())
-	}
-	return cmp.Or(strings.Join(list, ", "), "none")
-}
-
-// queryMTU queries the port's present MTU. It changes with the MTU of the port's network
-// interface, which no event reports. Events report other changes (requery).
-func (h *hca) queryMTU(cfg *Config) error {
-	port, err := h.dev.QueryPort(cfg.Port)
-	if err == nil {
-		h.port.ActiveMTU = port.ActiveMTU
-	}
-	return err
-}
-
-// chooseGID prefers RoCE version 2 over an IPv4 address, which works on routed and switched
-// networks alike, then an IPv6 address that is not link-local, then any of version 2, then any.
-func chooseGID(gids []verbs.GIDEntry, index *int, roce bool) (best verbs.GIDEntry, ok bool) {
-	if index != nil {
-		i := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.Index == *index })
-		if i < 0 {
-			return best, false
-		}
-		return gids[i], true
-	}
-	if len(gids) == 0 {
-		return best, false
-	}
-	rank := func(g verbs.GIDEntry) int {
-		switch ip := g.GID.Addr(); {
-		case !roce || g.Type != verbs.GIDTypeRoCEv2:
-			return 0
-		case ip.Is4In6():
-			return 3
-		case !ip.IsLinkLocalUnicast():
-			return 2
-		}
-		return 1
-	}
-	return slices.MaxFunc(gids, func(a, b verbs.GIDEntry) int { return rank(a) - rank(b) }), true
-}
-
 // openUD makes the datagram queue pair and posts its receives.
 func (h *hca) openUD(cfg *Config) (err error) {
 	var random [4]byte
@@ -213,28 +153,34 @@ func (h *hca) openUD(cfg *Config) (err error) {
 		return err
 	}
 	h.qkey = binary.LittleEndian.Uint32(random[:]) & ownQKeyMask
-	if h.udCQ, err = h.dev.CreateCQ(udSendDepth+udRecvDepth, h.wakes); err != nil {
+	if h.udCQ, err = h.dev.CreateCQ(h.udSendDepth+h.udRecvDepth, h.wakes); err != nil {
 		return err
 	}
 	h.ud, err = h.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceUD, SendCQ: h.udCQ, RecvCQ: h.udCQ,
-		Cap: verbs.QPCap{MaxSendWR: udSendDepth, MaxRecvWR: udRecvDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		Cap: verbs.QPCap{MaxSendWR: h.udSendDepth, MaxRecvWR: h.udRecvDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return err
 	}
-	if h.udRecvs, err = newSlab(h.pd, udRecvDepth, verbs.GRHBytes+maxMessageBytes, verbs.AccessLocalWrite); err != nil {
+	if h.udRecvs, err = newSlab(h.pd, h.udRecvDepth, verbs.GRHBytes+maxMessageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
-	if h.udSends, err = newSlab(h.pd, udSendDepth, maxMessageBytes, verbs.AccessLocalWrite); err != nil {
+	if h.udSends, err = newSlab(h.pd, h.udSendDepth, maxMessageBytes, verbs.AccessLocalWrite); err != nil {
 		return err
 	}
-	for i := range int32(udSendDepth) {
+	return h.startUD(cfg)
+}
+
+// startUD takes the datagram queue pair from RESET to RTS, with all receives posted.
+func (h *hca) startUD(cfg *Config) error {
+	h.free = nil
+	for i := range int32(h.udSendDepth) {
 		h.free = append(h.free, i)
 	}
-	attr := verbs.QPAttr{State: verbs.StateInit, Port: cfg.Port, QKey: h.qkey}
+	attr := verbs.QPAttr{State: verbs.StateInit, Port: cfg.Port, QKey: h.qkey, PKeyIndex: h.pkeyIndex}
 	if err := h.ud.Modify(&attr, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrQKey); err != nil {
 		return err
 	}
-	for i := range udRecvDepth {
+	for i := range h.udRecvDepth {
 		if err := h.postUDRecv(i); err != nil {
 			return err
 		}
@@ -247,36 +193,29 @@ func (h *hca) openUD(cfg *Config) (err error) {
 	return h.ud.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN)
 }
 
+// restartUD makes the datagram queue pair use the present index of the partition key. Its address
+// stays. Datagrams in flight are lost, which does no harm.
+func (h *hca) restartUD(cfg *Config) error {
+	attr := verbs.QPAttr{State: verbs.StateReset}
+	if err := h.ud.Modify(&attr, verbs.AttrState); err != nil {
+		return err
+	}
+	var wcs [pollBatch]verbs.WC // some devices keep the completions from before
+	for n := len(wcs); n == len(wcs); {
+		var err error
+		if n, err = h.udCQ.Poll(wcs[:]); err != nil {
+			return err
+		}
+	}
+	return h.startUD(cfg)
+}
+
 // postUDRecv posts a buffer for a datagram.
 func (h *hca) postUDRecv(i int) error {
 	wr := [1]verbs.RecvWR{{ID: uint64(makeID(wrUDRecv, 0, 0, uint32(i))), NumSGE: 1}}
 	wr[0].SGE[0] = h.udRecvs.sge(i, verbs.GRHBytes+maxMessageBytes)
 	_, err := h.ud.PostRecv(wr[:])
 	return err
-}
-
-// address is the present address of the datagram queue pair.
-func (h *hca) address() address {
-	return address{gid: h.gid.GID, lid: h.port.LID, qpn: h.ud.Num(), qkey: h.qkey, link: h.link()}
-}
-
-func (h *hca) link() linkKind {
-	switch {
-	case h.roce:
-		return linkRoCE
-	case h.port.GRHRequired:
-		return linkGlobal
-	}
-	return linkInfiniBand
-}
-
-// path is the route to an address. It is global if one of the two ports requires that.
-func (h *hca) path(port int, to *address) verbs.AHAttr {
-	a := verbs.AHAttr{Port: port, DLID: to.lid}
-	if h.link() != linkInfiniBand || to.link != linkInfiniBand {
-		a.IsGlobal, a.DGID, a.SGIDIndex, a.HopLimit = true, to.gid, h.gid.Index, 64
-	}
-	return a
 }
 
 // reserve finds a completion queue with room for so many entries, or makes one.

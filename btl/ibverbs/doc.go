@@ -21,6 +21,14 @@
 // second of asking again (reject.go). REQ has the present MTU of its sender's port, REP the smaller
 // MTU of both ports, which both ends use.
 //
+// # Addresses
+//
+// Ports of RoCE are addressed by GID, ports of one InfiniBand subnet by LID, and ports of different
+// subnets by both (port.go). Every message about a connection has the present address of its
+// sender. A port that gets another address, or whose partition key moves in its table, fails its
+// connections. It tells the peers by DOWN, from the new address. A peer trusts that address if DOWN
+// ends a connection that it still has, because such a DOWN is no replay.
+//
 // # Sending
 //
 // A fragment takes one of the peer's posted receives. There is a credit for each receive, so a
@@ -49,7 +57,8 @@
 // lost its address is closed, because its driver may wait for that, and is opened again by the next
 // Connect. siblings.go describes how two ends find each other after that.
 //
-// The parts: module.go, device.go (shared objects of a device), railaddress.go, connect.go,
+// The parts: module.go, device.go (shared objects of a device), port.go (how a port is addressed),
+// limits.go (what a device has too little of), railaddress.go, connect.go,
 // reject.go and message.go (connections), endpoint.go (posting), receive.go (receiving and
 // credits), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the
 // end of an endpoint), reactions.go and async.go (the meaning of errors and events), region.go

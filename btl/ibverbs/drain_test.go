@@ -34,7 +34,11 @@ func (w *world) silentGet(then func(error)) (into *region) {
 // its requests have completed. Its queue pair is destroyed later, because that may block, or when
 // the module is closed.
 func TestDrainedBeforeQueuePairIsDestroyed(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2})
+	onEachFabric(t, testDrainedBeforeQueuePairIsDestroyed)
+}
+
+func testDrainedBeforeQueuePairIsDestroyed(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{AckTimeout: 10, RetryCount: 2})
 	qp := a.faultQP()
 	room := a.m.h.groups[0].room
 	w.cut()
@@ -56,8 +60,10 @@ func TestDrainedBeforeQueuePairIsDestroyed(t *testing.T) {
 }
 
 // TestDrainWithLostReceive: a receive that the device never flushes delays the drain only shortly.
-func TestDrainWithLostReceive(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+func TestDrainWithLostReceive(t *testing.T) { onEachFabric(t, testDrainWithLostReceive) }
+
+func testDrainWithLostReceive(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	a.end().posted++ // one more than the device has
 	since := w.clock.Now()
 	a.pathFails()
@@ -66,8 +72,10 @@ func TestDrainWithLostReceive(t *testing.T) {
 
 // TestDrainWithoutMarker: if the device takes no request in Error, nothing shows that the sends
 // have completed, so the queue pair is destroyed before they end.
-func TestDrainWithoutMarker(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+func TestDrainWithoutMarker(t *testing.T) { onEachFabric(t, testDrainWithoutMarker) }
+
+func testDrainWithoutMarker(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	qp := a.faultQP()
 	w.silentGet(func(error) { require.Positive(t, qp.destroyed, "the device may still write into memory") })
 	qp.ignore(verbs.StateErr, nil) // so nothing is flushed
@@ -80,9 +88,11 @@ func TestDrainWithoutMarker(t *testing.T) {
 // TestDrainWithoutFlushes: an endpoint whose path has failed and whose sends never complete is
 // Drained once its queue pair is in RESET, where it accesses no memory. It is not destroyed before
 // that, because that may block. If RESET is refused, the queue pair is destroyed first.
-func TestDrainWithoutFlushes(t *testing.T) {
+func TestDrainWithoutFlushes(t *testing.T) { onEachFabric(t, testDrainWithoutFlushes) }
+
+func testDrainWithoutFlushes(t *testing.T, link verbs.LinkLayer) {
 	for _, refused := range []bool{false, true} {
-		w, a, b := connectedWorld(t, Config{})
+		w, a, b := connectedWorld(t, link, Config{})
 		qp := a.faultQP()
 		qp.ignore(verbs.StateErr, nil)
 		qp.postInError(1, nil) // the marker
@@ -116,7 +126,11 @@ func TestDrainWithoutFlushes(t *testing.T) {
 // TestDrainAfterTimeWithoutProgress: the limit of a drain that passes while the rank makes no
 // progress does not mean that the completions are missing.
 func TestDrainAfterTimeWithoutProgress(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+	onEachFabric(t, testDrainAfterTimeWithoutProgress)
+}
+
+func testDrainAfterTimeWithoutProgress(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	qp := a.faultQP()
 	a.ep.Fail(&btl.Error{Class: btl.ClassPath})
 	w.deliver()
@@ -133,7 +147,11 @@ func TestDrainAfterTimeWithoutProgress(t *testing.T) {
 // TestConnectDestroysOldQueuePairs: if there is no room for a new queue pair, those that are to be
 // destroyed later are destroyed at once.
 func TestConnectDestroysOldQueuePairs(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+	onEachFabric(t, testConnectDestroysOldQueuePairs)
+}
+
+func testConnectDestroysOldQueuePairs(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	pd, restore := a.faultPD()
 	pd.createQP = func(init verbs.QPInit) (verbs.QP, error) {
 		if len(a.m.toDestroy) > 0 {
@@ -151,7 +169,11 @@ func TestConnectDestroysOldQueuePairs(t *testing.T) {
 // TestLostDeviceClosesDespiteOldQueuePairs: queue pairs that are to be destroyed later do not keep
 // a lost device open.
 func TestLostDeviceClosesDespiteOldQueuePairs(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2})
+	onEachFabric(t, testLostDeviceClosesDespiteOldQueuePairs)
+}
+
+func testLostDeviceClosesDespiteOldQueuePairs(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{AckTimeout: 10, RetryCount: 2})
 	w.cut()
 	require.NoError(t, a.send("lost"))
 	a.fails(1, btl.ClassPath, btl.SideBoth, verbs.StatusRetryExcErr.Native())
@@ -186,8 +208,10 @@ func (r *stuckMR) Dereg() error {
 
 // TestDestroyFailsForever: the module closes the device, and ends the registrations of the memory
 // that the queue pair may access. Only then operations end.
-func TestDestroyFailsForever(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+func TestDestroyFailsForever(t *testing.T) { onEachFabric(t, testDestroyFailsForever) }
+
+func testDestroyFailsForever(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	into := w.stuckGet()
 	mr := &stuckMR{into.mr, 3}
 	into.mr = mr
@@ -204,8 +228,10 @@ func TestDestroyFailsForever(t *testing.T) {
 }
 
 // TestCloseWhileDestroyFails: Close does not wait, but ends registrations before operations.
-func TestCloseWhileDestroyFails(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+func TestCloseWhileDestroyFails(t *testing.T) { onEachFabric(t, testCloseWhileDestroyFails) }
+
+func testCloseWhileDestroyFails(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	w.stuckGet()
 	require.ErrorIs(t, a.m.Close(), errStuck)
 	require.Zero(t, a.inFlight)
@@ -214,12 +240,14 @@ func TestCloseWhileDestroyFails(t *testing.T) {
 // TestDrainWaitsForDestroy: a queue pair that can neither be taken to Error nor be destroyed may
 // still write into the memory of a Get. The Get ends, and the endpoint is Drained, only once the
 // queue pair is destroyed. A later event of the queue pair does not change that.
-func TestDrainWaitsForDestroy(t *testing.T) {
+func TestDrainWaitsForDestroy(t *testing.T) { onEachFabric(t, testDrainWaitsForDestroy) }
+
+func testDrainWaitsForDestroy(t *testing.T, link verbs.LinkLayer) {
 	const none = verbs.EventType(verbs.EventCount)
 	events := []verbs.EventType{none, verbs.EventQPAccessErr, verbs.EventQPReqErr, verbs.EventQPFatal}
 	for _, event := range events {
 		t.Run(event.String(), func(t *testing.T) {
-			w, a, _ := connectedWorld(t, Config{})
+			w, a, _ := connectedWorld(t, link, Config{})
 			qp, left := a.faultQP(), destroyTries-1
 			qp.destroy = func() error {
 				if left > 0 {

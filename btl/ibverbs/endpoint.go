@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math/bits"
@@ -180,8 +181,13 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		return nil, errors.New("no epoch is left")
 	}
 	h := m.h
-	if err := h.queryMTU(&m.cfg); err != nil {
+	moved, err := h.queryMTU(&m.cfg)
+	if err != nil {
 		return nil, err
+	}
+	if moved || h.pkeyMoved(&m.cfg) {
+		m.stale, m.Unsettled = true, true
+		return nil, cmp.Or(h.pkeyErr, errMoved)
 	}
 	m.made++
 	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch), m: m, p: p, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
@@ -205,7 +211,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		MaxSendWR: m.cfg.SendDepth + controlDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
 	}})
 	if err != nil {
-		return undo(err)
+		return undo(h.noQueuePair(&m.cfg, err))
 	}
 	e.qpn, e.maxInline = e.qp.Num(), min(e.qp.Cap().MaxInlineData, headBytes+m.cfg.FragBytes)
 	ring := uint32(1) << bits.Len32(uint32(m.cfg.SendDepth+controlDepth))
@@ -214,7 +220,7 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	if e.bufs, err = newSlab(h.pd, depth+ownBuffers, headBytes+m.cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
 		return undo(err)
 	}
-	attr := verbs.QPAttr{State: verbs.StateInit, Port: m.cfg.Port, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
+	attr := verbs.QPAttr{State: verbs.StateInit, Port: m.cfg.Port, PKeyIndex: h.pkeyIndex, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
 	if err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags); err != nil {
 		return undo(err)
 	}
@@ -232,11 +238,9 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 }
 
 // receives is how many receives an endpoint has.
-func (m *module) receives() int { return m.cfg.RecvDepth + controlDepth }
+func (m *module) receives() int { return m.cfg.receives() }
 
-// queueEntries is how many completions an endpoint can have in its queue: those of all requests
-// that it can post, and of the marker.
-func (m *module) queueEntries() int { return m.cfg.SendDepth + controlDepth + m.receives() + 2 }
+func (m *module) queueEntries() int { return m.cfg.queueEntries() }
 
 // number gives the endpoint its place in m.eps, by which completions find it.
 func (m *module) number(e *endpoint) {

@@ -161,6 +161,13 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 		a.hca.Raise(info.Type, 1)
 	}
 	switch r.reaction {
+	case requery:
+		if info.Type == verbs.EventLIDChange && !a.m.h.roce {
+			a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, info.Type.Native())
+			break
+		}
+		w.stays(a)
+		return
 	case failEndpoint:
 		a.fails(1, r.class, r.side, info.Type.Native())
 	case failRail:
@@ -179,13 +186,19 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 			w.turns(3)
 			a.hca.SetLink(1, true)
 		}
-		w.until("completions", a.isIdle)
-		w.turns(100)
-		require.Empty(t, a.failed)
-		w.works()
+		w.stays(a)
 		return
 	}
 	w.recovers()
+}
+
+// stays shows that the connection has survived an event.
+func (w *world) stays(a *testRank) {
+	w.t.Helper()
+	w.until("completions", a.isIdle)
+	w.turns(100)
+	require.Empty(w.t, a.failed)
+	w.works()
 }
 
 // TestGIDChanges: connections from a GID that the port has lost fail. New connections use the new
@@ -218,7 +231,11 @@ func TestDeadline(t *testing.T) {
 // TestDeadlineIgnoresTimeWithoutProgress: time in which the program makes no progress call does not
 // count as waiting.
 func TestDeadlineIgnoresTimeWithoutProgress(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+	onEachFabric(t, testDeadlineIgnoresTimeWithoutProgress)
+}
+
+func testDeadlineIgnoresTimeWithoutProgress(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	w.clock.skip(11 * time.Second)
 	require.NoError(t, a.send("after a long time"))
 	a.progress()
@@ -264,7 +281,11 @@ func TestReconnectManyTimes(t *testing.T) {
 // TestCompletionQueuesNeverOverrun: no number of endpoints reserves more entries than a completion
 // queue has.
 func TestCompletionQueuesNeverOverrun(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{RecvDepth: 4096, SendDepth: 4096})
+	onEachFabric(t, testCompletionQueuesNeverOverrun)
+}
+
+func testCompletionQueuesNeverOverrun(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{RecvDepth: 4096, SendDepth: 4096})
 	for range 3 {
 		_, err := a.m.h.reserve(a.m.queueEntries())
 		require.NoError(t, err)
@@ -299,6 +320,10 @@ func TestSendFailsWhilePortIsDown(t *testing.T) {
 // TestFlushedReceiveFailsForItsCause: an event of the queue pair or the port that arrives after the
 // receives that it flushes is the cause. Without one, the flush itself is, after a while.
 func TestFlushedReceiveFailsForItsCause(t *testing.T) {
+	onEachFabric(t, testFlushedReceiveFailsForItsCause)
+}
+
+func testFlushedReceiveFailsForItsCause(t *testing.T, link verbs.LinkLayer) {
 	flush := verbs.StatusWRFlushErr.Native()
 	for name, c := range map[string]struct {
 		cause  func(t *testing.T, w *world, b *testRank)
@@ -320,7 +345,7 @@ func TestFlushedReceiveFailsForItsCause(t *testing.T) {
 		}, btl.ClassFlushed, btl.SideNone, flush, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, a, b := connectedWorld(t, Config{PortGrace: time.Hour})
+			w, a, b := connectedWorld(t, link, Config{PortGrace: time.Hour})
 			b.completeWith(simhca.FaultRecvStatus, verbs.StatusWRFlushErr)
 			require.NoError(t, a.send("x"))
 			w.deliver()
@@ -343,9 +368,11 @@ func TestFlushedReceiveFailsForItsCause(t *testing.T) {
 
 // TestFirstErrorThatIsNoFlush: of error completions that arrive together, the first of this queue
 // pair that is not a flush is the cause, wherever it stands.
-func TestFirstErrorThatIsNoFlush(t *testing.T) {
+func TestFirstErrorThatIsNoFlush(t *testing.T) { onEachFabric(t, testFirstErrorThatIsNoFlush) }
+
+func testFirstErrorThatIsNoFlush(t *testing.T, link verbs.LinkLayer) {
 	for _, flushed := range []wrType{wrSend, wrRecv} {
-		_, a, _ := connectedWorld(t, Config{})
+		_, a, _ := connectedWorld(t, link, Config{})
 		e := a.end()
 		require.NoError(t, a.send("x"))
 		wc := func(t wrType, entry, qpn uint32, status verbs.Status) verbs.WC {
@@ -368,9 +395,11 @@ func TestFirstErrorThatIsNoFlush(t *testing.T) {
 // TestDownOvertakesRefusal: the peer's end fails because of a request of this end, and its DOWN
 // arrives before the refusal of the request. The request still ends as wrong in itself, not because
 // of the path.
-func TestDownOvertakesRefusal(t *testing.T) {
+func TestDownOvertakesRefusal(t *testing.T) { onEachFabric(t, testDownOvertakesRefusal) }
+
+func testDownOvertakesRefusal(t *testing.T, link verbs.LinkLayer) {
 	for _, refused := range []bool{true, false} {
-		w, a, b := connectedWorld(t, Config{})
+		w, a, b := connectedWorld(t, link, Config{})
 		a.ended = nil
 		from, to := a.memory(8, btl.AccessLocal), b.memory(8, btl.AccessRemoteWrite)
 		k, ok := parseKey(new(to.Key()))
@@ -397,8 +426,10 @@ func TestDownOvertakesRefusal(t *testing.T) {
 
 // TestPortGraceStartsWhenNoticed: the grace of a port begins when the module notices that the port
 // is down.
-func TestPortGraceStartsWhenNoticed(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+func TestPortGraceStartsWhenNoticed(t *testing.T) { onEachFabric(t, testPortGraceStartsWhenNoticed) }
+
+func testPortGraceStartsWhenNoticed(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	a.completeWith(simhca.FaultSendStatus, verbs.StatusWRFlushErr)
 	require.NoError(t, a.send("x"))
 	w.deliver()
@@ -414,8 +445,10 @@ func TestPortGraceStartsWhenNoticed(t *testing.T) {
 }
 
 // TestPortGraceEndsWithDevice: the grace of a port does not go on when the device is opened again.
-func TestPortGraceEndsWithDevice(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+func TestPortGraceEndsWithDevice(t *testing.T) { onEachFabric(t, testPortGraceEndsWithDevice) }
+
+func testPortGraceEndsWithDevice(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	a.hca.SetLink(1, false)
 	a.progress()
 	require.NotZero(t, a.m.downAt)
@@ -430,8 +463,10 @@ func TestPortGraceEndsWithDevice(t *testing.T) {
 }
 
 // TestCloseReportsNothing: Close neither delivers fragments that have arrived nor reports failures.
-func TestCloseReportsNothing(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{})
+func TestCloseReportsNothing(t *testing.T) { onEachFabric(t, testCloseReportsNothing) }
+
+func testCloseReportsNothing(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{})
 	require.NoError(t, b.send("x"))
 	w.deliver()
 	a.ep.Fail(nil)
@@ -444,7 +479,11 @@ func TestCloseReportsNothing(t *testing.T) {
 // TestFailureIsReportedBeforeOperationsEnd: no operation ends with an error before the failure of
 // its endpoint is reported, also if the failure was deferred before.
 func TestFailureIsReportedBeforeOperationsEnd(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{})
+	onEachFabric(t, testFailureIsReportedBeforeOperationsEnd)
+}
+
+func testFailureIsReportedBeforeOperationsEnd(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{})
 	a.completeWith(simhca.FaultSendStatus, verbs.StatusRetryExcErr)
 	reported := -1
 	require.NoError(t, a.post(a.ep.Send, new(btl.Op), func(error) { reported = len(a.failed) }))
@@ -457,8 +496,10 @@ func TestFailureIsReportedBeforeOperationsEnd(t *testing.T) {
 
 // TestNoLongSleepWhileFailing: while the grace of a port or a drain lasts, no rank sleeps for
 // longer.
-func TestNoLongSleepWhileFailing(t *testing.T) {
-	_, a, _ := connectedWorld(t, Config{Wakeup: progress.NewChanWakeup()})
+func TestNoLongSleepWhileFailing(t *testing.T) { onEachFabric(t, testNoLongSleepWhileFailing) }
+
+func testNoLongSleepWhileFailing(t *testing.T, link verbs.LinkLayer) {
+	_, a, _ := connectedWorld(t, link, Config{Wakeup: progress.NewChanWakeup()})
 	require.True(t, a.m.Arm())
 	a.hca.SetLink(1, false)
 	a.progress()

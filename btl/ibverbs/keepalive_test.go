@@ -41,9 +41,11 @@ func TestKeepAliveFindsCut(t *testing.T) {
 
 // TestKeepAliveFindsOneWayCut: a rank that sends nothing notices a cut of either direction without
 // the help of its peer.
-func TestKeepAliveFindsOneWayCut(t *testing.T) {
+func TestKeepAliveFindsOneWayCut(t *testing.T) { onEachFabric(t, testKeepAliveFindsOneWayCut) }
+
+func testKeepAliveFindsOneWayCut(t *testing.T, link verbs.LinkLayer) {
 	for from := range 2 {
-		w, a, b := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive})
+		w, a, b := connectedWorld(t, link, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive})
 		b.m.cfg.KeepAlive = -1
 		src, dst := w.ranks[from].m.h.gid.GID, w.ranks[1-from].m.h.gid.GID
 		require.True(t, w.f.Partition(src, dst, false))
@@ -54,8 +56,10 @@ func TestKeepAliveFindsOneWayCut(t *testing.T) {
 }
 
 // TestKeepAliveDisabled: a negative time disables probing.
-func TestKeepAliveDisabled(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: -1})
+func TestKeepAliveDisabled(t *testing.T) { onEachFabric(t, testKeepAliveDisabled) }
+
+func testKeepAliveDisabled(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{AckTimeout: 10, RetryCount: 2, KeepAlive: -1})
 	before := a.requests()
 	w.cut()
 	w.passes(time.Minute)
@@ -108,8 +112,10 @@ func TestKeepAliveOfBusyRanks(t *testing.T) {
 }
 
 // TestKeepAliveWhilePortIsDown: no probe is posted while the port is down.
-func TestKeepAliveWhilePortIsDown(t *testing.T) {
-	w, a, _ := connectedWorld(t, Config{KeepAlive: testKeepAlive, PortGrace: time.Second})
+func TestKeepAliveWhilePortIsDown(t *testing.T) { onEachFabric(t, testKeepAliveWhilePortIsDown) }
+
+func testKeepAliveWhilePortIsDown(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, Config{KeepAlive: testKeepAlive, PortGrace: time.Second})
 	a.hca.SetLink(1, false)
 	w.turns(2 * attendEvery)
 	before := a.requests()
@@ -124,9 +130,11 @@ func TestKeepAliveWhilePortIsDown(t *testing.T) {
 
 // TestKeepAliveOfSleepingRank: a rank that sleeps, and that nothing wakes, probes each time that
 // its sleep ends.
-func TestKeepAliveOfSleepingRank(t *testing.T) {
+func TestKeepAliveOfSleepingRank(t *testing.T) { onEachFabric(t, testKeepAliveOfSleepingRank) }
+
+func testKeepAliveOfSleepingRank(t *testing.T, link verbs.LinkLayer) {
 	cfg := Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive, Wakeup: progress.NewChanWakeup()}
-	w, a, _ := connectedWorld(t, cfg)
+	w, a, _ := connectedWorld(t, link, cfg)
 	w.cut()
 	for range 10 {
 		long := a.m.Arm()

@@ -20,7 +20,7 @@ type slab struct {
 // newSlab makes count buffers of at least this number of bytes, which begin at multiples of 64, and
 // registers them for access.
 func newSlab(pd verbs.PD, count, bytes int, access verbs.Access) (*slab, error) {
-	s := &slab{stride: (bytes + 63) &^ 63, count: count}
+	s := &slab{stride: strideOf(bytes), count: count}
 	mem, err := unix.Mmap(-1, 0, s.stride*count, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of buffers: %w", s.stride*count, err)
@@ -32,6 +32,12 @@ func newSlab(pd verbs.PD, count, bytes int, access verbs.Access) (*slab, error) 
 	}
 	return s, nil
 }
+
+// strideOf is the distance between buffers of this number of bytes.
+func strideOf(bytes int) int { return (bytes + 63) &^ 63 }
+
+// slabBytes is the length of the memory of a slab.
+func slabBytes(count, bytes int) int { return count * strideOf(bytes) }
 
 func (s *slab) buffer(i int) []byte { return s.mem[i*s.stride : (i+1)*s.stride : (i+1)*s.stride] }
 

@@ -131,7 +131,7 @@ func FuzzMessage(f *testing.F) {
 
 func TestRailAddress(t *testing.T) {
 	for link := range linkEnd {
-		want := railAddress{rank: 3, size: 9, nonce: nonce{1, 2, 8}, address: sampleAddress(link), frag: 8256}
+		want := railAddress{rank: 3, size: 9, nonce: nonce{1, 2, 8}, address: sampleAddress(link), pkey: 0xffff, frag: 8256}
 		b := want.encode()
 		got, ok := parseRailAddress(b)
 		require.True(t, ok)
@@ -156,9 +156,10 @@ func TestParseInvalidRailAddressFails(t *testing.T) {
 		"no LID":          func(c *railAddress) { c.address.link, c.address.lid = linkInfiniBand, 0 },
 		"no global GID":   func(c *railAddress) { c.address.link, c.address.gid = linkGlobal, verbs.GID{} },
 		"unknown link":    func(c *railAddress) { c.address.link = linkEnd },
+		"no partition":    func(c *railAddress) { c.pkey = fullMember },
 		"fragment length": func(c *railAddress) { c.frag = maxFragBytes + 1 },
 	} {
-		c := railAddress{rank: 3, size: 9, address: sampleAddress(linkRoCE), frag: 8256}
+		c := railAddress{rank: 3, size: 9, address: sampleAddress(linkRoCE), pkey: 0xffff, frag: 8256}
 		damage(&c)
 		_, ok := parseRailAddress(c.encode())
 		require.False(t, ok, name)
@@ -166,7 +167,7 @@ func TestParseInvalidRailAddressFails(t *testing.T) {
 }
 
 func FuzzRailAddress(f *testing.F) {
-	c := railAddress{rank: 3, size: 9, address: sampleAddress(linkRoCE), frag: 8256}
+	c := railAddress{rank: 3, size: 9, address: sampleAddress(linkRoCE), pkey: 0xffff, frag: 8256}
 	f.Add(c.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -180,7 +181,7 @@ func FuzzRailAddress(f *testing.F) {
 // others. Connect says what is no address.
 func TestLeads(t *testing.T) {
 	at := func(link linkKind, subnet byte) []byte {
-		c := railAddress{rank: 3, size: 9, address: sampleAddress(link), frag: 8256}
+		c := railAddress{rank: 3, size: 9, address: sampleAddress(link), pkey: 0xffff, frag: 8256}
 		c.address.gid[0] = subnet
 		return c.encode()
 	}

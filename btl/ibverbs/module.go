@@ -69,8 +69,11 @@ type module struct {
 	unackedFailures []*failureNotice // repeated until they are acknowledged
 	toDestroy       []*endpoint      // Drained, with queue pairs that still exist
 	behind          []*endpoint      // ready, with sends from before that are not posted yet
-	reopen          bool             // the device is closed once the rail is drained
-	downAt          int64            // when the port went down; 0 while its grace does not run
+	// stale: the port has another address or partition than the module knows, and the next progress
+	// call finds out which.
+	stale  bool
+	reopen bool  // the device is closed once the rail is drained
+	downAt int64 // when the port went down; 0 while its grace does not run
 	// When to open a lost device again unless Connect does so before, and the delay after that.
 	reopenAt, reopenWait int64
 	checkAt, checked     int64  // when deadlines are checked next, and were checked last
@@ -136,6 +139,7 @@ func newModule(cfg Config) (*module, error) {
 	if !h.port.State.Up() {
 		return nil, errors.Join(fmt.Errorf("device %s: port %d is %v", cfg.Device, cfg.Port, h.port.State), h.close())
 	}
+	cfg.PKey = uint16(h.pkey) // also after the key has moved in the table
 	m := &module{cfg: cfg, h: h, portUp: true, peers: base.MakePeers[peer](cfg.Size), now: cfg.Clock.Now()}
 	var seed [32]byte
 	_, err = io.ReadFull(cfg.Random, seed[:])
@@ -152,13 +156,13 @@ func newModule(cfg Config) (*module, error) {
 	m.listen()
 	m.cfg.Siblings.add(m)
 	m.publishedAddress = h.address()
-	c := railAddress{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), frag: uint32(cfg.FragBytes)}
+	c := railAddress{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), pkey: h.pkey, frag: uint32(cfg.FragBytes)}
 	mbps := h.port.Mbps
 	if mbps == 0 {
 		mbps = mbpsUnknown
 	}
 	caps := btl.CapPut
-	if cfg.Reads.on(h.attr) {
+	if _, asks := h.reads(); cfg.Reads.on(h.attr) && asks > 0 {
 		caps |= btl.CapGet
 	}
 	m.FlushNative = verbs.StatusWRFlushErr.Native()
@@ -236,16 +240,25 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if err := m.reopenDevice(); err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
-	if !m.portUp && m.h.queryPort(&m.cfg) == nil && m.h.port.State.Up() {
-		// its event is still to come, or there is none: the query failed when the port went down
-		m.downAt = 0
-		m.setPort(true)
+	if !m.portUp {
+		up, moved := m.h.upAgain(&m.cfg)
+		if up {
+			// Its event is still to come. Or there is none: the query failed when the port went
+			// down.
+			m.downAt = 0
+			m.setPort(true)
+		}
+		m.stale = m.stale || moved
+		m.Unsettled = m.Unsettled || moved
 	}
 	if !m.portUp {
 		return nil, m.portIsDown(rank, verbs.EventPortErr.Native())
 	}
 	if (c.address.link == linkRoCE) != m.h.roce {
 		return nil, fmt.Errorf("rail %s: %w: one end is InfiniBand, the other Ethernet", m.cfg.Rail, btl.ErrUnreachable)
+	}
+	if c.pkey.partition() != m.h.pkey.partition() {
+		return nil, fmt.Errorf("rail %s: %w: partition key %v here, %v there", m.cfg.Rail, btl.ErrUnreachable, m.h.pkey, c.pkey)
 	}
 	e, err := m.newEndpoint(p, p.epoch+1)
 	if err != nil {
@@ -353,6 +366,11 @@ func (m *module) attend() int {
 	}
 	m.Unsettled = false
 	m.reopenInTime()
+	if m.stale {
+		m.stale = false
+		m.requery(m.NewError(btl.AllPeers, btl.ClassPath, btl.SideLocal, "", fmt.Errorf("%s: the port's address or partition has changed", m.cfg.Device)))
+		n++
+	}
 	signals := m.signals.Load()
 	if signals&completionSignal != 0 {
 		m.takeWakes()

@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -74,9 +75,9 @@ func TestChooseGID(t *testing.T) {
 // requires it.
 func TestInfiniBand(t *testing.T) {
 	for _, required := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
-		w, a, _ := connectedWorld(t, Config{AckTimeout: 10, RetryCount: 1},
-			simhca.DeviceConfig{Link: verbs.LinkInfiniBand, GRHRequired: required[0]},
-			simhca.DeviceConfig{Link: verbs.LinkInfiniBand, GRHRequired: required[1]})
+		w, a, _ := connectedWorld(t, verbs.LinkInfiniBand, Config{AckTimeout: 10, RetryCount: 1},
+			simhca.DeviceConfig{GRHRequired: required[0]},
+			simhca.DeviceConfig{GRHRequired: required[1]})
 		for _, r := range w.ranks {
 			attr, err := r.end().qp.Query()
 			require.NoError(t, err)
@@ -91,9 +92,9 @@ func TestInfiniBand(t *testing.T) {
 // TestGlobalRouteWithoutGID: the error of a port that requires a global route but has no GID says
 // so.
 func TestGlobalRouteWithoutGID(t *testing.T) {
-	_, a, _ := connectedWorld(t, Config{},
-		simhca.DeviceConfig{Link: verbs.LinkInfiniBand, GRHRequired: true},
-		simhca.DeviceConfig{Link: verbs.LinkInfiniBand})
+	_, a, _ := connectedWorld(t, verbs.LinkInfiniBand, Config{},
+		simhca.DeviceConfig{GRHRequired: true},
+		simhca.DeviceConfig{})
 	a.hca.ChangeGID(1, 0, verbs.GID{})
 	a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
 	require.ErrorIs(t, a.failed[0], errNoGID)
@@ -120,7 +121,7 @@ func TestNewWithUnusedGIDIndexFails(t *testing.T) {
 // and the device is closed.
 func TestPortLosesItsAddress(t *testing.T) {
 	for _, goesDown := range []bool{false, true} {
-		w, a, b := connectedWorld(t, Config{})
+		w, a, b := connectedWorld(t, verbs.LinkEthernet, Config{})
 		gids, err := a.m.h.dev.GIDs(1)
 		require.NoError(t, err)
 		a.hca.SetLink(1, !goesDown)
@@ -149,14 +150,16 @@ func TestPortLosesItsAddress(t *testing.T) {
 
 // TestConnectWithLittleInline: connections use as many bytes inline as the device grants, down to
 // none.
-func TestConnectWithLittleInline(t *testing.T) {
+func TestConnectWithLittleInline(t *testing.T) { onEachFabric(t, testConnectWithLittleInline) }
+
+func testConnectWithLittleInline(t *testing.T, link verbs.LinkLayer) {
 	for _, c := range []struct{ most, unit, granted int }{
 		{256, 1, 128}, {256, 100, 200}, {128, 1, 128}, {127, 1, 96}, {101, 1, 96}, {96, 1, 96}, {60, 1, 32},
 		{60, 24, 48}, {16, 1, 16}, {15, 1, 0}, {-1, 1, 0},
 	} {
 		t.Run(fmt.Sprintf("%d-%d", c.most, c.unit), func(t *testing.T) {
 			device := simhca.DeviceConfig{MaxInline: c.most, InlineUnit: c.unit}
-			w, a, _ := connectedWorld(t, Config{}, device, device)
+			w, a, _ := connectedWorld(t, link, Config{}, device, device)
 			require.Equal(t, c.granted, a.end().maxInline)
 			inline, longest := 0, 0
 			qp := a.faultQP()
@@ -184,8 +187,10 @@ func TestConnectWithLittleInline(t *testing.T) {
 
 // TestQueuePairIsRefused: the error is that of the first size of inline data. Smaller sizes are
 // tried only if the error may be about sizes. The next connection asks for the first size again.
-func TestQueuePairIsRefused(t *testing.T) {
-	w, a, b := newWorld(t, Config{})
+func TestQueuePairIsRefused(t *testing.T) { onEachFabric(t, testQueuePairIsRefused) }
+
+func testQueuePairIsRefused(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
 	for _, c := range []struct {
 		err   error
 		asked []int
@@ -295,6 +300,16 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, ReadsAuto, configOf(tunable.Set{}).Reads)
 	require.Equal(t, ReadsOff, configOf(setting(t, "ibverbs.reads", "off")).Reads)
 	require.Equal(t, new(0), configOf(setting(t, "ibverbs.gid", "0")).GIDIndex)
+	require.Equal(t, netip.Prefix{}, configOf(tunable.Set{}).GIDNetwork)
+	require.Equal(t, netip.MustParsePrefix("10.0.0.0/8"), configOf(setting(t, "ibverbs.gid.network", "10.1.2.3/8")).GIDNetwork)
+	require.Zero(t, configOf(tunable.Set{}).PKey)
+	require.Equal(t, uint16(0x8001), configOf(setting(t, "ibverbs.pkey", "0x8001")).PKey)
+	require.False(t, configOf(tunable.Set{}).GlobalRoute)
+	require.True(t, configOf(setting(t, "ibverbs.global", "on")).GlobalRoute)
+	require.Equal(t, uint8(5), configOf(setting(t, "ibverbs.sl", "5")).ServiceLevel)
+	require.Equal(t, uint8(96), configOf(setting(t, "ibverbs.tclass", "96")).TrafficClass)
+	require.Equal(t, uint8(64), configOf(tunable.Set{}).HopLimit)
+	require.Equal(t, uint8(3), configOf(setting(t, "ibverbs.hops", "3")).HopLimit)
 	require.Equal(t, 2*time.Second, configOf(tunable.Set{}).KeepAlive)
 	require.Equal(t, 30*time.Millisecond, configOf(setting(t, "ibverbs.keepalive", "30ms")).KeepAlive)
 	require.Negative(t, configOf(setting(t, "ibverbs.keepalive", "0")).KeepAlive)

@@ -27,6 +27,11 @@ const (
 	linkEnd
 )
 
+// sameSubnet reports whether two ports of InfiniBand are in one subnet, as far as their GIDs tell.
+func (a *address) sameSubnet(b *address) bool {
+	return a.gid.IsZero() || b.gid.IsZero() || [8]byte(a.gid[:8]) == [8]byte(b.gid[:8])
+}
+
 // String is the address in the form that users know, for messages.
 func (a address) String() string {
 	if a.link != linkInfiniBand {
@@ -43,6 +48,7 @@ type railAddress struct {
 	rank, size uint32
 	nonce      nonce
 	address    address
+	pkey       pkey   // when the module was made
 	frag       uint32 // FragBytes
 }
 
@@ -51,11 +57,12 @@ type railAddressFields struct {
 	Rank, Size uint32
 	Nonce      nonce
 	Address    [addressBytes]byte
+	PKey       pkey
 	Frag       uint32
 }
 
 const (
-	railAddressVersion = 2
+	railAddressVersion = 3
 	// addressBytes: GID, LID, QPN, Q_Key, link layer
 	addressBytes = 16 + 2 + 4 + 4 + 1
 )
@@ -83,7 +90,7 @@ func readAddress(b []byte) (a address, ok bool) {
 // encode appends a checksum, which distinguishes a damaged address from one that leads nowhere.
 func (c *railAddress) encode() []byte {
 	a := [addressBytes]byte(appendAddress(nil, &c.address))
-	return base.EncodeAddress(railAddressVersion, &railAddressFields{c.rank, c.size, c.nonce, a, c.frag})
+	return base.EncodeAddress(railAddressVersion, &railAddressFields{c.rank, c.size, c.nonce, a, c.pkey, c.frag})
 }
 
 // parseRailAddress checks everything. ok is false for an address that no module publishes.
@@ -93,5 +100,6 @@ func parseRailAddress(b []byte) (c railAddress, ok bool) {
 		return c, false
 	}
 	a, ok := readAddress(f.Address[:])
-	return railAddress{f.Rank, f.Size, f.Nonce, a, f.Frag}, ok && f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
+	ok = ok && f.Rank < f.Size && f.Size <= maxRanks && f.PKey.partition() != 0 && f.Frag <= maxFragBytes
+	return railAddress{f.Rank, f.Size, f.Nonce, a, f.PKey, f.Frag}, ok
 }

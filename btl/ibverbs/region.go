@@ -14,6 +14,7 @@ var _ btl.Registrar = (*module)(nil)
 
 var (
 	errReopened = errors.New("stale key: the peer has opened its device anew since")
+	errNoReads  = errors.New("the device of one end has no remote reads")
 	errLong     = errors.New("longer than a message of this port can be")
 )
 
@@ -148,6 +149,12 @@ func (r *region) revoke() error {
 	return nil
 }
 
+// mayRead reports whether the devices of both ends have remote reads.
+func (e *endpoint) mayRead() bool {
+	_, asks := e.m.h.reads()
+	return asks > 0 && e.remote.rdAtomic > 0
+}
+
 // move posts a read or a write. An operation that is wrong in itself does not reach the device,
 // where it would fail the connection: it fails alone, at the next progress call.
 func (e *endpoint) move(op *btl.Op, opcode verbs.Opcode, need btl.Access) error {
@@ -173,6 +180,8 @@ func (e *endpoint) move(op *btl.Op, opcode verbs.Opcode, need btl.Access) error 
 		wrong = errReopened
 	case op.RemoteOffset > remote.length || uint64(n) > remote.length-op.RemoteOffset:
 		wrong = base.ErrBounds
+	case opcode == verbs.WRRDMARead && !e.mayRead():
+		wrong = errNoReads
 	case uint64(n) > uint64(e.m.h.port.MaxMsg):
 		wrong = errLong
 	}

@@ -15,8 +15,10 @@ import (
 // TestRegionOutlivesDevice: memory that was registered with a lost device can be used again when
 // the device is back, at both ends of a read. A key from before is recognised: it fails the
 // operation, not the connection.
-func TestRegionOutlivesDevice(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{})
+func TestRegionOutlivesDevice(t *testing.T) { onEachFabric(t, testRegionOutlivesDevice) }
+
+func testRegionOutlivesDevice(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{})
 	const access = btl.AccessLocal | btl.AccessRemoteRead
 	regions := [2]*region{a.memory(2000, access), b.memory(2000, access)}
 	get := func(r *testRank, key btl.Key) error {
@@ -56,7 +58,9 @@ func TestRegionOutlivesDevice(t *testing.T) {
 }
 
 // TestReadsOfDevices: by default a module reads by all devices but soft-RoCE. It writes by all.
-func TestReadsOfDevices(t *testing.T) {
+func TestReadsOfDevices(t *testing.T) { onEachFabric(t, testReadsOfDevices) }
+
+func testReadsOfDevices(t *testing.T, link verbs.LinkLayer) {
 	const anyVendor = 0x2c9
 	for _, c := range []struct {
 		reads  Reads
@@ -70,7 +74,7 @@ func TestReadsOfDevices(t *testing.T) {
 		{ReadsOn, verbs.VendorSoftRoCE, btl.CapGet | btl.CapPut},
 		{ReadsOff, anyVendor, btl.CapPut},
 	} {
-		_, a, b := newWorld(t, Config{Reads: c.reads}, simhca.DeviceConfig{VendorID: c.vendor}, simhca.DeviceConfig{})
+		_, a, b := newWorld(t, link, Config{Reads: c.reads}, simhca.DeviceConfig{VendorID: c.vendor}, simhca.DeviceConfig{})
 		require.Equal(t, c.want, a.m.Attrs().Caps, "%+v", c)
 		if c.reads != ReadsOff {
 			require.Equal(t, btl.CapGet|btl.CapPut, b.m.Attrs().Caps, "%+v: the other device", c)
@@ -81,8 +85,10 @@ func TestReadsOfDevices(t *testing.T) {
 }
 
 // TestPutLongerThanMaxMsg: an operation that is longer than a message of the port fails alone.
-func TestPutLongerThanMaxMsg(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{})
+func TestPutLongerThanMaxMsg(t *testing.T) { onEachFabric(t, testPutLongerThanMaxMsg) }
+
+func testPutLongerThanMaxMsg(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{})
 	from, to := a.memory(2000, btl.AccessLocal), b.memory(2000, btl.AccessRemoteWrite)
 	a.m.h.port.MaxMsg = 1000
 	a.ended = nil
@@ -95,10 +101,12 @@ func TestPutLongerThanMaxMsg(t *testing.T) {
 // TestRebind: the device reads a Put from the caller's memory until the Put ends, so it cannot be
 // rebound. A fragment was copied, so it can. If the device completes nothing, the deadline ends
 // both.
-func TestRebind(t *testing.T) {
+func TestRebind(t *testing.T) { onEachFabric(t, testRebind) }
+
+func testRebind(t *testing.T, link verbs.LinkLayer) {
 	for name, silent := range map[string]bool{"arrives": false, "never completes": true} {
 		t.Run(name, func(t *testing.T) {
-			w, a, b := newWorld(t, Config{Deadline: 50 * time.Millisecond})
+			w, a, b := newWorld(t, link, Config{Deadline: 50 * time.Millisecond})
 			w.connect()
 			from, to := a.memory(64<<10, btl.AccessLocal), b.memory(64<<10, btl.AccessRemoteWrite)
 			src := from.mem

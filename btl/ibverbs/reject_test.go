@@ -14,10 +14,10 @@ import (
 
 // shortOfMemory is a world in which one rank can register no memory for a connection until release
 // is called.
-func shortOfMemory(t *testing.T, rank int) (w *world, a, b *testRank, release func()) {
+func shortOfMemory(t *testing.T, link verbs.LinkLayer, rank int) (w *world, a, b *testRank, release func()) {
 	devices := make([]simhca.DeviceConfig, 2)
 	devices[rank].MaxLocked = 4 << 20
-	w, a, b = newWorld(t, Config{}, devices...)
+	w, a, b = newWorld(t, link, Config{}, devices...)
 	var regions []btl.Region
 	for {
 		r, err := w.ranks[rank].m.Register(make([]byte, 64<<10), btl.AccessLocal)
@@ -60,7 +60,11 @@ func (w *world) accepted() {
 // TestConnectToPeerShortOfMemoryFails: the asker fails after a second of asking, although one of
 // the answers is lost. That is long before it takes the peer for one that does not answer.
 func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
-	w, _, b, release := shortOfMemory(t, 1)
+	onEachFabric(t, testConnectToPeerShortOfMemoryFails)
+}
+
+func testConnectToPeerShortOfMemoryFails(t *testing.T, link verbs.LinkLayer) {
+	w, _, b, release := shortOfMemory(t, link, 1)
 	b.hca.Inject(simhca.Fault{Kind: simhca.FaultPacketLost, QPN: b.m.h.ud.Num()})
 	at := w.clock.Now()
 	w.rejected("ENOMEM", verbs.ErrNoMemory.Error())
@@ -73,8 +77,12 @@ func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
 // TestConnectToPeerShortOfMemoryForAWhile: once the peer has memory, the same incarnation is
 // connected. Time in which the asker makes no progress does not count as asking.
 func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
+	onEachFabric(t, testConnectToPeerShortOfMemoryForAWhile)
+}
+
+func testConnectToPeerShortOfMemoryForAWhile(t *testing.T, link verbs.LinkLayer) {
 	for _, absence := range []time.Duration{0, 20 * time.Second} {
-		w, a, _, release := shortOfMemory(t, 1)
+		w, a, _, release := shortOfMemory(t, link, 1)
 		a.connect()
 		w.until("a rejection", func() bool { return a.end().rejection != nil })
 		release()
@@ -90,8 +98,10 @@ func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 
 // TestRejectionEndsWhenPeerAsks: a peer that has rejected a connection asks for one itself when it
 // has memory. The deadline of the rejection does not apply to its next steps.
-func TestRejectionEndsWhenPeerAsks(t *testing.T) {
-	w, b, a, release := shortOfMemory(t, 0)
+func TestRejectionEndsWhenPeerAsks(t *testing.T) { onEachFabric(t, testRejectionEndsWhenPeerAsks) }
+
+func testRejectionEndsWhenPeerAsks(t *testing.T, link verbs.LinkLayer) {
+	w, b, a, release := shortOfMemory(t, link, 0)
 	a.connect()
 	w.until("a rejection", func() bool { return a.end().rejection != nil })
 	release()
@@ -106,16 +116,28 @@ func TestRejectionEndsWhenPeerAsks(t *testing.T) {
 
 // TestConnectToPeerWithShorterQueuesFails: a cause that cannot pass fails the asker at once.
 func TestConnectToPeerWithShorterQueuesFails(t *testing.T) {
-	w, _, _ := newWorld(t, Config{SendDepth: 1024}, simhca.DeviceConfig{}, simhca.DeviceConfig{MaxQPWR: 512})
+	onEachFabric(t, testConnectToPeerWithShorterQueuesFails)
+}
+
+func testConnectToPeerWithShorterQueuesFails(t *testing.T, link verbs.LinkLayer) {
+	w, _, b := newWorld(t, link, Config{})
+	pd, _ := b.faultPD()
+	pd.createQP = func(verbs.QPInit) (verbs.QP, error) {
+		return nil, verbs.NewCallError("ibv_create_qp", syscall.EINVAL, "too many work requests")
+	}
 	at := w.clock.Now()
-	w.rejected("EINVAL", "ibv_create_qp: invalid argument: the device does not support that many work requests")
+	w.rejected("EINVAL", "ibv_create_qp: invalid argument: too many work requests")
 	require.Less(t, w.clock.Now()-at, int64(rejectNanos/4))
 }
 
 // TestConnectToPeerThatCannotReceiveFails: the peer's queue pair cannot be taken to RTR. That fails
 // both ends at once, even for a cause that may pass.
 func TestConnectToPeerThatCannotReceiveFails(t *testing.T) {
-	w, _, b := newWorld(t, Config{})
+	onEachFabric(t, testConnectToPeerThatCannotReceiveFails)
+}
+
+func testConnectToPeerThatCannotReceiveFails(t *testing.T, link verbs.LinkLayer) {
+	w, _, b := newWorld(t, link, Config{})
 	noMemory := verbs.NewCallError("ibv_modify_qp", syscall.ENOMEM, "")
 	pd, restore := b.faultPD()
 	pd.createQP = func(init verbs.QPInit) (verbs.QP, error) {
@@ -133,7 +155,11 @@ func TestConnectToPeerThatCannotReceiveFails(t *testing.T) {
 // TestConnectToPeerWithOtherFragmentsFails: the peer's fragments are not as long as the address
 // says that it has published.
 func TestConnectToPeerWithOtherFragmentsFails(t *testing.T) {
-	w, _, b := newWorld(t, Config{})
+	onEachFabric(t, testConnectToPeerWithOtherFragmentsFails)
+}
+
+func testConnectToPeerWithOtherFragmentsFails(t *testing.T, link verbs.LinkLayer) {
+	w, _, b := newWorld(t, link, Config{})
 	b.m.cfg.FragBytes = 300
 	w.rejected("", "fragments of 300 bytes here")
 }

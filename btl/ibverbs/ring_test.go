@@ -21,8 +21,10 @@ func x(n int) string { return strings.Repeat("x", n) }
 
 // TestRingAfterManySmallFragments: a peer gets a ring after EagerAfter small fragments, and uses it
 // for small ones only.
-func TestRingAfterManySmallFragments(t *testing.T) {
-	w, a, b := newWorld(t, Config{EagerPeers: 1, EagerAfter: 5})
+func TestRingAfterManySmallFragments(t *testing.T) { onEachFabric(t, testRingAfterManySmallFragments) }
+
+func testRingAfterManySmallFragments(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{EagerPeers: 1, EagerAfter: 5})
 	w.connect()
 	const most = slotBytes - tailBytes
 	send := func(n int) {
@@ -48,8 +50,10 @@ func TestRingAfterManySmallFragments(t *testing.T) {
 }
 
 // TestNoRingWithoutEagerPeers: by default no peer gets a ring.
-func TestNoRingWithoutEagerPeers(t *testing.T) {
-	w, _, _ := connectedWorld(t, Config{EagerAfter: 1})
+func TestNoRingWithoutEagerPeers(t *testing.T) { onEachFabric(t, testNoRingWithoutEagerPeers) }
+
+func testNoRingWithoutEagerPeers(t *testing.T, link verbs.LinkLayer) {
+	w, _, _ := connectedWorld(t, link, Config{EagerAfter: 1})
 	w.works()
 	w.works()
 	for _, r := range w.ranks {
@@ -60,8 +64,10 @@ func TestNoRingWithoutEagerPeers(t *testing.T) {
 
 // TestRingsAreBounded: at most EagerPeers peers have rings. When the endpoint of one fails, another
 // peer may get one.
-func TestRingsAreBounded(t *testing.T) {
-	w, a, _ := connectedWorld(t, withRings(Config{}))
+func TestRingsAreBounded(t *testing.T) { onEachFabric(t, testRingsAreBounded) }
+
+func testRingsAreBounded(t *testing.T, link verbs.LinkLayer) {
+	w, a, _ := connectedWorld(t, link, withRings(Config{}))
 	require.Len(t, a.m.rings, 1)
 	another := &endpoint{m: a.m, small: 100}
 	require.False(t, another.wantsRing())
@@ -71,8 +77,10 @@ func TestRingsAreBounded(t *testing.T) {
 }
 
 // TestRingWithoutMemory: if no memory can be registered for a ring, fragments are sent.
-func TestRingWithoutMemory(t *testing.T) {
-	w, _, _ := newWorld(t, withRings(Config{}))
+func TestRingWithoutMemory(t *testing.T) { onEachFabric(t, testRingWithoutMemory) }
+
+func testRingWithoutMemory(t *testing.T, link verbs.LinkLayer) {
+	w, _, _ := newWorld(t, link, withRings(Config{}))
 	w.connect()
 	for _, r := range w.ranks {
 		pd, restore := r.faultPD()
@@ -90,8 +98,10 @@ func TestRingWithoutMemory(t *testing.T) {
 
 // TestRingKeepsOrder: a fragment in a ring is not delivered before a fragment that was sent before
 // it.
-func TestRingKeepsOrder(t *testing.T) {
-	w, a, b := connectedWorld(t, withRings(Config{}))
+func TestRingKeepsOrder(t *testing.T) { onEachFabric(t, testRingKeepsOrder) }
+
+func testRingKeepsOrder(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, withRings(Config{}))
 	arrived := len(b.arrived)
 	want := []string{"1", x(slotBytes), "2", "3"}
 	for _, text := range want {
@@ -107,9 +117,11 @@ func TestRingKeepsOrder(t *testing.T) {
 }
 
 // TestRingWakesSleeper: a write to a ring raises the event that a sleeping rank waits for.
-func TestRingWakesSleeper(t *testing.T) {
+func TestRingWakesSleeper(t *testing.T) { onEachFabric(t, testRingWakesSleeper) }
+
+func testRingWakesSleeper(t *testing.T, link verbs.LinkLayer) {
 	wakeup := new(countingWakeup)
-	w, a, b := connectedWorld(t, withRings(Config{Wakeup: wakeup}))
+	w, a, b := connectedWorld(t, link, withRings(Config{Wakeup: wakeup}))
 	require.True(t, b.m.Arm())
 	for b.m.Progress() > 0 {
 	}
@@ -173,8 +185,10 @@ func TestFailureDeliversAcknowledgedFragments(t *testing.T) {
 
 // TestRingIsReleasedBeforeDrained: once the endpoint is Drained, the memory of its ring is neither
 // registered nor used.
-func TestRingIsReleasedBeforeDrained(t *testing.T) {
-	w, a, b := connectedWorld(t, withRings(Config{}))
+func TestRingIsReleasedBeforeDrained(t *testing.T) { onEachFabric(t, testRingIsReleasedBeforeDrained) }
+
+func testRingIsReleasedBeforeDrained(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, withRings(Config{}))
 	end := b.end()
 	mr := end.in.mr
 	b.ep.Fail(nil)
@@ -200,8 +214,10 @@ func (r *testRank) putInRing(t tail, frag string, damage func(slot []byte)) {
 
 // TestIncompleteFragmentInRing: a fragment that is not complete is not delivered, nor is one with
 // another number than the next.
-func TestIncompleteFragmentInRing(t *testing.T) {
-	_, _, b := connectedWorld(t, withRings(Config{}))
+func TestIncompleteFragmentInRing(t *testing.T) { onEachFabric(t, testIncompleteFragmentInRing) }
+
+func testIncompleteFragmentInRing(t *testing.T, link verbs.LinkLayer) {
+	_, _, b := connectedWorld(t, link, withRings(Config{}))
 	arrived := len(b.arrived)
 	good := tail{length: 4}
 	for name, back := range map[string]int{
@@ -222,7 +238,9 @@ func TestIncompleteFragmentInRing(t *testing.T) {
 
 // TestInvalidWriteFails: a peer that uses rings in another way than this version fails the
 // endpoint.
-func TestInvalidWriteFails(t *testing.T) {
+func TestInvalidWriteFails(t *testing.T) { onEachFabric(t, testInvalidWriteFails) }
+
+func testInvalidWriteFails(t *testing.T, link verbs.LinkLayer) {
 	putNext := func(b *testRank, tl tail) {
 		b.putInRing(tl, "", nil)
 		b.m.pollRings()
@@ -244,7 +262,7 @@ func TestInvalidWriteFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, a, b := connectedWorld(t, withRings(Config{}))
+			w, a, b := connectedWorld(t, link, withRings(Config{}))
 			arrived := len(b.arrived)
 			do(a, b)
 			w.until("the failure", func() bool { return len(b.failed) > 0 })
@@ -258,8 +276,10 @@ func TestInvalidWriteFails(t *testing.T) {
 }
 
 // TestWriteWithoutRingFails: a peer that was offered no ring may not write.
-func TestWriteWithoutRingFails(t *testing.T) {
-	w, a, b := connectedWorld(t, Config{})
+func TestWriteWithoutRingFails(t *testing.T) { onEachFabric(t, testWriteWithoutRingFails) }
+
+func testWriteWithoutRingFails(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, Config{})
 	region := b.memory((b.m.receives()+1)*slotBytes, btl.AccessRemoteWrite)
 	k, ok := parseKey(new(region.Key()))
 	require.True(t, ok)
@@ -273,7 +293,11 @@ func TestWriteWithoutRingFails(t *testing.T) {
 // TestRingDeliversNoMoreThanReceives: a peer that writes without taking receives gets at most as
 // many fragments delivered as there are receives.
 func TestRingDeliversNoMoreThanReceives(t *testing.T) {
-	_, _, b := connectedWorld(t, withRings(Config{RecvDepth: 8}))
+	onEachFabric(t, testRingDeliversNoMoreThanReceives)
+}
+
+func testRingDeliversNoMoreThanReceives(t *testing.T, link verbs.LinkLayer) {
+	_, _, b := connectedWorld(t, link, withRings(Config{RecvDepth: 8}))
 	n := 0
 	for range 1000 {
 		b.putInRing(tail{}, "", nil)
@@ -283,8 +307,10 @@ func TestRingDeliversNoMoreThanReceives(t *testing.T) {
 }
 
 // TestNumbersInRingWrapAround: the low half of a message's number is on the wire.
-func TestNumbersInRingWrapAround(t *testing.T) {
-	w, a, b := connectedWorld(t, withRings(Config{RecvDepth: 8}))
+func TestNumbersInRingWrapAround(t *testing.T) { onEachFabric(t, testNumbersInRingWrapAround) }
+
+func testNumbersInRingWrapAround(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := connectedWorld(t, link, withRings(Config{RecvDepth: 8}))
 	w.turns(200)
 	for _, r := range w.ranks {
 		const jump = 1<<32 - 30
@@ -310,9 +336,11 @@ func TestNumbersInRingWrapAround(t *testing.T) {
 }
 
 // TestAbortedReceiveWithRing: a receive that is given up counts as the message that it was for.
-func TestAbortedReceiveWithRing(t *testing.T) {
+func TestAbortedReceiveWithRing(t *testing.T) { onEachFabric(t, testAbortedReceiveWithRing) }
+
+func testAbortedReceiveWithRing(t *testing.T, link verbs.LinkLayer) {
 	for _, looked := range []bool{false, true} {
-		w, a, b := connectedWorld(t, withRings(Config{}))
+		w, a, b := connectedWorld(t, link, withRings(Config{}))
 		b.completeWith(simhca.FaultRecvStatus, verbs.StatusRemAbortErr)
 		require.NoError(t, a.send("x"))
 		w.deliver()
@@ -331,7 +359,9 @@ func TestAbortedReceiveWithRing(t *testing.T) {
 // TestRandomTrafficInRings: fragments of all lengths arrive once and in order, whichever rank makes
 // progress when. Fragments that are in flight when an end fails arrive at most once, and exactly
 // once if their sends have succeeded.
-func TestRandomTrafficInRings(t *testing.T) {
+func TestRandomTrafficInRings(t *testing.T) { onEachFabric(t, testRandomTrafficInRings) }
+
+func testRandomTrafficInRings(t *testing.T, link verbs.LinkLayer) {
 	text := func(from, i int) string { return fmt.Sprint(from, " ", i, " ") + x(i*37%slotBytes*(1+i%3)) }
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -340,7 +370,7 @@ func TestRandomTrafficInRings(t *testing.T) {
 			if seed%2 == 0 {
 				cfg.RecvDepth, cfg.SendDepth = 64, 128
 			}
-			w, a, b := newWorld(t, cfg)
+			w, a, b := newWorld(t, link, cfg)
 			for range 5 {
 				w.begin()
 				var sent, first [2]int

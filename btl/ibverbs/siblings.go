@@ -4,9 +4,10 @@ import "slices"
 
 // Siblings are the modules of one rank, on different rails to the same peers. A published address
 // is that of the start of the job. If both ends of a rail have opened their devices again since,
-// neither knows the other's address. So a module whose address has changed sends requests that are
-// not answered by its siblings too. Such a request has the present address of its sender, and the
-// peer's module that receives it passes it to its recipient.
+// neither knows the other's address. A peer whose port has another LID since, and that has never
+// been connected, is not at its published address either. So requests that are not answered are
+// sent by the siblings too, at once if this module's address has changed. Such a request has the
+// present address of its sender, and the peer's module that receives it passes it to its recipient.
 type Siblings struct {
 	modules []*module
 }

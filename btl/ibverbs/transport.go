@@ -24,8 +24,9 @@ func Transport() transport.Transport {
 }
 
 // leads is transport.Transport's Leads. Ports of InfiniBand and of Ethernet do not reach each
-// other. InfiniBand's ports of one subnet (the prefix of their GIDs) do. Which of Ethernet's are on
-// one network, their addresses do not tell. What is no address is left to Connect, which says so.
+// other, nor do those of different partitions. InfiniBand's ports of one subnet (the prefix of
+// their GIDs) do. Which of Ethernet's are on one network, their addresses do not tell. What is no
+// address is left to Connect, which says so.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
 	return func(local, remote int) int {
@@ -33,9 +34,9 @@ func leads(ours, theirs [][]byte) func(local, remote int) int {
 		switch {
 		case x == nil || y == nil:
 			return 1
-		case (x.address.link == linkRoCE) != (y.address.link == linkRoCE):
+		case (x.address.link == linkRoCE) != (y.address.link == linkRoCE), x.pkey.partition() != y.pkey.partition():
 			return 0
-		case x.address.link == linkRoCE || [8]byte(x.address.gid[:8]) != [8]byte(y.address.gid[:8]):
+		case x.address.link == linkRoCE || !x.address.sameSubnet(&y.address):
 			return 1
 		}
 		return 2
@@ -125,6 +126,12 @@ func configOf(set tunable.Set) Config {
 		EagerPeers: int(set.Int("ibverbs.eager.peers")),
 		EagerAfter: int(set.Int("ibverbs.eager.after")),
 		Reads:      Reads(set.String("ibverbs.reads")),
+
+		GlobalRoute:  set.Bool("ibverbs.global"),
+		ServiceLevel: uint8(set.Int("ibverbs.sl")),
+		TrafficClass: uint8(set.Int("ibverbs.tclass")),
+		HopLimit:     uint8(set.Int("ibverbs.hops")),
+
 		AckTimeout: uint8(set.Int("ibverbs.timeout")),
 		RetryCount: uint8(set.Int("ibverbs.retry")),
 		Deadline:   set.Duration("ibverbs.deadline"),
@@ -135,6 +142,9 @@ func configOf(set tunable.Set) Config {
 	if cfg.KeepAlive = set.Duration("ibverbs.keepalive"); cfg.KeepAlive == 0 {
 		cfg.KeepAlive = -1 // the user's 0 disables probing; Config's 0 is the default
 	}
+	// The zero values stand for "any" and "first". Package tunable has refused other words.
+	cfg.GIDNetwork, _ = tunable.ParseNetwork(set.String("ibverbs.gid.network"))
+	cfg.PKey, _ = tunable.ParsePKey(set.String("ibverbs.pkey"))
 	if gid := int(set.Int("ibverbs.gid")); gid >= 0 {
 		cfg.GIDIndex = &gid
 	}

@@ -86,12 +86,19 @@ func (r *testRank) Failed(_ btl.Module, _ btl.Path, err *btl.Error) { r.failed =
 
 func (r *testRank) Drained(_ btl.Module, to btl.Path) { r.drained = append(r.drained, to.Peer) }
 
+// onEachFabric runs a test on a network of RoCE and on one of InfiniBand.
+func onEachFabric(t *testing.T, test func(t *testing.T, link verbs.LinkLayer)) {
+	for name, link := range map[string]verbs.LinkLayer{"RoCE": verbs.LinkEthernet, "InfiniBand": verbs.LinkInfiniBand} {
+		t.Run(name, func(t *testing.T) { test(t, link) })
+	}
+}
+
 // newWorld makes a rank for each device, or two ranks, and returns the first two.
-func newWorld(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
+func newWorld(t *testing.T, link verbs.LinkLayer, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
 	if devices == nil {
 		devices = make([]simhca.DeviceConfig, 2)
 	}
-	f := simhca.NewFabric(simhca.Config{Virtual: true})
+	f := simhca.NewFabric(simhca.Config{Virtual: true, Link: link})
 	w = &world{t: t, f: f, clock: fabricClock{f, new(int64)}}
 	cfg.Size, cfg.Clock, cfg.Pass = len(devices), w.clock, w.clock.pass
 	for rank, device := range devices {
@@ -112,8 +119,8 @@ func newWorld(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *worl
 
 // connectedWorld is newWorld with ranks that are connected and have sent to each other. If cfg
 // permits rings, both have the other's.
-func connectedWorld(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
-	w, a, b = newWorld(t, cfg, devices...)
+func connectedWorld(t *testing.T, link verbs.LinkLayer, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
+	w, a, b = newWorld(t, link, cfg, devices...)
 	w.begin()
 	return w, a, b
 }
@@ -124,15 +131,17 @@ func withRings(cfg Config) Config {
 	return cfg
 }
 
-// bothWays runs a test on connected ranks twice: with fragments that are sent, and with fragments
-// that are written to rings.
+// bothWays runs a test on connected ranks of each fabric twice: with fragments that are sent, and
+// with fragments that are written to rings.
 func bothWays(t *testing.T, cfg Config, test func(t *testing.T, w *world, a, b *testRank)) {
-	for name, cfg := range map[string]Config{"sends": cfg, "rings": withRings(cfg)} {
-		t.Run(name, func(t *testing.T) {
-			w, a, b := connectedWorld(t, cfg)
-			test(t, w, a, b)
-		})
-	}
+	onEachFabric(t, func(t *testing.T, link verbs.LinkLayer) {
+		for name, cfg := range map[string]Config{"sends": cfg, "rings": withRings(cfg)} {
+			t.Run(name, func(t *testing.T) {
+				w, a, b := connectedWorld(t, link, cfg)
+				test(t, w, a, b)
+			})
+		}
+	})
 }
 
 // turn makes all ranks progress once, and time pass if nothing happens.

@@ -10,13 +10,14 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// quietWorld is two ranks that have exchanged a message in each direction, and are idle.
+// quietWorld is two ranks that have exchanged a message in each direction, and are idle. The last
+// rail is of InfiniBand, the others of RoCE.
 func quietWorld(t *testing.T, rails int, grace int64) *world {
 	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, maxBytes: 1500, skipOdds: 8, groups: [][]int{{0, 1}, {1, 0}}, deadRail: -1, victims: [2]int{0, 1}, grace: grace}
 	for range rails {
 		s.rails = append(s.rails, railSetup{latency: 1000, jitter: 1, mbps: 100})
 	}
-	w, err := newWorld(&plan{seed: 1, transport: Verbs, setup: s}, false)
+	w, err := newWorld(&plan{seed: uint64(rails), transport: Verbs, setup: s}, false)
 	require.NoError(t, err)
 	t.Cleanup(w.close)
 	for _, r := range w.ranks {

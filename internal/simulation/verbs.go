@@ -10,8 +10,8 @@ import (
 )
 
 // verbsNet is btl/ibverbs on simulated devices. Each rail is a network of its own, with its own
-// speed, unless the plan is switched. Simulated devices cannot lose packets by length, so no link
-// is narrow.
+// speed, of RoCE or InfiniBand, unless the plan is switched. Simulated devices cannot lose packets
+// by length, so no link is narrow.
 type verbsNet struct {
 	noFaults
 	setup   *setup
@@ -20,6 +20,7 @@ type verbsNet struct {
 	ends    [][]end // by rail, then rank
 	own     ownFabrics
 	randoms byte
+	faults  int // kinds of faults of a device
 }
 
 // end is the device of a rank on a rail.
@@ -39,9 +40,17 @@ const (
 )
 
 func newVerbsNet(seed uint64, s *setup) (network, error) {
-	n := &verbsNet{setup: s}
+	n := &verbsNet{setup: s, faults: roceFaults}
 	for i, r := range s.rails {
+		link := linkOf(seed, i)
+		if s.switched {
+			link = linkOf(seed, 0) // that of the one fabric
+		}
+		if link == verbs.LinkInfiniBand {
+			n.faults = infiniBandFaults
+		}
 		f := simhca.NewFabric(simhca.Config{
+			Link: link,
 			Seed: seed + uint64(i)<<32, Virtual: true, Latency: time.Duration(r.latency), Jitter: time.Duration(r.jitter), Loss: s.loss,
 		})
 		if s.switched && i > 0 {
@@ -61,6 +70,21 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 	n.own, err = newOwnFabrics(seed, s)
 	return n, err
 }
+
+// linkOf chooses RoCE for all rails, InfiniBand for all, or both in turn.
+func linkOf(seed uint64, rail int) verbs.LinkLayer {
+	if kind := seed % 3; kind == 0 || kind == 2 && rail%2 == 0 {
+		return verbs.LinkEthernet
+	}
+	return verbs.LinkInfiniBand
+}
+
+// Numbers of kinds of faults. InfiniBand has those of its subnet manager too.
+const (
+	roceFaults       = 12
+	infiniBandFaults = 16
+	newLID           = 12
+)
 
 // gidOf is the first address of the port of a node's device.
 func gidOf(node *simhca.Node) (verbs.GID, error) {
@@ -159,15 +183,16 @@ func (n *verbsNet) port(p port, up bool, _ int) {
 	h.SetLink(1, up)
 	if up {
 		h.Revive()
+		h.SetPKeys(1, 0xffff)
 	}
 }
 
 // device makes the device break, or one of its work requests fail in one of the ways of real
-// devices.
+// devices, or the subnet manager change the device's port.
 func (n *verbsNet) device(rank, rail, what, after int) {
 	h := n.ends[rail][rank].hca
 	f := simhca.Fault{After: after % 4, Count: 1}
-	switch what % 12 {
+	switch what % n.faults {
 	case 0:
 		h.Raise(verbs.EventDeviceFatal, 1)
 		return
@@ -189,11 +214,29 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 		f.Kind = simhca.FaultSilence
 	case 11:
 		f.Kind = simhca.FaultStale
+	case newLID:
+		h.ChangeLID(1)
+		return
+	case 13:
+		h.Raise(verbs.EventSMChange, 1)
+		return
+	case 14:
+		h.Raise(verbs.EventClientReregister, 1)
+		return
+	case 15:
+		keys := make([]uint16, 4)
+		if i := after % 5; i < len(keys) { // else the port has no key until it is repaired
+			keys[i] = 0xffff
+		}
+		h.SetPKeys(1, keys...)
+		return
 	}
 	h.Inject(f)
 }
 
-func (n *verbsNet) losesDevice(what int) bool { return what%12 == 0 }
+// losesDevice is also true for a port that gets another LID: if both ends do, they do not find each
+// other either.
+func (n *verbsNet) losesDevice(what int) bool { return what%n.faults == 0 || what%n.faults == newLID }
 
 func (n *verbsNet) slow(rail int, nanos int64) { n.rails[rail].SetLatency(time.Duration(nanos)) }
 

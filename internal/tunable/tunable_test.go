@@ -103,6 +103,13 @@ func TestWithChecksValues(t *testing.T) {
 			"all,mlx5_0", "a|b,c|b", "a,b|c|a", "a,a:1", "a:0", "a:256", "a:x", "a:", ":1",
 			"a|", "a:1:2",
 		}},
+		{"ibverbs.pkey", true, []string{"first", "0x8001", "1", "0xffff", "32767"}},
+		{"ibverbs.pkey", false, []string{"", "0", "0x8000", "0x10000", "-1", "any", "x"}},
+		{"ibverbs.gid.network", true, []string{"any", "10.0.0.0/8", "fd00::/8", "10.1.2.3/8", "10.0.0.1"}},
+		{"ibverbs.gid.network", false, []string{"", "10.0.0", "10.0.0.0/33", "all", "10/8", "::ffff:10.0.0.0/104"}},
+		{"ibverbs.sl", false, []string{"-1", "16"}},
+		{"ibverbs.tclass", false, []string{"-1", "256"}},
+		{"ibverbs.hops", false, []string{"0", "256"}},
 		{"tcp.include", true, []string{
 			"all",
 			"eth0,10.0.0.0/8,10.0.0.1,::1,[::1],[fd00::]/8,fd00::/8,fe80::1%eth0,br-lan.100,1.2",

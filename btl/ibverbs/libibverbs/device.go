@@ -45,7 +45,7 @@ func (d *device) Query() (verbs.DeviceAttr, error) {
 		MaxCQ: int(a.max_cq), MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr), MaxPD: int(a.max_pd),
 		MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr),
 		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom), Atomics: a.atomics != 0,
-		VendorID: uint32(a.vendor_id),
+		MaxMRBytes: uint64(a.max_mr_size), VendorID: uint32(a.vendor_id),
 	}, nil
 }
 
@@ -72,7 +72,7 @@ func (d *device) QueryPort(port int) (verbs.PortAttr, error) {
 	}
 	return verbs.PortAttr{
 		State: verbs.PortState(a.state), MaxMTU: verbs.MTU(a.max_mtu), ActiveMTU: verbs.MTU(a.active_mtu),
-		GIDs: int(a.gids), PKeys: int(a.pkeys), MaxMsg: uint32(a.max_msg), LID: uint16(a.lid), SMLID: uint16(a.sm_lid),
+		GIDs: int(a.gids), PKeys: int(a.pkeys), MaxMsg: uint32(a.max_msg), LID: uint16(a.lid), LMC: uint8(a.lmc), SMLID: uint16(a.sm_lid),
 		Link: verbs.LinkLayer(a.link), GRHRequired: a.grh_required != 0, Mbps: mbps(uint32(a.width), uint32(a.speed)),
 	}, nil
 }

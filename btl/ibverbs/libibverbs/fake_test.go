@@ -154,11 +154,11 @@ func TestFakeQueriesReturnAttributes(t *testing.T) {
 	d := fakeDevice(t)
 	attr, err := d.Query()
 	require.NoError(t, err)
-	assert.Equal(t, verbs.DeviceAttr{Ports: 2, MaxQP: 11, MaxQPRdAtom: 3, MaxQPInitRdAtom: 4, Atomics: true, VendorID: 0x2c9}, attr)
+	assert.Equal(t, verbs.DeviceAttr{Ports: 2, MaxQP: 11, MaxQPRdAtom: 3, MaxQPInitRdAtom: 4, MaxMRBytes: 1 << 40, Atomics: true, VendorID: 0x2c9}, attr)
 	port, err := d.QueryPort(2)
 	require.NoError(t, err)
 	assert.Equal(t, verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU2048, GIDs: 3, PKeys: 7, MaxMsg: 1 << 30,
-		LID: 0x1234, SMLID: 0x4321, Link: verbs.LinkInfiniBand, GRHRequired: true, Mbps: 100000}, port)
+		LID: 0x1234, LMC: 2, SMLID: 0x4321, Link: verbs.LinkInfiniBand, GRHRequired: true, Mbps: 100000}, port)
 	port, err = d.QueryPort(1)
 	require.NoError(t, err)
 	assert.False(t, port.GRHRequired)
@@ -502,7 +502,7 @@ func TestFakeQPAttributesRoundTrip(t *testing.T) {
 	assert.ErrorIs(t, err, verbs.ErrInvalid)
 	noPort := verbs.QPAttr{State: verbs.StateInit}
 	assert.ErrorIs(t, q.Modify(&noPort, toInit), verbs.ErrInvalid)
-	ah := verbs.AHAttr{Port: 1, DLID: 0x1234, SL: 5, IsGlobal: true, DGID: verbs.GID{1, 2, 15: 3}, SGIDIndex: 255, HopLimit: 7, TrafficClass: 8}
+	ah := verbs.AHAttr{Port: 1, DLID: 0x1234, SL: 5, SrcPathBits: 3, IsGlobal: true, DGID: verbs.GID{1, 2, 15: 3}, SGIDIndex: 255, HopLimit: 7, TrafficClass: 8}
 	alt := ah
 	alt.Port = 2
 	want := verbs.QPAttr{State: verbs.StateInit, CurState: verbs.StateReset, PathMTU: verbs.MTU1024, QKey: 1 << 31, RQPSN: 2, SQPSN: 3, DestQPN: 4,

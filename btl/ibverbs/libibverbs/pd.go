@@ -198,7 +198,7 @@ func (a *ah) Destroy() error {
 // ahAttr converts an address vector to C.
 func ahAttr(name string, a *verbs.AHAttr) (C.struct_mpigo_ah_attr, error) {
 	out := C.struct_mpigo_ah_attr{
-		dlid: C.uint16_t(a.DLID), sl: C.uint8_t(a.SL), is_global: C.uint8_t(cbool(a.IsGlobal)), sgid_index: C.uint8_t(a.SGIDIndex),
+		dlid: C.uint16_t(a.DLID), sl: C.uint8_t(a.SL), src_path_bits: C.uint8_t(a.SrcPathBits), is_global: C.uint8_t(cbool(a.IsGlobal)), sgid_index: C.uint8_t(a.SGIDIndex),
 		hop_limit: C.uint8_t(a.HopLimit), traffic_class: C.uint8_t(a.TrafficClass), port: C.uint8_t(a.Port),
 	}
 	for i, b := range a.DGID {
@@ -216,7 +216,7 @@ func ahAttr(name string, a *verbs.AHAttr) (C.struct_mpigo_ah_attr, error) {
 // ahAttrBack converts an address vector from C.
 func ahAttrBack(a *C.struct_mpigo_ah_attr) verbs.AHAttr {
 	out := verbs.AHAttr{
-		Port: int(a.port), DLID: uint16(a.dlid), SL: uint8(a.sl), IsGlobal: a.is_global != 0, SGIDIndex: int(a.sgid_index),
+		Port: int(a.port), DLID: uint16(a.dlid), SL: uint8(a.sl), SrcPathBits: uint8(a.src_path_bits), IsGlobal: a.is_global != 0, SGIDIndex: int(a.sgid_index),
 		HopLimit: uint8(a.hop_limit), TrafficClass: uint8(a.traffic_class),
 	}
 	for i := range out.DGID {

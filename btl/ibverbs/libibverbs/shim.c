@@ -323,6 +323,7 @@ int mpigo_query_device(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_d
 		.max_pd = d.max_pd, .max_srq = d.max_srq, .max_srq_wr = d.max_srq_wr,
 		.max_qp_rd_atom = d.max_qp_rd_atom, .max_qp_init_rd_atom = d.max_qp_init_rd_atom,
 		.atomics = d.atomic_cap != IBV_ATOMIC_NONE, .vendor_id = d.vendor_id,
+		.max_mr_size = d.max_mr_size,
 	};
 	return 0;
 }
@@ -354,7 +355,7 @@ int mpigo_query_port(const struct mpigo_lib *lib, uint64_t number, uint32_t port
 		.pkeys = p.attr.pkey_tbl_len, .max_msg = p.attr.max_msg_sz,
 		.width = p.attr.active_width,
 		.speed = p.newer.active_speed_ex ? p.newer.active_speed_ex : p.attr.active_speed,
-		.lid = p.attr.lid, .sm_lid = p.attr.sm_lid, .link = p.attr.link_layer,
+		.lid = p.attr.lid, .lmc = p.attr.lmc, .sm_lid = p.attr.sm_lid, .link = p.attr.link_layer,
 		.grh_required = (p.attr.flags & IBV_QPF_GRH_REQUIRED) != 0,
 	};
 	return 0;
@@ -432,7 +433,7 @@ int mpigo_dereg_mr(const struct mpigo_lib *lib, uint64_t mr) { return failed(LIB
 static struct ibv_ah_attr ah_attr(const struct mpigo_ah_attr *a)
 {
 	struct ibv_ah_attr out = {
-		.dlid = a->dlid, .sl = a->sl, .is_global = a->is_global, .port_num = a->port,
+		.dlid = a->dlid, .sl = a->sl, .src_path_bits = a->src_path_bits, .is_global = a->is_global, .port_num = a->port,
 	};
 
 	if (a->is_global) {
@@ -447,7 +448,7 @@ static struct ibv_ah_attr ah_attr(const struct mpigo_ah_attr *a)
 static struct mpigo_ah_attr ah_attr_back(const struct ibv_ah_attr *a)
 {
 	struct mpigo_ah_attr out = {
-		.dlid = a->dlid, .sl = a->sl, .is_global = a->is_global,
+		.dlid = a->dlid, .sl = a->sl, .src_path_bits = a->src_path_bits, .is_global = a->is_global,
 		.sgid_index = a->grh.sgid_index, .hop_limit = a->grh.hop_limit,
 		.traffic_class = a->grh.traffic_class, .port = a->port_num,
 	};

@@ -72,12 +72,13 @@ struct mpigo_device_attr {
 	int32_t ports, max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_pd, max_srq, max_srq_wr, max_qp_rd_atom,
 		max_qp_init_rd_atom, atomics;
 	uint32_t vendor_id;
+	uint64_t max_mr_size;
 };
 
 struct mpigo_port_attr {
 	uint32_t state, max_mtu, active_mtu, gids, pkeys, max_msg, width, speed;
 	uint16_t lid, sm_lid;
-	uint8_t link, grh_required, pad[2];
+	uint8_t link, grh_required, lmc, pad;
 };
 
 struct mpigo_gid {
@@ -88,7 +89,7 @@ struct mpigo_gid {
 struct mpigo_ah_attr {
 	uint8_t dgid[16];
 	uint16_t dlid;
-	uint8_t sl, is_global, sgid_index, hop_limit, traffic_class, port;
+	uint8_t sl, is_global, sgid_index, hop_limit, traffic_class, port, src_path_bits, pad;
 };
 
 struct mpigo_cap {

@@ -31,14 +31,17 @@ func (m machines) Open(name string) (verbs.Device, error) {
 
 func (m machines) hca(dev verbs.Device) *HCA { return m[dev.Name()].HCA(dev.Name()) }
 
-// conformance returns a maker of device pairs, one device on each of two machines.
-func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
+// conformance returns a maker of device pairs, one device on each of two machines. The second is in
+// the next subnet if apart is set.
+func conformance(cfg Config, device DeviceConfig, apart bool) verbstest.Maker {
 	return func(t testing.TB) *verbstest.Pair {
 		f := NewFabric(cfg)
 		m := machines{}
 		p := &verbstest.Pair{PortA: 1, PortB: 1, Provider: m, Patience: 10 * time.Second, Close: f.Close}
 		if device.Link == verbs.LinkEthernet {
 			p.GIDA, p.GIDB = 1, 1
+		} else {
+			p.LocalRoutes = !apart
 		}
 		if cfg.Virtual {
 			p.Step = func() { f.Advance() }
@@ -47,6 +50,9 @@ func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
 		for name, dev := range map[string]*verbs.Device{"sim0": &p.A, "sim1": &p.B} {
 			d := device
 			d.Name = name
+			if apart && name == "sim1" {
+				d.Subnet++
+			}
 			m[name] = f.NewNode(d)
 			*dev, err = m[name].Open(name)
 			require.NoError(t, err)
@@ -62,7 +68,8 @@ func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
 			}
 		}
 		p.Injector = verbstest.Injector{
-			Link: func(dev verbs.Device, port int, up bool) { m.hca(dev).SetLink(port, up) },
+			SetPKeys: func(dev verbs.Device, port int, keys ...uint16) { m.hca(dev).SetPKeys(port, keys...) },
+			Link:     func(dev verbs.Device, port int, up bool) { m.hca(dev).SetLink(port, up) },
 			ShortMTU: func(dev verbs.Device, port int) (restore func()) {
 				m.hca(dev).SetMTU(port, verbs.MTU1024)
 				return func() { m.hca(dev).SetMTU(port, verbs.MTU4096) }
@@ -103,29 +110,46 @@ func conformance(cfg Config, device DeviceConfig) verbstest.Maker {
 			Silence:  fault(Fault{Kind: FaultSilence}),
 			Stale:    fault(Fault{Kind: FaultStale}),
 		}
+		if p.LocalRoutes {
+			p.Injector.ChangeLID = func(dev verbs.Device, port int) { m.hca(dev).ChangeLID(port) }
+		}
 		return p
 	}
 }
 
-var small = DeviceConfig{Link: verbs.LinkEthernet, MaxMsgBytes: 1 << 20}
+// small are the devices of the suite on each kind of fabric.
+var (
+	small        = DeviceConfig{Link: verbs.LinkEthernet, MaxMsgBytes: 1 << 20}
+	onInfiniBand = DeviceConfig{Link: verbs.LinkInfiniBand, MaxMsgBytes: 1 << 20}
+)
 
 func TestConformanceVirtual(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
-			verbstest.Test(t, conformance(Config{Seed: seed, Virtual: true, Jitter: time.Duration(seed) * 5 * time.Microsecond}, small))
+			verbstest.Test(t, conformance(Config{Seed: seed, Virtual: true, Jitter: time.Duration(seed) * 5 * time.Microsecond}, small, false))
 		})
 	}
 }
 
-func TestConformanceRealTime(t *testing.T) {
-	verbstest.Test(t, conformance(Config{}, small)).Table(t, "../../../docs/evidence/verbs-conformance.md", "simhca")
-}
+func TestConformanceRealTime(t *testing.T) { verbstest.Test(t, conformance(Config{}, small, false)) }
 
 func TestConformanceLatency(t *testing.T) {
-	verbstest.Test(t, conformance(Config{Latency: 100 * time.Microsecond, Jitter: 50 * time.Microsecond}, small))
+	verbstest.Test(t, conformance(Config{Latency: 100 * time.Microsecond, Jitter: 50 * time.Microsecond}, small, false))
 }
 
-// TestConformanceInfiniBand runs the suite with LIDs and the smallest MTU.
+// TestConformanceInfiniBand runs the suite in one subnet, without global routes. The table has what
+// occurred there.
 func TestConformanceInfiniBand(t *testing.T) {
-	verbstest.Test(t, conformance(Config{Virtual: true}, DeviceConfig{Link: verbs.LinkInfiniBand, MTU: verbs.MTU256}))
+	verbstest.Test(t, conformance(Config{}, onInfiniBand, false)).Table(t, "../../../docs/evidence/verbs-conformance.md", "simhca")
+}
+
+func TestConformanceInfiniBandVirtual(t *testing.T) {
+	verbstest.Test(t, conformance(Config{Virtual: true, Jitter: 5 * time.Microsecond}, onInfiniBand, false))
+}
+
+// TestConformanceInfiniBandSubnets runs the suite across a router, with several LIDs for each port
+// and the smallest MTU.
+func TestConformanceInfiniBandSubnets(t *testing.T) {
+	device := DeviceConfig{Link: verbs.LinkInfiniBand, MTU: verbs.MTU256, LMC: 2}
+	verbstest.Test(t, conformance(Config{Virtual: true}, device, true))
 }

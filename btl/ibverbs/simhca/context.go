@@ -41,9 +41,9 @@ func (c *context) Query() (verbs.DeviceAttr, error) {
 		return verbs.DeviceAttr{}, goneError("ibv_query_device")
 	}
 	return verbs.DeviceAttr{
-		Ports: c.hca.cfg.Ports, MaxQP: 65536, MaxQPWR: c.hca.cfg.MaxQPWR, MaxSGE: verbs.MaxSGE,
-		MaxCQ: 65536, MaxCQE: maxCQE, MaxMR: maxRegions, MaxPD: 1024, MaxSRQ: 1024, MaxSRQWR: maxSRQWR,
-		MaxQPRdAtom: maxReads, MaxQPInitRdAtom: maxReads, Atomics: true,
+		Ports: c.hca.cfg.Ports, MaxQP: c.hca.cfg.MaxQP, MaxQPWR: c.hca.cfg.MaxQPWR, MaxSGE: verbs.MaxSGE,
+		MaxCQ: 65536, MaxCQE: c.hca.cfg.MaxCQE, MaxMR: maxRegions, MaxPD: 1024, MaxSRQ: 1024, MaxSRQWR: maxSRQWR,
+		MaxQPRdAtom: c.hca.cfg.MaxReads, MaxQPInitRdAtom: c.hca.cfg.MaxReads, MaxMRBytes: c.hca.cfg.MaxMRBytes, Atomics: true,
 		VendorID: c.hca.cfg.VendorID,
 	}, nil
 }

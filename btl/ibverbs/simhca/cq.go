@@ -49,7 +49,7 @@ func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, er
 	if c.dead() {
 		return nil, goneError(call)
 	}
-	if entries < 1 || entries > maxCQE {
+	if entries < 1 || entries > c.hca.cfg.MaxCQE {
 		return nil, invalid(call, "number of entries out of range")
 	}
 	var ch *compChannel

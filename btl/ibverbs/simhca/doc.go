@@ -10,6 +10,11 @@
 //     channels; asynchronous events.
 //   - Messages travel as packets with packet sequence numbers, acknowledgments, timers and retries.
 //   - Queue pairs follow the tables of package verbs.
+//   - Ports are of Ethernet (RoCE) or InfiniBand. Packets of RoCE go to the port with their GID.
+//   - An InfiniBand port is in a subnet. The simulated subnet manager gives it LIDs, its GID prefix
+//     and partition keys, and may change LIDs and keys, which raises events. Packets go to the port
+//     that has their LID, or through a router to the subnet of their GID.
+//   - A queue pair drops packets of another partition, and of a limited member if it is one itself.
 //   - Failed completions contain random values in every member that the specification leaves
 //     undefined.
 //
@@ -18,6 +23,8 @@
 //   - Packets take no bandwidth; they only have a latency.
 //   - All queue pairs of a fabric share one lock.
 //   - Path migration is an event without an effect.
+//   - Service levels and traffic classes are checked, but all packets have the same service.
+//   - There are no management datagrams, so no path queries.
 //   - Multicast, memory windows and resizing of queues are not implemented.
 //   - A queue pair number is reused at once. Real devices reuse it later, so tests meet packets of
 //     the number's previous owner more often here.

@@ -46,6 +46,8 @@ func (h *HCA) checkAH(call string, a *verbs.AHAttr) error {
 		return invalid(call, "RoCE requires a global route")
 	case !a.IsGlobal && h.cfg.GRHRequired:
 		return invalid(call, "the port requires a global route")
+	case a.SL > 15:
+		return invalid(call, "the service level is out of range")
 	case a.IsGlobal && p.gid(a.SGIDIndex).IsZero():
 		return invalid(call, "the GID index is empty")
 	}
@@ -167,6 +169,8 @@ func (d *domain) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 		return nil, invalid(call, "unknown access")
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
 		return nil, invalid(call, "remote write or atomic access needs local write access")
+	case uint64(len(mem)) > c.hca.cfg.MaxMRBytes:
+		return nil, invalid(call, "the device does not support a region of that length")
 	case c.hca.regions.used() >= maxRegions:
 		return nil, noMemory(call, "too many memory regions")
 	case c.hca.cfg.MaxLocked > 0 && c.hca.locked+int64(len(mem)) > c.hca.cfg.MaxLocked:

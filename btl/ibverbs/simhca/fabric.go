@@ -18,6 +18,8 @@ type Config struct {
 	// Largest random addition to Latency; the packets of a queue pair stay in order.
 	Jitter time.Duration
 	Loss   float64 // share of packets that are lost at random
+	// Link is the link layer of devices that have none themselves. 0: LinkEthernet, which is RoCE.
+	Link verbs.LinkLayer
 	// MaxMsgBytes is the longest message of devices that set no limit themselves. 0: 1 GiB.
 	MaxMsgBytes uint32
 	// Trace receives a line per event. In virtual time, the same seed and calls give the same
@@ -49,11 +51,10 @@ type Fabric struct {
 
 	nodes       []*Node
 	byGID       map[verbs.GID]*port
-	byLID       map[uint16]*port
+	subnets     map[int]*subnet       // of InfiniBand, by DeviceConfig.Subnet
 	partitioned map[portPair]struct{} // by Partition
 	impaired    map[portPair]Impairment
 	stale       []*packet // packets kept by FaultStale
-	lastLID     uint16
 }
 
 // portPair is one direction between two ports.
@@ -64,12 +65,11 @@ func NewFabric(cfg Config) *Fabric {
 	if cfg.Virtual && cfg.Latency == 0 {
 		cfg.Latency = time.Microsecond
 	}
-	if cfg.MaxMsgBytes == 0 {
-		cfg.MaxMsgBytes = 1 << 30
-	}
+	setDefault(&cfg.MaxMsgBytes, 1<<30)
+	setDefault(&cfg.Link, verbs.LinkEthernet)
 	return &Fabric{
 		cfg: cfg, start: time.Now(), rng: rand.New(rand.NewPCG(cfg.Seed, 0x73696d686361)),
-		byGID: map[verbs.GID]*port{}, byLID: map[uint16]*port{}, partitioned: map[portPair]struct{}{}, impaired: map[portPair]Impairment{},
+		byGID: map[verbs.GID]*port{}, subnets: map[int]*subnet{}, partitioned: map[portPair]struct{}{}, impaired: map[portPair]Impairment{},
 	}
 }
 

@@ -26,12 +26,13 @@ func (h *HCA) raisePort(t verbs.EventType, num int) {
 			return // setLink raises the event
 		}
 	case verbs.EventLIDChange:
-		if p.link() == verbs.LinkInfiniBand {
-			h.f.lastLID++
-			p.setLID(h.f.lastLID)
+		if p.subnet != nil {
+			p.subnet.assign(p)
 		}
 	case verbs.EventSMChange:
-		p.smlid++
+		if p.subnet != nil {
+			p.subnet.smLID = p.subnet.smLID%(firstLID-1) + 1
+		}
 	}
 	h.raiseUnaffiliated(t, num)
 }

@@ -80,9 +80,9 @@ func (q *queuePair) checkAttr(call string, a *verbs.QPAttr, mask verbs.AttrMask)
 		return invalid(call, "the path MTU is out of range")
 	case has(verbs.AttrAccessFlags) && a.Access&^access != 0:
 		return invalid(call, "unknown access")
-	case has(verbs.AttrMaxQPRdAtomic) && int(a.MaxRdAtomic) > maxReads:
+	case has(verbs.AttrMaxQPRdAtomic) && int(a.MaxRdAtomic) > q.hca.cfg.MaxReads:
 		return invalid(call, "the device does not support that many outstanding reads as requester")
-	case has(verbs.AttrMaxDestRdAtomic) && int(a.MaxDestRdAtomic) > maxReads:
+	case has(verbs.AttrMaxDestRdAtomic) && int(a.MaxDestRdAtomic) > q.hca.cfg.MaxReads:
 		return invalid(call, "the device does not support that many outstanding reads as responder")
 	case has(verbs.AttrTimeout) && a.Timeout > 31, has(verbs.AttrMinRNRTimer) && a.MinRNRTimer > 31:
 		return invalid(call, "the timer is out of range")

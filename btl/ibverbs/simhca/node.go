@@ -9,12 +9,23 @@ import (
 
 // DeviceConfig configures a device. The comments give the defaults, which replace zero values.
 type DeviceConfig struct {
-	Name        string          // "sim" and the index among the node's devices
-	Ports       int             // 1
-	MTU         verbs.MTU       // MTU4096; for every port
-	Link        verbs.LinkLayer // LinkEthernet: RoCE
-	MaxQPWR     int             // 16384
-	NoDatagrams bool            // the device has no UD, like iWARP
+	Name    string          // "sim" and the index among the node's devices
+	Ports   int             // 1
+	MTU     verbs.MTU       // MTU4096; for every port
+	Link    verbs.LinkLayer // the fabric's
+	MaxQP   int             // 65536; queue pairs
+	MaxQPWR int             // 16384
+	MaxCQE  int             // 1 << 22
+	// MaxReads limits the outstanding reads and atomics of a queue pair, as requester and as
+	// responder. 16; negative: none.
+	MaxReads    int
+	NoDatagrams bool // the device has no UD, like iWARP
+	// Subnet is the number of the InfiniBand subnet of the ports, from 0. LMC is the number of bits
+	// in which the LIDs of a port differ, at most 7.
+	Subnet int
+	LMC    uint8
+	// PKeys is the partition key table of each port: 0xffff, the default partition.
+	PKeys []uint16
 	// GRHRequired: the ports send and accept only packets with a global route header.
 	GRHRequired bool
 	MaxInline   int // 256; negative: no inline data
@@ -24,22 +35,21 @@ type DeviceConfig struct {
 	// MaxMsgBytes is the longest message; the fabric's limit by default. A responder refuses
 	// messages that exceed its own limit.
 	MaxMsgBytes uint32
+	MaxMRBytes  uint64 // 1 << 40; longest memory region
 	VendorID    uint32
 	// MaxLocked limits the registered bytes; RegMR returns ErrNoMemory beyond it. 0: no limit.
 	MaxLocked int64
 }
 
-// Limits of every device. The device does not count queue pairs, completion queues, shared receive
-// queues and protection domains; it only reports limits of them.
+// Limits of every device. The device does not count completion queues, shared receive queues and
+// protection domains; it only reports limits of them.
 const (
-	maxCQE    = 1 << 22
 	maxSRQWR  = 32768
-	maxReads  = 16 // outstanding reads and atomics of a queue pair, as requester and as responder
-	tableSize = 8  // entries of a port's GID and partition key tables
+	tableSize = 8 // entries of a port's GID and partition key tables
 	mbps      = 100_000
 )
 
-func setDefault[T int | uint32 | verbs.MTU | verbs.LinkLayer](v *T, def T) {
+func setDefault[T int | uint32 | uint64 | verbs.LinkLayer | verbs.MTU](v *T, def T) {
 	if *v == 0 {
 		*v = def
 	}
@@ -51,12 +61,21 @@ func (c *DeviceConfig) setDefaults(fabric *Config, index int) {
 	}
 	setDefault(&c.Ports, 1)
 	setDefault(&c.MTU, verbs.MTU4096)
-	setDefault(&c.Link, verbs.LinkEthernet)
+	setDefault(&c.Link, fabric.Link)
+	setDefault(&c.MaxQP, 65536)
 	setDefault(&c.MaxQPWR, 16384)
+	setDefault(&c.MaxCQE, 1<<22)
+	setDefault(&c.MaxReads, 16)
+	c.MaxReads = max(c.MaxReads, 0)
+	c.LMC = min(c.LMC, 7)
+	if c.PKeys == nil {
+		c.PKeys = []uint16{0xffff}
+	}
 	setDefault(&c.MaxInline, 256)
 	c.MaxInline = max(c.MaxInline, 0)
 	setDefault(&c.InlineUnit, 1)
 	setDefault(&c.MaxMsgBytes, fabric.MaxMsgBytes)
+	setDefault(&c.MaxMRBytes, 1<<40)
 }
 
 // Node is a machine on a fabric. It implements [verbs.Provider].
@@ -144,14 +163,17 @@ type HCA struct {
 func newHCA(n *Node, cfg DeviceConfig, index int) *HCA {
 	h := &HCA{f: n.f, cfg: cfg, name: cfg.Name, ahs: map[uint64]*address{}, lastAH: 0x1000}
 	for i := range cfg.Ports {
-		p := &port{hca: h, num: i + 1, up: true, mtu: cfg.MTU, pkeys: [tableSize]uint16{0xffff}}
-		linkLocal := verbs.GID{0: 0xfe, 1: 0x80, 8: 0x02, 10: byte(n.num >> 8), 11: byte(n.num), 12: byte(index), 15: byte(p.num)}
-		p.setGID(0, linkLocal)
+		p := &port{hca: h, num: i + 1, up: true, mtu: cfg.MTU}
+		copy(p.pkeys[:], cfg.PKeys)
+		// prefix and GUID, or MAC address
+		gid := verbs.GID{0: 0xfe, 1: 0x80, 8: 0x02, 10: byte(n.num >> 8), 11: byte(n.num), 12: byte(index), 15: byte(p.num)}
 		if cfg.Link == verbs.LinkInfiniBand {
-			h.f.lastLID++
-			p.setLID(h.f.lastLID)
-			p.smlid = 1
-		} else {
+			p.subnet = h.f.subnetOf(cfg.Subnet)
+			p.subnet.assign(p)
+			copy(gid[:], p.subnet.prefix[:])
+		}
+		p.setGID(0, gid)
+		if cfg.Link == verbs.LinkEthernet {
 			p.setGID(1, verbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: byte(index*8 + p.num), 14: byte(n.num >> 8), 15: byte(n.num)})
 		}
 		h.ports = append(h.ports, p)

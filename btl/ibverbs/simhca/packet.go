@@ -133,7 +133,7 @@ func (q *queuePair) setRoute(p *packet, to *verbs.AHAttr) bool {
 	from := q.port()
 	p.service, p.from, p.global = q.service, from, to.IsGlobal || from.link() == verbs.LinkEthernet
 	p.pkey = from.pkey(int(q.attr.PKeyIndex))
-	p.slid, p.dlid, p.sl = from.lid, to.DLID, to.SL
+	p.slid, p.dlid, p.sl = from.lid+uint16(to.SrcPathBits)&(from.lids()-1), to.DLID, to.SL
 	if p.global {
 		p.sgid, p.dgid = from.gid(to.SGIDIndex), to.DGID
 		p.hops, p.tclass = to.HopLimit, to.TrafficClass
@@ -251,11 +251,18 @@ func (f *Fabric) arrive(p *packet) {
 	f.free(p)
 }
 
+// route returns the port to which a packet goes, or nil if its address leads nowhere.
 func (f *Fabric) route(p *packet) *port {
-	if p.global {
-		return f.byGID[p.dgid]
+	var to *port
+	if s := p.from.subnet; s != nil {
+		to = s.forward(f, p)
+	} else {
+		to = f.byGID[p.dgid]
 	}
-	return f.byLID[p.dlid]
+	if to != nil && to.link() != p.from.link() {
+		return nil
+	}
+	return to
 }
 
 // dropReason returns why the queue pair silently drops a packet (InfiniBand error model, 4.3), or
@@ -278,7 +285,7 @@ func (q *queuePair) dropReason(p *packet, at *port) string {
 		return ""
 	}
 	switch {
-	case p.global && p.sgid != q.attr.AH.DGID, !p.global && p.slid != q.attr.AH.DLID:
+	case !q.isPeer(p, at):
 		return "not from the peer's address"
 	case !p.kind.request() && q.attr.State < verbs.StateRTS:
 		return "queue pair does not send yet"

@@ -10,8 +10,9 @@ type port struct {
 	mtu   verbs.MTU // active MTU, at most the device's
 	gids  [tableSize]verbs.GID
 	pkeys [tableSize]uint16
-	lid   uint16
-	smlid uint16
+	// InfiniBand: the port's subnet, and its first LID. nil and 0 for RoCE.
+	subnet *subnet
+	lid    uint16
 }
 
 func (p *port) link() verbs.LinkLayer { return p.hca.cfg.Link }
@@ -43,15 +44,6 @@ func (p *port) setGID(index int, gid verbs.GID) {
 	}
 }
 
-func (p *port) setLID(lid uint16) {
-	f := p.hca.f
-	if f.byLID[p.lid] == p {
-		delete(f.byLID, p.lid)
-	}
-	p.lid = lid
-	f.byLID[lid] = p
-}
-
 func (p *port) gidType() verbs.GIDType {
 	if p.link() == verbs.LinkInfiniBand {
 		return verbs.GIDTypeIB
@@ -62,11 +54,14 @@ func (p *port) gidType() verbs.GIDType {
 func (p *port) attr() verbs.PortAttr {
 	a := verbs.PortAttr{
 		State: verbs.PortDown, MaxMTU: p.hca.cfg.MTU, ActiveMTU: p.mtu, GIDs: len(p.gids), PKeys: len(p.pkeys),
-		MaxMsg: p.hca.cfg.MaxMsgBytes, LID: p.lid, SMLID: p.smlid, Link: p.link(), Mbps: mbps,
+		MaxMsg: p.hca.cfg.MaxMsgBytes, LID: p.lid, Link: p.link(), Mbps: mbps,
 		GRHRequired: p.hca.cfg.GRHRequired,
 	}
 	if p.up {
 		a.State = verbs.PortActive
+	}
+	if p.subnet != nil {
+		a.LMC, a.SMLID = p.hca.cfg.LMC, p.subnet.smLID
 	}
 	return a
 }

@@ -88,6 +88,9 @@ func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	if q.service == verbs.ServiceUD && c.hca.cfg.NoDatagrams {
 		return nil, verbs.NewCallError(call, syscall.EOPNOTSUPP, "the device does not support UD")
 	}
+	if c.hca.used() >= c.hca.cfg.MaxQP {
+		return nil, noMemory(call, "too many queue pairs")
+	}
 	if err := q.grant(call, init.Cap); err != nil {
 		return nil, err
 	}
@@ -150,6 +153,9 @@ func (h *HCA) number(q *queuePair) {
 	q.num = firstQPN + uint32(len(h.qps))
 	h.qps = append(h.qps, q)
 }
+
+// used returns the number of queue pairs.
+func (h *HCA) used() int { return len(h.qps) - len(h.freeQPN) }
 
 func (h *HCA) lookupQP(num uint32) *queuePair {
 	if i := num - firstQPN; num >= firstQPN && i < uint32(len(h.qps)) {

@@ -217,6 +217,7 @@ func (q *queuePair) completeMessage(p *packet, op verbs.WCOpcode) bool {
 	if q.service == verbs.ServiceUD {
 		c.wc.ByteLen += verbs.GRHBytes
 		c.wc.SrcQP, c.wc.SLID, c.wc.SL = p.srcQPN, p.slid, p.sl
+		c.wc.DLIDPathBits = uint8(p.dlid & (q.port().lids() - 1))
 		if p.global {
 			c.wc.Flags |= verbs.WCGRH
 		}

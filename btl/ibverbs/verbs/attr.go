@@ -98,8 +98,9 @@ type DeviceAttr struct {
 	MaxPD           int
 	MaxSRQ          int
 	MaxSRQWR        int
-	MaxQPRdAtom     int // outstanding reads and atomics as responder
-	MaxQPInitRdAtom int // outstanding reads and atomics as requester
+	MaxQPRdAtom     int    // outstanding reads and atomics as responder
+	MaxQPInitRdAtom int    // outstanding reads and atomics as requester
+	MaxMRBytes      uint64 // longest memory region
 	Atomics         bool
 	VendorID        uint32
 }
@@ -116,6 +117,7 @@ type PortAttr struct {
 	PKeys     int // length of the partition key table
 	MaxMsg    uint32
 	LID       uint16
+	LMC       uint8 // the port has 2^LMC LIDs, which differ in the lowest LMC bits
 	SMLID     uint16
 	Link      LinkLayer
 	// GRHRequired: all packets to and from the port need a global route header, over InfiniBand too
@@ -130,7 +132,8 @@ type AHAttr struct {
 	Port         int // the local port
 	DLID         uint16
 	SL           uint8
-	IsGlobal     bool // DGID and the members after it are valid; always true for RoCE
+	SrcPathBits  uint8 // lowest bits of the source LID, as many as the port's LMC
+	IsGlobal     bool  // DGID and the members after it are valid; always true for RoCE
 	DGID         GID
 	SGIDIndex    int
 	HopLimit     uint8

@@ -365,7 +365,10 @@ func (q *qp) attr(to verbs.QPState) *verbs.QPAttr {
 // path returns the address vector of the other end.
 func (e *end) path() verbs.AHAttr {
 	to := e.remote()
-	return verbs.AHAttr{Port: e.port, DLID: to.pattr.LID, IsGlobal: true, DGID: to.gid, SGIDIndex: e.index, HopLimit: 1}
+	if e.c.LocalRoutes {
+		return verbs.AHAttr{Port: e.port, DLID: to.pattr.LID}
+	}
+	return verbs.AHAttr{Port: e.port, DLID: to.pattr.LID, IsGlobal: true, DGID: to.gid, SGIDIndex: e.index, HopLimit: 2}
 }
 
 // ah returns a new address handle of the other end.

@@ -327,7 +327,7 @@ func objectCases() []testCase {
 			w.a.requireModifyFails(verbs.StateInit, "port 0", func(attr *verbs.QPAttr) { attr.Port = 0 })
 			w.a.moveTo(verbs.StateInit)
 			w.a.requireModifyFails(verbs.StateRTR, "no such MTU", func(attr *verbs.QPAttr) { attr.PathMTU = 6 })
-			w.a.requireModifyFails(verbs.StateRTR, "no such GID", func(attr *verbs.QPAttr) { attr.AH.SGIDIndex = 255 })
+			w.a.requireModifyFails(verbs.StateRTR, "no such GID", func(attr *verbs.QPAttr) { attr.AH.IsGlobal, attr.AH.SGIDIndex = true, 255 })
 			require.NoError(c, w.a.move(verbs.StateRTR))
 			require.NoError(c, w.a.move(verbs.StateRTS))
 			w.b.moveTo(verbs.StateRTS)

@@ -41,6 +41,9 @@ type Pair struct {
 	PortA, PortB int
 	GIDA, GIDB   int // indexes in the ports' GID tables
 
+	// LocalRoutes: packets have no global route header. The ports are of one InfiniBand subnet.
+	LocalRoutes bool
+
 	// Provider opened A and B. The suite opens them again by name.
 	Provider verbs.Provider
 
@@ -91,6 +94,10 @@ type Injector struct {
 	ShortMTU func(dev verbs.Device, port int) (restore func())
 	// Address adds an address to a port and removes it again.
 	Address func(dev verbs.Device, port int)
+	// ChangeLID gives a port another LID, as a subnet manager does.
+	ChangeLID func(dev verbs.Device, port int)
+	// SetPKeys sets the partition key table of a port, as a subnet manager does.
+	SetPKeys func(dev verbs.Device, port int, keys ...uint16)
 	// Raise raises an event of a port, the device, or a queue pair.
 	Raise func(dev verbs.Device, ev verbs.AsyncEvent)
 	// BreakSendCQ, BreakRecvCQ and BreakSRQ fail a queue of a queue pair, like a failure of the

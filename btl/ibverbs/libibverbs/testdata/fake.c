@@ -248,6 +248,7 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 	a->max_qp = 11;
 	a->max_qp_rd_atom = 3;
 	a->max_qp_init_rd_atom = 4;
+	a->max_mr_size = UINT64_C(1) << 40;
 	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->vendor_id = 0x2c9;
 	return 0;
@@ -267,6 +268,7 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_por
 	p->pkey_tbl_len = 7;
 	p->lid = 0x1234;
 	p->sm_lid = 0x4321;
+	p->lmc = 2;
 	p->active_width = 2;
 	p->active_speed = 32;
 	p->link_layer = IBV_LINK_LAYER_INFINIBAND;
