@@ -41,13 +41,13 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 	if err != nil {
 		return opened, fmt.Errorf("rail tcp: %w", err)
 	}
-	addresses, err := choose(hostname(), found, include, exclude)
+	addresses, why := choose(hostname(), found, include, exclude)
 	words := awaited(found, include, exclude, addresses)
-	if err != nil && len(words) == 0 {
+	if why != nil && len(words) == 0 {
 		if chosen := transport.Chosen(set, includeKey, excludeKey); chosen != "" {
-			err = fmt.Errorf("%s: %w", chosen, err)
+			why = fmt.Errorf("%s: %w", chosen, why)
 		}
-		return opened, fmt.Errorf("rail tcp: %w", err)
+		return opened, fmt.Errorf("rail tcp: %w", why)
 	}
 	var modules []*module
 	lowest := int64(0) // of the bandwidths that are known
@@ -87,6 +87,9 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 		cfg := configOf(env)
 		cfg.Rail, cfg.Word, cfg.BandwidthMBps, cfg.Moved = "tcp:"+w.text, w.place, lowest, env.Moved
 		cfg.Awaits = fmt.Sprintf("%s has no interface or address %s", hostname(), w.text)
+		if len(addresses) == 0 {
+			cfg.Awaits = why.Error()
+		}
 		cfg.Find = func() (Interface, bool) {
 			found, err := list()
 			if err != nil {

@@ -81,6 +81,9 @@ const (
 // Is ErrAbsent. The caller does not hold the lock.
 func (r *Rails) Await(why error) error {
 	grace := r.settings().Duration("pml.grace")
+	if grace <= 0 {
+		return why
+	}
 	noticed := false
 	for begin := time.Now(); time.Since(begin) < grace; {
 		time.Sleep(min(awaitPeriod, grace))
