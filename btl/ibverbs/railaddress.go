@@ -27,6 +27,9 @@ const (
 	linkEnd
 )
 
+// isZero reports whether the address is that of a module whose device was absent, or unknown.
+func (a address) isZero() bool { return a == address{} }
+
 // String is the address in the form that users know, for messages.
 func (a address) String() string {
 	if a.link != linkInfiniBand {
@@ -42,8 +45,8 @@ type nonce [8]byte
 type railAddress struct {
 	rank, size uint32
 	nonce      nonce
-	address    address
-	frag       uint32 // FragBytes
+	address    address // zero while the device is absent
+	frag       uint32  // FragBytes
 }
 
 // railAddressFields is a railAddress as it is encoded.
@@ -93,5 +96,6 @@ func parseRailAddress(b []byte) (c railAddress, ok bool) {
 		return c, false
 	}
 	a, ok := readAddress(f.Address[:])
+	ok = ok || a.isZero()
 	return railAddress{f.Rank, f.Size, f.Nonce, a, f.Frag}, ok && f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
 }

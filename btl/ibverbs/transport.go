@@ -28,18 +28,33 @@ func Transport() transport.Transport {
 // one network, their addresses do not tell. What is no address is left to Connect, which says so.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
-	return func(local, remote int) int {
-		x, y := a[local], b[remote]
-		switch {
-		case x == nil || y == nil:
-			return 1
-		case (x.address.link == linkRoCE) != (y.address.link == linkRoCE):
-			return 0
-		case x.address.link == linkRoCE || [8]byte(x.address.gid[:8]) != [8]byte(y.address.gid[:8]):
-			return 1
+	best := 1
+	for _, x := range a {
+		for _, y := range b {
+			best = max(best, relate(x, y))
 		}
-		return 2
 	}
+	return func(local, remote int) int {
+		if x, y := a[local], b[remote]; x != nil && y != nil && (x.address.isZero() || y.address.isZero()) {
+			return best // nothing is known of a port that is absent
+		}
+		return relate(a[local], b[remote])
+	}
+}
+
+// relate says how well two ports lead to each other, for leads.
+func relate(x, y *railAddress) int {
+	switch {
+	case x == nil || y == nil:
+		return 1
+	case x.address.isZero() || y.address.isZero():
+		return 0
+	case (x.address.link == linkRoCE) != (y.address.link == linkRoCE):
+		return 0
+	case x.address.link == linkRoCE || [8]byte(x.address.gid[:8]) != [8]byte(y.address.gid[:8]):
+		return 1
+	}
+	return 2
 }
 
 // parseRailAddresses gives nil for what is not an address.
@@ -66,8 +81,9 @@ func openRails(env *transport.Env) (transport.Opened, error) {
 	return openPorts(env, provider)
 }
 
-// openPorts makes a rail of each port that the user has named, all of which have to work, or of
-// each port that is up. Ports of the latter kind that cannot be used are left out, unless all are.
+// openPorts makes a rail of each port that the user has named, or of each port that is up. Ports of
+// the latter kind that cannot be used are left out, unless all are. Named ports have to work. One
+// that is missing, down, or without an address is Absent until it comes.
 func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Opened, err error) {
 	var ports []PortName
 	list := env.Settings.List(devicesKey)
@@ -87,6 +103,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
 		cfg.Siblings = siblings
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, p.Device, p.Port
+		cfg.MayCome, cfg.Moved = !all, env.Moved
 		m, err := New(cfg)
 		if err != nil && all {
 			opened.LeftOut = append(opened.LeftOut, err)
@@ -99,7 +116,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 			}
 			return transport.Opened{}, err
 		}
-		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port})
+		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port, Absent: m.(*module).Absent})
 	}
 	if len(opened.Rails) == 0 {
 		return transport.Opened{}, noUsablePort(opened.LeftOut)
