@@ -96,27 +96,50 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail ibverbs: %w", err)
 	}
-	siblings := new(Siblings)
-	for _, p := range ports {
-		port := fmt.Sprintf("%s/%d", p.Device, p.Port)
-		cfg := configOf(env.Settings)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
-		cfg.Siblings = siblings
-		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, p.Device, p.Port
-		cfg.MayCome, cfg.Moved = !all, env.Moved
-		m, err := New(cfg)
-		if err != nil && all {
-			opened.LeftOut = append(opened.LeftOut, err)
-			continue
-		}
-		// The user has named it, so it may not be missing.
-		if err != nil {
-			for _, rail := range opened.Rails {
+	rails := make([]transport.Rail, len(ports))
+	closeAll := func() (err error) {
+		for _, rail := range rails {
+			if rail.Module != nil {
 				err = errors.Join(err, rail.Module.Close())
 			}
-			return transport.Opened{}, err
 		}
-		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port, Absent: m.(*module).Absent})
+		return err
+	}
+	siblings := new(Siblings)
+	open := func(n int, mayCome bool) error {
+		port := fmt.Sprintf("%s/%d", ports[n].Device, ports[n].Port)
+		cfg := configOf(env.Settings)
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
+		cfg.Siblings, cfg.MayCome, cfg.Moved = siblings, mayCome, env.Moved
+		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, ports[n].Device, ports[n].Port
+		m, err := New(cfg)
+		if err == nil {
+			rails[n] = transport.Rail{Module: m, Port: port, Absent: m.(*module).Absent}
+		}
+		return err
+	}
+	var absent []int // opened last, because they guess what they can do from the others
+	for n := range ports {
+		err := open(n, false)
+		switch {
+		case err == nil:
+		case all:
+			opened.LeftOut = append(opened.LeftOut, err)
+		case errors.As(err, new(absence)):
+			absent = append(absent, n)
+		default: // the user has named it, so it may not be missing
+			return transport.Opened{}, errors.Join(err, closeAll())
+		}
+	}
+	for _, n := range absent {
+		if err := open(n, true); err != nil {
+			return transport.Opened{}, errors.Join(err, closeAll())
+		}
+	}
+	for _, rail := range rails {
+		if rail.Module != nil {
+			opened.Rails = append(opened.Rails, rail)
+		}
 	}
 	if len(opened.Rails) == 0 {
 		return transport.Opened{}, noUsablePort(opened.LeftOut)
