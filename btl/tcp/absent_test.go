@@ -205,3 +205,48 @@ func TestPairsOfMissingAddresses(t *testing.T) {
 		require.ElementsMatch(t, c.want, pairsOf(c.a, c.b, true), what)
 	}
 }
+
+// TestInterfaceWithoutLinkAtStartIsAbsent: an interface that is down, or has no link, or lacks the
+// address, is absent. Ranks of this machine need only the address.
+func TestInterfaceWithoutLinkAtStartIsAbsent(t *testing.T) {
+	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
+	require.NoError(t, m.Absent(true), "loopback is not watched")
+	cable := plug(t, m)
+	for _, c := range []struct {
+		state         interfaceState
+		local, remote error
+	}{
+		{well, nil, nil},
+		{interfaceState{name: "eth7"}, nil, errLinkDown},
+		{interfaceState{name: "eth7", up: true}, nil, errNoCarrier},
+		{interfaceState{}, errNoAddress, errNoAddress},
+	} {
+		cable.state = c.state
+		require.ErrorIs(t, m.Absent(true), c.remote)
+		require.ErrorIs(t, m.Absent(false), c.local)
+	}
+}
+
+// TestFirstConnectWithoutLinkFails: a connection that is made while the interface has had no link
+// yet is not used before the layer above has probed it, because the peer may not be reached. It is
+// tried all the same: some interfaces never report a link.
+func TestFirstConnectWithoutLinkFails(t *testing.T) {
+	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
+	a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, &mate{})
+	cable := plug(t, a)
+	begin := func(s interfaceState) {
+		cable.state = s
+		a.cfg.Local = netip.MustParseAddr("203.0.113.77")
+		a.beginToWatch()
+		a.cfg.Local = loopback4
+	}
+	begin(interfaceState{name: "eth7", index: 3, up: true})
+	require.ErrorIs(t, connectToOtherMachine(t, a, b), errNoCarrier)
+	require.NotErrorIs(t, connectToOtherMachine(t, a, b), errNoCarrier)
+
+	begin(interfaceState{name: "eth7", index: 3})
+	require.ErrorIs(t, a.link.down, errLinkDown)
+	require.ErrorIs(t, connectToOtherMachine(t, a, newAt(t, cfg, 1, &mate{})), errLinkDown)
+	cable.is(t, well)
+	until(t, "the link to be there", func() bool { return a.link.down == nil }, a)
+}
