@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// An address that the user has named, and that this machine did not have at the start (Config.Find).
+// An address that the user has named, and that this machine did not have at the start
+// (Config.Find).
 //
 // The module has its nonce from the start, and publishes that. Once the address is there, the
 // module listens and connects to its peers. A peer knows the nonce that their hellos name, so it

@@ -13,7 +13,7 @@ func someAddresses() []railAddress {
 	return []railAddress{
 		{rank: 0, size: 1, address: netip.MustParseAddrPort("127.0.0.1:1"), frag: 64},
 		{rank: 7, size: 9, nonce: moduleNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: maxFragBytes},
-		{rank: 2, size: 3, nonce: moduleNonce{4}, host: [16]byte{5}, frag: 64, word: 6}, // without an address yet
+		{rank: 2, size: 3, nonce: moduleNonce{4}, host: [16]byte{5}, frag: 64, word: 6},
 		{rank: 1, size: maxRanks, address: netip.MustParseAddrPort("[2001:db8::1]:4000"), frag: 70000},
 	}
 }

@@ -18,7 +18,8 @@
 //
 // The order of 1, 2 and 3 matters: a value that is put becomes visible at a barrier and not before,
 // with every process manager. All ranks call Barrier equally often. Cards are exchanged only at
-// start-up; see PublishRail for what comes later. To its manager, a rank that ends without Finalize has died. Abort ends the whole job.
+// start-up; see PublishRail for what comes later. To its manager, a rank that ends without Finalize
+// has died. Abort ends the whole job.
 //
 // # The same on the wire
 //

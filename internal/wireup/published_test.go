@@ -31,8 +31,8 @@ func TestPublishedRailsAreSeenWithoutBarrier(t *testing.T) {
 	require.Empty(t, seen(2))
 }
 
-// TestPublishRailOfAnotherRankIsRefused: a rank publishes its own rails only, and no more than there
-// is room for.
+// TestPublishRailOfAnotherRankIsRefused: a rank publishes its own rails only, and no more than
+// there is room for.
 func TestPublishRailOfAnotherRankIsRefused(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 12}, socketPair)
 	liar := j.clients[1]
