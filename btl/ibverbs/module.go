@@ -280,8 +280,8 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if !m.portUp {
 		return nil, m.portIsDown(rank, verbs.EventPortErr.Native())
 	}
-	if p.address.isZero() && (m.h.address() == m.publishedAddress || len(m.cfg.Siblings.modules) < 2) {
-		// If the peer knows this end's address, it asks when it is there. Otherwise siblings ask.
+	if p.address.isZero() && (m.h.address() == m.publishedAddress || !m.hasSiblingTo(rank)) {
+		// If the peer knows this end's address, it asks when it is there. Otherwise a sibling asks.
 		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", btl.ErrNoAddress)
 	}
 	if !p.address.isZero() && (p.address.link == linkRoCE) != m.h.roce {
