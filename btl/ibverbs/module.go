@@ -299,6 +299,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 const (
 	reopenFirst = 10e6
 	reopenMost  = 1e9
+	absentMost  = 500e6 // for a device that was absent so far
 )
 
 // reopenInTime opens a lost device again although Connect is not called: peers may ask for
@@ -308,7 +309,11 @@ func (m *module) reopenInTime(now int64) {
 		return
 	}
 	if m.reopenDevice() != nil { // the device is not back yet
-		m.reopenAt, m.reopenWait = now+m.reopenWait, min(2*m.reopenWait, reopenMost)
+		most := int64(reopenMost)
+		if m.absent != nil {
+			most = absentMost
+		}
+		m.reopenAt, m.reopenWait = now+m.reopenWait, min(2*m.reopenWait, most)
 	}
 }
 
