@@ -28,8 +28,9 @@
 //
 // Nothing is recorded for failover while all is well: each BTL reports what became of each
 // operation, and what did not succeed is done again. failover.go has the sequence from the first
-// error to the replay. The rest is in health.go (how far a rail is trusted), probe.go (how a rail
-// comes back), grace.go (how long operations wait for a rail) and lost.go (the end of a peer).
+// error to the replay. The rest is in health.go (how far a rail is trusted), watch.go (how a slow
+// rail loses its share), probe.go (how a rail comes back), grace.go (how long operations wait for a
+// rail) and lost.go (the end of a peer).
 //
 // # States of a peer
 //
@@ -91,7 +92,8 @@
 //	probing  the next incarnation is made, and the peer has not answered by it
 //
 //	from     to       when
-//	up       failing  the endpoint failed, or the peer sent RAILDOWN
+//	up       failing  the endpoint failed, or the peer sent RAILDOWN; or its operations wait for
+//	                  long while another rail delivers
 //	failing  down     the endpoint is drained
 //	down     probing  the next incarnation is made, and probes the peer or was probed by it
 //	probing  up       PROBEACK came, or this rank's PROBEACK was delivered
@@ -109,11 +111,12 @@
 //	RAILDOWNACK  24  as RAILDOWN
 //	PROBE        24  as RAILDOWN, the last 4 being the length of the padding that follows
 //	PROBEACK     24  as PROBE
+//	TRIAL        24  as PROBE; only how long it takes matters
 //
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
 //	remote key descriptor  48  module 1, zero 7, offset 8, key 32
 //
 // RAILDOWN says that its sender's half of a rail has failed. RAILDOWNACK answers it, and says that
-// its sender's half is drained. PROBE and PROBEACK go by the rail that they are about. None of them
-// is numbered: a late or repeated one does no harm.
+// its sender's half is drained. PROBE, PROBEACK and TRIAL go by the rail that they are about. None
+// of them is numbered: a late or repeated one does no harm.
 package bml

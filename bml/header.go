@@ -24,7 +24,7 @@ type railHeader struct {
 	epoch            uint32
 	// counters are of an incarnation that is drained at the sender.
 	counters deliveryCounters
-	// padding is how many bytes follow: a probe is as long as the longest fragment.
+	// padding is how many bytes follow: a PROBE is as long as the longest fragment.
 	padding uint32
 }
 

@@ -156,10 +156,14 @@ func (b *BML) weighModule(d *ownModule) {
 	}
 }
 
-// weigh gives a rail the share of long messages that it has at its health.
+// weigh gives a rail the share of long messages that it has at its health and slowness.
 func (rl *Rail) weigh() {
 	full := max(rl.module.Attrs().BandwidthMBps, 1)
-	rl.weight = max(full*int64(rl.trust())/int64(fullHealth), 1)
+	share := float64(rl.trust()) / float64(fullHealth)
+	if rl.grade.slowness > shareFactor {
+		share /= rl.grade.slowness
+	}
+	rl.weight = max(int64(float64(full)*share), 1)
 }
 
 // recover gives health back to a rail that is up.

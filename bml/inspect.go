@@ -27,6 +27,14 @@ type RailStatus struct {
 	// Health, from 0 to 1000, is how far the rail and its module are trusted since they last
 	// failed. The rail's share of long messages is proportional to it.
 	Health int
+	// Slow: the rail is so much slower than another one to the peer that it takes no traffic while
+	// that one is up. Late counts how often its operations waited while other rails delivered.
+	Slow bool
+	Late uint64
+	// ShortNanos is how long a short operation on it usually takes, and MBps how many 10⁶ bytes a
+	// second it carries while it is busy. 0: not known. They are measured only while several rails
+	// to the peer are up.
+	ShortNanos, MBps int64
 	// Cause of its last failure while it was up, or why it was down from the start; nil if there
 	// was none.
 	Cause error
@@ -43,7 +51,9 @@ func (b *BML) Rails() []RailStatus {
 				state = "closed"
 			}
 			out = append(out, RailStatus{
-				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate, State: state, First: rl == pr.first, Health: int(rl.trust()), Cause: rl.recovery.cause,
+				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate, State: state, First: rl == pr.first,
+				Health: int(rl.trust()), Slow: pr.slow.Has(i), Late: rl.grade.late,
+				ShortNanos: rl.meter.short.usual, MBps: rl.meter.long.rate(), Cause: rl.recovery.cause,
 			})
 		}
 	}

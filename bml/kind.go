@@ -35,6 +35,7 @@ const (
 	TagRailDownAck
 	TagProbe
 	TagProbeAck
+	TagTrial
 )
 
 // addKinds adds the kinds of this package to the table.
@@ -43,6 +44,7 @@ func (b *BML) addKinds() {
 	b.kinds[TagRailDownAck] = Kind{Name: "RAILDOWNACK", During: Alive, Handle: b.aboutRail(b.railDownAckArrived)}
 	b.kinds[TagProbe] = Kind{Name: "PROBE", During: Alive, Handle: b.aboutRail(b.probeArrived)}
 	b.kinds[TagProbeAck] = Kind{Name: "PROBEACK", During: Alive, Handle: b.aboutRail(b.probeAckArrived)}
+	b.kinds[TagTrial] = Kind{Name: "TRIAL", During: Alive, Handle: b.aboutRail(func(*Peer, btl.Module, *Rail, railHeader) {})}
 }
 
 // isNumbered reports whether fragments with a tag are numbered.

@@ -30,9 +30,12 @@ type Op struct {
 	numbered bool
 	// isReplacement: it was posted by SendInPlace.
 	isReplacement bool
-	retries       uint8 // how often it was posted again
-	mistakes      uint8 // how often a rail called it wrong in itself
-	trouble       trouble
+	// post is its number by Peer.posts, and bytes its length, since it was last posted.
+	post     uint32
+	bytes    int32
+	retries  uint8 // how often it was posted again
+	mistakes uint8 // how often a rail called it wrong in itself
+	trouble  trouble
 	// replacement is the payload from which the operation goes on when the BTL has called it back,
 	// and released is called then; nil without an incomplete Rebind.
 	replacement []byte

@@ -81,6 +81,12 @@ type Peer struct {
 	// cause of no path, failing or lost.
 	cause error
 
+	// posts counts the operations that endpoints have accepted; it wraps. slow are the rails that
+	// are up, and take no traffic while others are up that are not slow.
+	posts uint32
+	slow  RailSet
+	watch watch
+
 	rails   []Rail
 	modules int // of this rank that lead there, as far as maxModules
 	// getters and putters are the rails with remote reads and writes; up are the rails that take

@@ -117,6 +117,7 @@ func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 		return railIsDown
 	}
 	op.rail, op.state = rl.index, opPosted
+	b.begin(rl, op)
 	var err error
 	switch op.Tag {
 	case TagGet:
@@ -130,6 +131,7 @@ func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 		return accepted
 	}
 	op.state = opIdle
+	rl.meter.undo(op)
 	switch {
 	case errors.Is(err, btl.ErrResource):
 		return noRoom
@@ -202,6 +204,9 @@ func (b *BML) onOpDone(done *btl.Op, err error) { b.end(opOf(done), err, false) 
 // end ends an operation, or keeps it to be replayed. isPosting: this is inside the post of the
 // operation.
 func (b *BML) end(op *Op, err error, isPosting bool) {
+	if op.state == opPosted {
+		b.finish(op, err == nil)
+	}
 	op.state = opIdle
 	if released := op.released; released != nil {
 		op.Payload, op.replacement, op.released = op.replacement, nil, nil

@@ -150,19 +150,27 @@ func (b *BML) probe(rl *Rail) {
 // being probed at that time, while the peer is alive. It is as long as the longest fragment: a path
 // that loses those, and no short ones, does not work.
 func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
-	n := rl.sendBytes - railBytes
+	epoch := rl.endpoint.Epoch()
+	h := railHeader{epoch: epoch, counters: rl.recovery.ours, padding: uint32(rl.sendBytes - railBytes)}
+	b.postAbout(rl, tag, h, func(err error) {
+		isProbed := rl.state == railProbing && epoch == rl.endpoint.Epoch()
+		then(err == nil && isProbed && rl.peer.IsAlive())
+	})
+}
+
+// postAbout posts a message about a rail by that rail.
+func (b *BML) postAbout(rl *Rail, tag btl.Tag, h railHeader, then func(err error)) {
+	n := int(h.padding)
 	if len(b.padding) < n {
 		b.padding = make([]byte, n)
 	}
-	epoch := rl.endpoint.Epoch()
 	op := b.GetOp()
 	op.Tag, op.HdrLen, op.Payload, op.bound = tag, railBytes, b.padding[:n], true
-	h := railHeader{sender: rl.local, receiver: rl.remote, version: b.cfg.Version, epoch: epoch, counters: rl.recovery.ours, padding: uint32(n)}
+	h.sender, h.receiver, h.version = rl.local, rl.remote, b.cfg.Version
 	h.encode(op.Hdr[:])
 	op.Then = func(op *Op, err error) {
 		b.PutOp(op)
-		isProbed := rl.state == railProbing && epoch == rl.endpoint.Epoch()
-		then(err == nil && isProbed && rl.peer.IsAlive())
+		then(err)
 	}
 	b.post(rl, op)
 }

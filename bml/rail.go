@@ -127,6 +127,8 @@ type Rail struct {
 	reopen   func() (btl.Endpoint, error)
 	recovery recovery
 	health   health
+	meter    meter
+	grade    grade
 	own      *ownModule
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
@@ -241,7 +243,7 @@ func (b *BML) newRail(pr *Peer, r Route) Rail {
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
 		isExtra: r.Extra, alternate: r.Alternate, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
-		health: fullHealth, own: b.ownModuleOf(r.Module),
+		health: fullHealth, grade: grade{slowness: 1}, own: b.ownModuleOf(r.Module),
 	}
 	if a.PieceBytes > 0 {
 		rl.pieceBytes = min(max(a.PieceBytes, btl.MaxHeaderBytes), a.MaxSendBytes)
@@ -308,8 +310,8 @@ func orderOf(alternate bool) int {
 }
 
 // prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
-// that has a rail which is up. The first is, of the trusted ones, that of the lowest latency;
-// without a trusted one, the healthiest.
+// that has a rail which is up. The first is, of the trusted ones that are not slow, that of the
+// lowest latency; without a trusted one, the healthiest.
 func (b *BML) prefer(pr *Peer) {
 	best := -1
 	pr.up = 0
@@ -319,14 +321,25 @@ func (b *BML) prefer(pr *Peer) {
 			continue
 		}
 		pr.up |= 1 << i
-		if best < 0 || pr.rails[best].trust() < trusted && rl.trust() > pr.rails[best].trust() {
+		if best < 0 || rl.comesBefore(&pr.rails[best]) {
 			best = i
 		}
 	}
+	pr.watchRails()
 	if best >= 0 && pr.IsAlive() {
 		b.useFirst(pr, best)
 	}
 	b.refresh(pr)
+}
+
+// comesBefore reports whether a rail is to be the first instead of another one, which promises the
+// same latency or less.
+func (rl *Rail) comesBefore(other *Rail) bool {
+	slow := rl.peer.slow
+	if isSlow, otherIsSlow := slow.Has(int(rl.index)), slow.Has(int(other.index)); isSlow != otherIsSlow {
+		return otherIsSlow
+	}
+	return other.trust() < trusted && rl.trust() > other.trust()
 }
 
 // useFirst makes a rail the first, and notes what short messages need to know of it.

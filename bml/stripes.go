@@ -57,9 +57,11 @@ func (s *stripes) piece(rl *Rail, by Access, headerBytes int) int64 {
 func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) int {
 	// done is when a rail would be done with the next piece: for remote access, when this rank
 	// would know it.
+	// Other messages to the peer may have more under way than this one.
+	load := func(i int) int64 { return max(s.loads[i].bytes, rails[i].meter.bytes) }
 	done := func(i int) int64 {
 		rl := &rails[i]
-		t := nanos(s.loads[i].bytes+s.piece(rl, by, headerBytes), rl.weight) + rl.latencyNanos
+		t := nanos(load(i)+s.piece(rl, by, headerBytes), rl.weight) + rl.latencyNanos
 		if by != Fragments {
 			t += rl.latencyNanos
 		}
@@ -73,7 +75,7 @@ func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) in
 		if best < 0 || done(i) < done(best) {
 			best = i
 		}
-		left += s.loads[i].bytes
+		left += load(i)
 		weights += rails[i].weight
 	}
 	if best < 0 || s.loads[best].pieces < pipelineDepth {

@@ -117,12 +117,20 @@ func (t *Transfer) Pieces() []*Op { return t.pieces }
 func (t *Transfer) rails(by Access) RailSet {
 	up := t.peer.up
 	if by != Fragments {
-		return t.theirs.set & t.mine.set & up
+		return t.peer.fast(t.theirs.set & t.mine.set & up)
 	}
 	if others := up &^ t.avoid; others != 0 {
-		return others
+		return t.peer.fast(others)
 	}
-	return up
+	return t.peer.fast(up)
+}
+
+// fast are the rails of a set that are not slow, or all if there is none.
+func (pr *Peer) fast(set RailSet) RailSet {
+	if fast := set &^ pr.slow; fast != 0 {
+		return fast
+	}
+	return set
 }
 
 // CanMove reports whether a rail that is up can move pieces.

@@ -48,6 +48,7 @@ type wireModule struct {
 	endpoints  map[int]*wireEndpoint // the last incarnation, by peer
 	down       map[int]error         // by peer: what every post returns
 	fallen     error                 // why the whole rail has failed
+	full       bool                  // it has no room
 	opened     int                   // number of calls to make an incarnation
 	openError  error                 // what such a call returns
 }
@@ -302,6 +303,8 @@ func (e *wireEndpoint) Send(op *btl.Op) error {
 	switch {
 	case e.state != btl.Up:
 		return btl.ErrFailed
+	case e.m.full:
+		return btl.ErrResource
 	case w.refuse > 0:
 		w.refuse--
 		return btl.ErrResource

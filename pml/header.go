@@ -10,7 +10,7 @@ import (
 
 // Version of the wire format, which the package comment describes. Every fragment that can be the
 // first from a peer has it.
-const Version = 5
+const Version = 6
 
 // The tags of fragments.
 const (
@@ -28,7 +28,8 @@ const (
 	tagRestartNotify
 	tagRestartAck
 	tagRestartNack
-	_ // 15 to 18 are the tags of package bml
+	_ // 15 to 19 are the tags of package bml
+	_
 	_
 	_
 	_

@@ -1,0 +1,149 @@
+package bml
+
+// meter is what the operations on a rail show of it. Only the rails to one peer are compared: a
+// peer that is busy is slow on all of them.
+type meter struct {
+	// posted counts the operations that endpoints have accepted, ended those that have ended since.
+	// Both wrap.
+	posted, ended uint32
+	bytes         int64 // of the operations under way
+	trials        int   // TRIALs among them
+	// delivered is the number, by Peer.posts, of the last operation that was delivered.
+	delivered uint32
+	oldest    oldest
+
+	// timed is the operation whose delivery is being timed, nil if there is none. It was posted at
+	// timedAt, as the last of timedBytes under way. Another one may be timed while samples, which
+	// is how many may still be taken before the next tick, is not 0.
+	timed      *Op
+	timedAt    int64
+	timedBytes int64
+	samples    int
+	short      timing // of short operations, in nanoseconds
+	long       timing // of long ones, in picoseconds for each byte under way
+}
+
+// timing is how long operations of one kind took.
+type timing struct {
+	least int64 // since the last tick; 0: none was timed. The least tells most: the peer may be busy.
+	usual int64 // a moving average of the least of each tick; 0: not known
+}
+
+const (
+	// An operation with at most shortBytes under way is short. One with at least longBytes tells
+	// how long a byte takes.
+	shortBytes, longBytes = 16 << 10, 48 << 10
+	// samplesPerTick bounds what the clock costs.
+	samplesPerTick = 8
+	// mostTicks bounds oldest.last.
+	mostTicks = 20
+)
+
+func (t *timing) add(sample int64) {
+	sample = max(sample, 1)
+	if t.least == 0 || sample < t.least {
+		t.least = sample
+	}
+}
+
+// tick ends a tick.
+func (t *timing) tick() {
+	switch {
+	case t.least == 0:
+	case t.usual == 0:
+		t.usual = t.least
+	default:
+		t.usual = max(t.usual+(t.least-t.usual)/8, 1)
+	}
+	t.least = 0
+}
+
+// get is the least time since the last tick, or else the usual one; 0 if not known.
+func (t *timing) get(alsoUsual bool) int64 {
+	if t.least == 0 && alsoUsual {
+		return t.usual
+	}
+	return t.least
+}
+
+// rate is what a usual time for a byte, in picoseconds, comes to in 10⁶ bytes a second; 0 if not
+// known.
+func (t *timing) rate() int64 {
+	if t.usual == 0 {
+		return 0
+	}
+	return 1e6 / t.usual
+}
+
+// oldest watches the operations of a rail that were under way at some tick, until all have ended.
+type oldest struct {
+	upTo  uint32 // meter.posted then
+	posts uint32 // Peer.posts then
+	// ticks is how many ticks have found one of them under way. last is what that was in the end
+	// for those watched before, less one for each tick that found none.
+	ticks, last int
+}
+
+// look is called at each tick.
+func (o *oldest) look(m *meter, posts uint32) {
+	if m.underWay() > 0 && int32(m.ended-o.upTo) < 0 {
+		o.ticks++
+		return
+	}
+	*o = oldest{upTo: m.posted, posts: posts, last: min(max(o.ticks, o.last-1), mostTicks)}
+}
+
+// underWay is the number of operations that the endpoint has.
+func (m *meter) underWay() int32 { return int32(m.posted - m.ended) }
+
+// begin counts an operation that is about to be given to the endpoint.
+func (b *BML) begin(rl *Rail, op *Op) {
+	pr, m := rl.peer, &rl.meter
+	pr.posts++
+	op.post, op.bytes = pr.posts, int32(op.Len())
+	m.posted++
+	m.bytes += int64(op.bytes)
+	if m.samples > 0 && m.timed == nil {
+		m.samples--
+		m.timed, m.timedAt, m.timedBytes = op, b.eng.Now(), m.bytes
+	}
+	if pr.watch.isOn && pr.watch.timer == nil {
+		b.startWatch(pr)
+	}
+}
+
+// undo takes back begin: the endpoint did not take the operation.
+func (m *meter) undo(op *Op) {
+	m.posted--
+	m.bytes -= int64(op.bytes)
+	if m.timed == op {
+		m.timed = nil
+		m.samples++
+	}
+}
+
+// finish counts an operation that the endpoint is done with.
+func (b *BML) finish(op *Op, isDelivered bool) {
+	m := &op.peer.rails[op.rail].meter
+	m.ended++
+	m.bytes -= int64(op.bytes)
+	if isDelivered && int32(op.post-m.delivered) > 0 {
+		m.delivered = op.post
+	}
+	if m.timed == op {
+		m.timed = nil
+		if isDelivered {
+			m.sample(b.eng.Now() - m.timedAt)
+		}
+	}
+}
+
+// sample notes how long the timed operation took.
+func (m *meter) sample(nanos int64) {
+	switch {
+	case m.timedBytes <= shortBytes:
+		m.short.add(nanos)
+	case m.timedBytes >= longBytes:
+		m.long.add(nanos * 1000 / m.timedBytes)
+	}
+}
