@@ -18,6 +18,9 @@ var (
 	ErrMemory = errors.New("memory that this rail cannot expose")
 	// ErrUnreachable: this rail does not lead to that peer.
 	ErrUnreachable = errors.New("peer not reachable by this rail")
+	// ErrNoAddress: the peer's rail had no address when the addresses were exchanged. It may have
+	// one by now.
+	ErrNoAddress = errors.New("the address of the peer's rail is not known yet")
 	// ErrClosed: the module is closed.
 	ErrClosed = errors.New("rail is closed")
 	// ErrInjected is the cause of errors that a test asked for.

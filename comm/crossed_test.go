@@ -29,6 +29,8 @@ type ports struct {
 	// sent is how many bytes went by a rail, by rank and its path to the peer.
 	mu   sync.Mutex
 	sent map[sentBy]int
+	// rounds of exchange
+	rounds int
 }
 
 type sentBy struct {
@@ -195,28 +197,34 @@ func TestUnequalPorts(t *testing.T) {
 	p := newPorts(t, 3, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for round := 0; !p.allCarry(1 << 20); round++ {
+	for !p.allCarry(1 << 20) {
 		require.NoError(t, ctx.Err(), "some port carries next to nothing: %v", p.sent)
-		var all sync.WaitGroup
-		for _, w := range p.worlds {
-			all.Go(func() {
-				in, out := make([]byte, 8<<20), make([]byte, 8<<20)
-				for i := range out {
-					out[i] = byte(i*7 + w.Rank() + round)
-				}
-				if _, err := Sendrecv(w, out, 1-w.Rank(), 0, in, 1-w.Rank(), 0); err != nil {
-					t.Error(err)
-				}
-				for i := range in {
-					if in[i] != byte(i*7+1-w.Rank()+round) {
-						t.Errorf("rank %d: byte %d is wrong", w.Rank(), i)
-						break
-					}
-				}
-			})
-		}
-		all.Wait()
+		p.exchange(t)
 	}
+}
+
+// exchange has the ranks exchange long messages, and checks them.
+func (p *ports) exchange(t *testing.T) {
+	p.rounds++
+	var all sync.WaitGroup
+	for _, w := range p.worlds {
+		all.Go(func() {
+			in, out := make([]byte, 8<<20), make([]byte, 8<<20)
+			for i := range out {
+				out[i] = byte(i*7 + w.Rank() + p.rounds)
+			}
+			if _, err := Sendrecv(w, out, 1-w.Rank(), 0, in, 1-w.Rank(), 0); err != nil {
+				t.Error(err)
+			}
+			for i := range in {
+				if in[i] != byte(i*7+1-w.Rank()+p.rounds) {
+					t.Errorf("rank %d: byte %d is wrong", w.Rank(), i)
+					break
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // allCarry reports whether so many bytes have left from each port, and reached each port.

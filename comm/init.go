@@ -167,6 +167,12 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	j.eng.Lock()
 	j.eng.AddPoller(j.pml)
 	err := r.Open()
+	j.stopRails = r.Close
+	if errors.Is(err, rails.ErrAbsent) {
+		j.eng.Unlock()
+		err = r.Await(err)
+		j.eng.Lock()
+	}
 	if err == nil {
 		j.makeWorld()
 	}
@@ -178,7 +184,9 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 		r.Describe()
 		return nil
 	}
+	j.eng.Lock()
 	own := r.Card(j.crowded)
+	j.eng.Unlock()
 	if err := client.PutCard(own); err != nil {
 		return err
 	}

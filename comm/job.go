@@ -34,6 +34,7 @@ type job struct {
 	ended      error  // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
 	async      *asyncProgress // nil unless a rail wants it
+	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
 	notices    notices
 	closed     bool
 }
@@ -227,6 +228,9 @@ func (j *job) close(cause error) error {
 		return nil
 	}
 	j.closed = true
+	if j.stopRails != nil {
+		j.stopRails()
+	}
 	var errs []error
 	for _, m := range j.modules {
 		errs = append(errs, m.Close())

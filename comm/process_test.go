@@ -151,9 +151,9 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, lines, "mpigo: rank 0: tcp.exclude=etho: "+host+" has no interface or address etho")
 		assert.Contains(t, lines, "mpigo: rank 0: tcp(lo 127.0.0.1) to 1")
-		got := launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1")
+		got := launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1", "--set", "pml.grace=200ms")
 		assert.Equal(t, 1, got.status)
-		assert.Regexp(t, `mpigo: world: init: rank \d: rail tcp: tcp.include=192.0.2.1: no such interface or address on .*, which has lo `, got.stderr)
+		assert.Regexp(t, `mpigo: world: init: rank \d: waited 200ms for a rail \(pml.grace\): tcp.include=192.0.2.1: rail tcp:192.0.2.1: no such interface or address on .*, which has lo `, got.stderr)
 	})
 	t.Run("ports", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

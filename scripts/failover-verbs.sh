@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large silence flap alternate
     rkey error address mtu delete both both-drop gone gone-large gone-middling drop-mute both-mute gone-mute
-    down:copy down:get down:put drop:copy drop:get drop:put both:tcp both-drop:tcp)
+    absent absent-device absent-verbs down:copy down:get down:put drop:copy drop:get drop:put both:tcp both-drop:tcp)
 variants='copy|get|put|tcp'
 failover_cases "$@"
 
@@ -29,7 +29,7 @@ status=0
 for label in $CASES; do
     case=${label%%:*} protocol=auto reads=auto btl=self,ibverbs flags=()
     case $label in
-    *:tcp) btl=self,ibverbs,tcp flags=(-goes-on) ;;
+    *:tcp | absent-verbs) btl=self,ibverbs,tcp flags=(-goes-on) ;;
     *:get) protocol=get reads=on ;;
     *:*) protocol=${label#*:} ;;
     esac
@@ -39,6 +39,12 @@ for label in $CASES; do
     none) flags=(-may-stay-up) ;;
     esac
     case $case in *-mute) flags+=(-mute) ;; esac
+    case $case in absent*) flags=(-may-stay-up -goes-on) ;; esac
+    case $case in # before the job starts
+    absent) ip link set r1 down ;;
+    absent-device) ip link del r1 ;;
+    absent-verbs) ip link del r0; ip link del r1 ;;
+    esac
     s=0
     timeout 120 ./mpirun-go --oversubscribe -n 2 --btl $btl --set 'ibverbs.devices=rxe0|prx0,rxe1|prx1' \
         --set ibverbs.timeout=16 --set ibverbs.retry=4 --set ibverbs.deadline=3s \

@@ -13,7 +13,8 @@ set -euo pipefail
 cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large reject flap alternate
     address both both-drop drop-mute both-mute loss loss-much slow delay stop kills unauthenticated
-    gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher crossed)
+    gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher crossed
+    absent absent-address absent-device absent-all absent-forever)
 failover_cases "$@"
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self" "$@"
 
@@ -108,6 +109,47 @@ unhandled() {
     return 1
 }
 
+# absent CASE: makes the second rail, or both, absent before the job starts. The fault program, or
+# this, brings them back.
+absent() {
+    case $1 in
+    absent) ip -n "$a" link set r1 down ;;
+    absent-address) ip -n "$b" addr flush dev r1 ;;
+    absent-device) ip -n "$a" link del r1 ;;
+    absent-all | absent-forever)
+        ip -n "$a" link set r0 down
+        ip -n "$a" link set r1 down
+        [ "$1" = absent-forever ] || { sleep 4 && ip -n "$a" link set r0 up; } &
+        ;;
+    esac
+}
+
+# warned CASE: each host has said once that the second rail is absent, or that it waits for one, and
+# no failure was reported.
+warned() {
+    local said='warning: left out: rail tcp:r1' times=2
+    case $1 in
+    absent-address) times=1 ;; # the other host has its end
+    absent-all) said='waiting for a rail, for up to 10s (pml.grace): .*rail tcp:r0: .*rail tcp:r1: ' ;;
+    esac
+    [ "$(grep -c "^mpigo: rank [01]: $said" errors)" = $times ] && ! grep 'failed:' errors && return
+    echo "| $1 | FAIL: the warnings are not as expected |"
+    cat errors
+    return 1
+}
+
+# never STATUS MS: the job has ended with the error that no rail was there.
+never() {
+    local error
+    error=$(grep -m 1 '^failover: ' errors)
+    echo "| absent-forever | after $2 ms: $error |"
+    [ "$1" = 1 ] && [ "$2" -gt 3000 ] && [ "$2" -lt 9000 ] &&
+        [[ $error =~ waited\ 3s\ for\ a\ rail\ .pml.grace.:\ tcp.include=r0,r1:\ rail\ tcp:r0:.*rail\ tcp:r1: ]] && return
+    echo "| absent-forever | FAIL: exit status $1 |"
+    cat errors
+    return 1
+}
+
 failover_header
 status=0
 for case in "${cases[@]}"; do
@@ -120,6 +162,11 @@ for case in "${cases[@]}"; do
     kills) flags=(-back 45s) ;; # a rail that fails that often is tried again only after 30 s
     esac
     case $case in *-mute) flags+=(-mute) ;; esac
+    case $case in
+    absent-forever) grace=3s ;;
+    absent*) flags=(-may-stay-up -goes-on) ;;
+    esac
+    absent "$case"
     rails=r0,r1
     if [ "$case" = crossed ]; then rails=s0,s1 flags=(-netdevs "$rails" -goes-on); fi
     if [ "$case" = unauthenticated ]; then
@@ -130,10 +177,11 @@ for case in "${cases[@]}"; do
         echo "| delay | skipped: this kernel has no netem |"
         continue
     fi
-    s=0
+    s=0 begin=$(now)
     # shellcheck disable=SC2086 # verbose and marks may be empty
     "${job[@]}" --set "tcp.include=$rails" --set pml.grace=$grace ./failover -fault ./fault-tcp -case "$case" \
         -label "$case" -calm 1500ms -retry $deadline $verbose $marks "${flags[@]}" >line 2>errors || s=$?
+    ms=$(ms_since "$begin")
     ./fault-tcp heal
     if [ -n "$recorder" ]; then # it may still wait for a greeting
         kill "$recorder" 2>/dev/null || true
@@ -143,7 +191,12 @@ for case in "${cases[@]}"; do
         unhandled $s || status=1
         continue
     fi
+    if [ "$case" = absent-forever ]; then
+        never $s "$ms" || status=1
+        continue
+    fi
     failover_result "$case" $s || status=1
+    case $case in absent*) warned "$case" || status=1 ;; esac
     [ "$case" != unauthenticated ] || cat connections
 done
 exit $status

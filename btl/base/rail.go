@@ -75,6 +75,9 @@ func (r *Rail[E]) Init(owner Owner[E], events btl.Events, attrs btl.Attrs, addre
 // Attrs implements btl.Module.
 func (r *Rail[E]) Attrs() *btl.Attrs { return &r.attrs }
 
+// SetAddress replaces what Address returns.
+func (r *Rail[E]) SetAddress(address []byte) { r.address = address }
+
 // Address implements btl.Module.
 func (r *Rail[E]) Address() []byte { return r.address }
 

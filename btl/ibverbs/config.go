@@ -57,6 +57,10 @@ type Config struct {
 	Secret []byte
 	// Siblings are the modules of this rank (only this one).
 	Siblings *Siblings
+	// MayCome: it is no error if the device is missing, or its port is down or has no address. The
+	// module is absent then until the port is up. Moved, if not nil, is called when it is.
+	MayCome bool
+	Moved   func()
 	// Random is the source of packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
 

@@ -165,7 +165,7 @@ func (m *module) sign(p *peer, msg *message) {
 // carry sends a message, which may be a sibling's, to a peer.
 func (m *module) carry(p *peer, msg *message) {
 	h := m.h
-	if h == nil || h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil {
+	if h == nil || h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil || p.address.isZero() {
 		return
 	}
 	if p.ahTo != p.address {

@@ -70,21 +70,30 @@ type group struct {
 	broken   bool // by CQ_ERR: it cannot be polled any more
 }
 
-// openHCA opens the device and makes the objects that connections share.
-func openHCA(cfg *Config) (*hca, error) {
+// absence is why a port cannot be used now, though it may come.
+type absence struct{ error }
+
+func (a absence) Unwrap() error { return a.error }
+
+// openHCA opens the device and makes the objects that connections share. With mustBeUp, the error
+// is an absence if there is no such device, or its port is down or has no address.
+func openHCA(cfg *Config, mustBeUp bool) (*hca, error) {
 	var err error
 	h := new(hca)
 	if h.dev, err = cfg.Provider.Open(cfg.Device); err != nil {
+		if mustBeUp && errors.Is(err, verbs.ErrNoDevice) {
+			return nil, absence{err}
+		}
 		return nil, err // the error names the device
 	}
-	if err := h.setUp(cfg); err != nil {
+	if err := h.setUp(cfg, mustBeUp); err != nil {
 		return nil, errors.Join(fmt.Errorf("device %s: %w", cfg.Device, err), h.close())
 	}
 	return h, nil
 }
 
 // setUp makes the objects that connections share. After an error, close destroys those that exist.
-func (h *hca) setUp(cfg *Config) (err error) {
+func (h *hca) setUp(cfg *Config, mustBeUp bool) (err error) {
 	if h.attr, err = h.dev.Query(); err != nil {
 		return err
 	}
@@ -92,7 +101,13 @@ func (h *hca) setUp(cfg *Config) (err error) {
 		return fmt.Errorf("it has no port %d, the last is %d: %w", cfg.Port, h.attr.Ports, verbs.ErrInvalid)
 	}
 	if err := h.queryPort(cfg); err != nil {
+		if mustBeUp && (errors.Is(err, errNoGID) || errors.Is(err, errNoLID)) {
+			return absence{err}
+		}
 		return err
+	}
+	if mustBeUp && !h.port.State.Up() {
+		return absence{fmt.Errorf("port %d is %v", cfg.Port, h.port.State)}
 	}
 	if h.pkeyIndex, h.pkey, err = h.findPKey(cfg); err != nil {
 		return err

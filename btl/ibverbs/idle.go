@@ -7,6 +7,9 @@ var _ progress.Idler = (*module)(nil)
 // Arm implements progress.Idler: it arms every queue for an event at its next completion. The
 // device calls wakeup for such events, and always for asynchronous events.
 func (m *module) Arm() bool {
+	if m.absent != nil {
+		return true
+	}
 	if m.Closed || m.h == nil || m.cfg.Wakeup == nil {
 		return false
 	}

@@ -54,8 +54,10 @@ type module struct {
 	recvWR [repostBatch]verbs.RecvWR
 
 	cfg Config
-	// publishedAddress is the address of the datagram queue pair when the module was made.
+	// publishedAddress is the address of the datagram queue pair when the module was made; zero if
+	// there was none.
 	publishedAddress address
+	absent           error // why the device could not be used so far; nil once it could
 	me               nonce
 	codec            *codec // nil until the secret is known
 	random           *rand.Rand
@@ -132,46 +134,78 @@ func newModule(cfg Config) (*module, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	h, err := openHCA(&cfg)
+	h, err := openHCA(&cfg, true)
+	var absent error
+	if cfg.MayCome && errors.As(err, new(absence)) {
+		absent, err = err, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if !h.port.State.Up() {
-		return nil, errors.Join(fmt.Errorf("device %s: port %d is %v", cfg.Device, cfg.Port, h.port.State), h.close())
-	}
-	cfg.PKey = uint16(h.pkey) // also after the key has moved in the table
-	m := &module{cfg: cfg, h: h, portUp: true, peers: base.MakePeers[peer](cfg.Size), now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, h: h, portUp: h != nil, absent: absent, peers: base.MakePeers[peer](cfg.Size), now: cfg.Clock.Now()}
+	m.reopenAt, m.reopenWait = m.now+reopenFirst, 2*reopenFirst
 	var seed [32]byte
 	_, err = io.ReadFull(cfg.Random, seed[:])
 	if err == nil {
 		_, err = io.ReadFull(cfg.Random, m.me[:])
 	}
 	if err != nil {
-		return nil, errors.Join(err, h.close())
+		if h != nil {
+			err = errors.Join(err, h.close())
+		}
+		return nil, err
 	}
 	m.random = rand.New(rand.NewChaCha8(seed))
 	if cfg.Secret != nil {
 		m.codec = newCodec(cfg.Secret)
 	}
-	m.listen()
-	m.cfg.Siblings.add(m)
-	m.publishedAddress = h.address()
-	c := railAddress{rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.me, address: h.address(), pkey: h.pkey, frag: uint32(cfg.FragBytes)}
-	mbps := h.port.Mbps
+	mbps, caps := 0, btl.CapPut
+	if h != nil {
+		m.keepPKey()
+		m.listen()
+		m.publishedAddress = h.address()
+		mbps = h.port.Mbps
+		if _, asks := h.reads(); cfg.Reads.on(h.attr) && asks > 0 {
+			caps |= btl.CapGet
+		}
+	}
 	if mbps == 0 {
 		mbps = mbpsUnknown
 	}
-	caps := btl.CapPut
-	if _, asks := h.reads(); cfg.Reads.on(h.attr) && asks > 0 {
-		caps |= btl.CapGet
-	}
-	m.FlushNative = verbs.StatusWRFlushErr.Native()
-	m.Init(m, cfg.Events, btl.Attrs{
-		Name: cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: int64(mbps) / 8,
+	attrs := btl.Attrs{
+		LatencyNanos: latencyNanos, BandwidthMBps: int64(mbps) / 8,
 		EagerBytes: cfg.FragBytes, MaxSendBytes: cfg.FragBytes, RDMABytes: rdmaBytes,
 		Caps: caps,
-	}, c.encode())
+	}
+	if list := m.cfg.Siblings.modules; h == nil && len(list) > 0 {
+		attrs = *list[0].Attrs() // the best guess
+	}
+	attrs.Name = cfg.Rail
+	m.FlushNative = verbs.StatusWRFlushErr.Native()
+	m.Init(m, cfg.Events, attrs, m.encodeAddress())
+	m.cfg.Siblings.add(m)
 	return m, nil
+}
+
+// keepPKey keeps the module in the partition of its first opening, also after the key has moved in
+// the port's table.
+func (m *module) keepPKey() { m.cfg.PKey = uint16(m.h.pkey) }
+
+// encodeAddress is what the module publishes.
+func (m *module) encodeAddress() []byte {
+	c := railAddress{rank: uint32(m.cfg.Rank), size: uint32(m.cfg.Size), nonce: m.me, frag: uint32(m.cfg.FragBytes)}
+	if m.h != nil {
+		c.address, c.pkey = m.h.address(), m.h.pkey
+	}
+	return c.encode()
+}
+
+// Absent is transport.Rail's Absent.
+func (m *module) Absent(bool) error {
+	if m.absent != nil {
+		m.reopenInTime(m.cfg.Clock.Now())
+	}
+	return m.absent
 }
 
 // Reports that a device may have.
@@ -227,9 +261,15 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if p == nil {
 		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrModules)
 	}
+	if p.address.isZero() {
+		p.address = c.address
+	}
 	if p.ep != nil && p.ep.State() != btl.Drained {
 		p.ep.Return(to)
 		return p.ep, nil
+	}
+	if err := m.Absent(true); err != nil {
+		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", err)
 	}
 	if m.reopen {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, "", btl.ErrFailed)
@@ -254,10 +294,14 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if !m.portUp {
 		return nil, m.portIsDown(rank, verbs.EventPortErr.Native())
 	}
-	if (c.address.link == linkRoCE) != m.h.roce {
+	if p.address.isZero() && (m.h.address() == m.publishedAddress || !m.hasSiblingTo(rank)) {
+		// If the peer knows this end's address, it asks when it is there. Otherwise a sibling asks.
+		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", btl.ErrNoAddress)
+	}
+	if !p.address.isZero() && (p.address.link == linkRoCE) != m.h.roce {
 		return nil, fmt.Errorf("rail %s: %w: one end is InfiniBand, the other Ethernet", m.cfg.Rail, btl.ErrUnreachable)
 	}
-	if c.pkey.partition() != m.h.pkey.partition() {
+	if c.pkey != 0 && c.pkey.partition() != m.h.pkey.partition() {
 		return nil, fmt.Errorf("rail %s: %w: partition key %v here, %v there", m.cfg.Rail, btl.ErrUnreachable, m.h.pkey, c.pkey)
 	}
 	e, err := m.newEndpoint(p, p.epoch+1)
@@ -272,16 +316,21 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 const (
 	reopenFirst = 10e6
 	reopenMost  = 1e9
+	absentMost  = 500e6 // for a device that was absent so far
 )
 
 // reopenInTime opens a lost device again although Connect is not called: peers may ask for
 // connections.
-func (m *module) reopenInTime() {
-	if m.h != nil || m.reopen || m.now < m.reopenAt {
+func (m *module) reopenInTime(now int64) {
+	if m.h != nil || m.reopen || now < m.reopenAt {
 		return
 	}
 	if m.reopenDevice() != nil { // the device is not back yet
-		m.reopenAt, m.reopenWait = m.now+m.reopenWait, min(2*m.reopenWait, reopenMost)
+		most := int64(reopenMost)
+		if m.absent != nil {
+			most = absentMost
+		}
+		m.reopenAt, m.reopenWait = now+m.reopenWait, min(2*m.reopenWait, most)
 	}
 }
 
@@ -290,12 +339,23 @@ func (m *module) reopenDevice() error {
 	if m.h != nil {
 		return nil
 	}
-	h, err := openHCA(&m.cfg)
+	h, err := openHCA(&m.cfg, m.absent != nil)
 	if err != nil {
+		if m.absent != nil {
+			m.absent = err
+		}
 		return err
 	}
 	m.h, m.portUp = h, h.port.State.Up()
 	m.listen()
+	if m.absent != nil {
+		m.absent = nil
+		m.keepPKey()
+		m.SetAddress(m.encodeAddress())
+		if m.cfg.Moved != nil {
+			m.cfg.Moved()
+		}
+	}
 	return nil
 }
 
@@ -365,7 +425,7 @@ func (m *module) attend() int {
 		runtime.Gosched()
 	}
 	m.Unsettled = false
-	m.reopenInTime()
+	m.reopenInTime(m.now)
 	if m.stale {
 		m.stale = false
 		m.requery(m.NewError(btl.AllPeers, btl.ClassPath, btl.SideLocal, "", fmt.Errorf("%s: the port's address or partition has changed", m.cfg.Device)))

@@ -246,17 +246,22 @@ func openSome(t *testing.T, devices string, good bool) (transport.Opened, error)
 		simhca.DeviceConfig{Name: "two", NoDatagrams: !good},
 	)}
 	node.HCA("down").SetLink(1, false)
-	wakeup, err := progress.NewPipeWakeup()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, wakeup.Close()) })
-	opened, err := openPorts(&transport.Env{
-		Size: 1, Settings: setting(t, "ibverbs.devices", devices), Events: new(testRank), Wakeup: wakeup,
-		AsyncProgress: func() func() { return func() {} },
-	}, node)
+	opened, err := openPorts(envOf(t, devices), node)
 	for _, rail := range opened.Rails {
 		t.Cleanup(func() { require.NoError(t, rail.Module.Close()) })
 	}
 	return opened, err
+}
+
+// envOf is what the rails of a rank are opened from. devices is the tunable ibverbs.devices.
+func envOf(t *testing.T, devices string) *transport.Env {
+	wakeup, err := progress.NewPipeWakeup()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, wakeup.Close()) })
+	return &transport.Env{
+		Size: 1, Settings: setting(t, "ibverbs.devices", devices), Events: new(testRank), Wakeup: wakeup,
+		AsyncProgress: func() func() { return func() {} },
+	}
 }
 
 // TestOpenLeavesOutUnusablePorts: ports that cannot be used are left out, and the reason is given

@@ -32,6 +32,9 @@ func (a *address) sameSubnet(b *address) bool {
 	return a.gid.IsZero() || b.gid.IsZero() || [8]byte(a.gid[:8]) == [8]byte(b.gid[:8])
 }
 
+// isZero reports whether the address is that of a module whose device was absent, or unknown.
+func (a *address) isZero() bool { return *a == address{} }
+
 // String is the address in the form that users know, for messages.
 func (a address) String() string {
 	if a.link != linkInfiniBand {
@@ -47,9 +50,9 @@ type nonce [8]byte
 type railAddress struct {
 	rank, size uint32
 	nonce      nonce
-	address    address
-	pkey       pkey   // when the module was made
-	frag       uint32 // FragBytes
+	address    address // zero while the device is absent
+	pkey       pkey    // when the module was made; 0 while the device is absent
+	frag       uint32  // FragBytes
 }
 
 // railAddressFields is a railAddress as it is encoded.
@@ -100,6 +103,7 @@ func parseRailAddress(b []byte) (c railAddress, ok bool) {
 		return c, false
 	}
 	a, ok := readAddress(f.Address[:])
-	ok = ok && f.Rank < f.Size && f.Size <= maxRanks && f.PKey.partition() != 0 && f.Frag <= maxFragBytes
+	ok = ok && f.PKey.partition() != 0 || a.isZero() && f.PKey == 0
+	ok = ok && f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
 	return railAddress{f.Rank, f.Size, f.Nonce, a, f.PKey, f.Frag}, ok
 }

@@ -1,6 +1,10 @@
 package ibverbs
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/mpigo/mpigo/btl"
+)
 
 // Siblings are the modules of one rank, on different rails to the same peers. A published address
 // is that of the start of the job. If both ends of a rail have opened their devices again since,
@@ -26,6 +30,18 @@ func (s *Siblings) recipient(m *module, msg *message) *module {
 		}
 	}
 	return m
+}
+
+// hasSiblingTo reports whether a sibling is connected to a peer.
+func (m *module) hasSiblingTo(rank int) bool {
+	for _, other := range m.cfg.Siblings.modules {
+		for _, p := range other.peers.Of(rank) {
+			if other != m && p.ep != nil && p.ep.State() == btl.Up && p.ep.phase == phaseReady {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // tellBySiblings sends a message to a peer by all siblings that know its address on their rails.

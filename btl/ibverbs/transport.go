@@ -29,18 +29,33 @@ func Transport() transport.Transport {
 // address is left to Connect, which says so.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
-	return func(local, remote int) int {
-		x, y := a[local], b[remote]
-		switch {
-		case x == nil || y == nil:
-			return 1
-		case (x.address.link == linkRoCE) != (y.address.link == linkRoCE), x.pkey.partition() != y.pkey.partition():
-			return 0
-		case x.address.link == linkRoCE || !x.address.sameSubnet(&y.address):
-			return 1
+	best := 1
+	for _, x := range a {
+		for _, y := range b {
+			best = max(best, relate(x, y))
 		}
-		return 2
 	}
+	return func(local, remote int) int {
+		if x, y := a[local], b[remote]; x != nil && y != nil && (x.address.isZero() || y.address.isZero()) {
+			return best // nothing is known of a port that is absent
+		}
+		return relate(a[local], b[remote])
+	}
+}
+
+// relate says how well two ports lead to each other, for leads.
+func relate(x, y *railAddress) int {
+	switch {
+	case x == nil || y == nil:
+		return 1
+	case x.address.isZero() || y.address.isZero():
+		return 0
+	case (x.address.link == linkRoCE) != (y.address.link == linkRoCE), x.pkey.partition() != y.pkey.partition():
+		return 0
+	case x.address.link == linkRoCE || !x.address.sameSubnet(&y.address):
+		return 1
+	}
+	return 2
 }
 
 // parseRailAddresses gives nil for what is not an address.
@@ -67,8 +82,9 @@ func openRails(env *transport.Env) (transport.Opened, error) {
 	return openPorts(env, provider)
 }
 
-// openPorts makes a rail of each port that the user has named, all of which have to work, or of
-// each port that is up. Ports of the latter kind that cannot be used are left out, unless all are.
+// openPorts makes a rail of each port that the user has named, or of each port that is up. Ports of
+// the latter kind that cannot be used are left out, unless all are. Named ports have to work. One
+// that is missing, down, or without an address is Absent until it comes.
 func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Opened, err error) {
 	var ports []PortName
 	list := env.Settings.List(devicesKey)
@@ -81,26 +97,50 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail ibverbs: %w", err)
 	}
-	siblings := new(Siblings)
-	for _, p := range ports {
-		port := fmt.Sprintf("%s/%d", p.Device, p.Port)
-		cfg := configOf(env.Settings)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
-		cfg.Siblings = siblings
-		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, p.Device, p.Port
-		m, err := New(cfg)
-		if err != nil && all {
-			opened.LeftOut = append(opened.LeftOut, err)
-			continue
-		}
-		// The user has named it, so it may not be missing.
-		if err != nil {
-			for _, rail := range opened.Rails {
+	rails := make([]transport.Rail, len(ports))
+	closeAll := func() (err error) {
+		for _, rail := range rails {
+			if rail.Module != nil {
 				err = errors.Join(err, rail.Module.Close())
 			}
-			return transport.Opened{}, err
 		}
-		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port})
+		return err
+	}
+	siblings := new(Siblings)
+	open := func(n int, mayCome bool) error {
+		port := fmt.Sprintf("%s/%d", ports[n].Device, ports[n].Port)
+		cfg := configOf(env.Settings)
+		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
+		cfg.Siblings, cfg.MayCome, cfg.Moved = siblings, mayCome, env.Moved
+		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, ports[n].Device, ports[n].Port
+		m, err := New(cfg)
+		if err == nil {
+			rails[n] = transport.Rail{Module: m, Port: port, Absent: m.(*module).Absent}
+		}
+		return err
+	}
+	var absent []int // opened last, because they guess what they can do from the others
+	for n := range ports {
+		err := open(n, false)
+		switch {
+		case err == nil:
+		case all:
+			opened.LeftOut = append(opened.LeftOut, err)
+		case errors.As(err, new(absence)):
+			absent = append(absent, n)
+		default: // the user has named it, so it may not be missing
+			return transport.Opened{}, errors.Join(err, closeAll())
+		}
+	}
+	for _, n := range absent {
+		if err := open(n, true); err != nil {
+			return transport.Opened{}, errors.Join(err, closeAll())
+		}
+	}
+	for _, rail := range rails {
+		if rail.Module != nil {
+			opened.Rails = append(opened.Rails, rail)
+		}
 	}
 	if len(opened.Rails) == 0 {
 		return transport.Opened{}, noUsablePort(opened.LeftOut)

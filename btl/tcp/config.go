@@ -24,6 +24,17 @@ type Config struct {
 	// LocalBits is the length of the network prefix of Local (all bits). Addresses of the same
 	// network are reached directly.
 	LocalBits int
+	// Find, if not nil, makes a module without an address: Local is not set. The module calls Find
+	// until it returns the address. Awaits says what is missing until then, and Moved, if not nil,
+	// is called when it has come.
+	Find   func() (Interface, bool)
+	Awaits string
+	Moved  func()
+	// Word is the place, from 1, of the user's word that names the address (Interface.Word). It
+	// pairs modules that have no address yet with those of peers.
+	Word uint8
+	// BandwidthMBps of the address (what its interface reports).
+	BandwidthMBps int64
 	// FirstPort to LastPort are where the module may listen, for machines behind a firewall (any
 	// free port).
 	FirstPort, LastPort uint16
@@ -90,9 +101,21 @@ const (
 // fill checks the fields, and sets those that are zero.
 func (c *Config) fill() error {
 	c.Local = c.Local.Unmap()
+	if c.Find != nil {
+		return cmp.Or(base.Check(c.Word != 0 && !c.Local.IsValid(), "word", c.Word), base.Check(c.Rail != "", "rail", c.Rail), c.fillRest())
+	}
 	base.SetDefault(&c.Rail, "tcp:"+c.Local.String())
-	base.SetDefault(&c.Clock, progress.SystemClock())
 	base.SetDefault(&c.LocalBits, c.Local.BitLen())
+	return cmp.Or(
+		base.Check(c.Local.IsValid() && !c.Local.IsUnspecified() && !c.Local.IsMulticast(), "local address", c.Local),
+		base.Check(c.LocalBits >= 0 && c.LocalBits <= c.Local.BitLen(), "bits of the local network", c.LocalBits),
+		c.fillRest(),
+	)
+}
+
+// fillRest is fill for the fields that are not about the local address.
+func (c *Config) fillRest() error {
+	base.SetDefault(&c.Clock, progress.SystemClock())
 	if c.Pass == nil {
 		c.Pass = runtime.Gosched
 	}
@@ -114,8 +137,6 @@ func (c *Config) fill() error {
 		base.Check(c.Size >= 1 && c.Size <= maxRanks, "size", c.Size),
 		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
 		base.Check(c.Events != nil, "events", c.Events),
-		base.Check(c.Local.IsValid() && !c.Local.IsUnspecified() && !c.Local.IsMulticast(), "local address", c.Local),
-		base.Check(c.LocalBits >= 0 && c.LocalBits <= c.Local.BitLen(), "bits of the local network", c.LocalBits),
 		base.Check(c.LastPort == 0 && c.FirstPort == 0 || c.FirstPort > 0 && c.LastPort >= c.FirstPort, "ports", fmt.Sprintf("%d to %d", c.FirstPort, c.LastPort)),
 		base.Check(c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= maxFragBytes, "fragment bytes", c.FragBytes),
 		base.Check(c.EagerBytes >= btl.MaxHeaderBytes && c.EagerBytes <= c.FragBytes, "eager bytes", c.EagerBytes),

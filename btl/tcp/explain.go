@@ -32,6 +32,9 @@ func explainPair(a, b *railAddress) string {
 	if a == nil || b == nil {
 		return "not an address of this version"
 	}
+	if !a.address.IsValid() || !b.address.IsValid() {
+		return "an address is missing"
+	}
 	x, y := a.address.Addr(), b.address.Addr()
 	switch {
 	case x.Is4() != y.Is4():
@@ -58,6 +61,8 @@ func addressesOf(list []*railAddress) string {
 			return strings.Join(s, ", ") + ", …"
 		case c == nil:
 			s = append(s, "?")
+		case !c.address.IsValid():
+			s = append(s, "none yet")
 		default:
 			s = append(s, c.address.Addr().String())
 		}

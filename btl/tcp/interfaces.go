@@ -22,6 +22,11 @@ type Interface struct {
 	Address netip.Addr
 	// Bits is the length of the address's network prefix.
 	Bits int
+	// Word is the place of the first word of the include list that names it, from 1; 0 without a
+	// list.
+	Word uint8
+	// Up: the interface is not switched off.
+	Up bool
 }
 
 // virtual are the prefixes of names of interfaces that lead only to containers and virtual machines
@@ -35,8 +40,9 @@ var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "c
 // include, only what it names is used. Without it, an interface is used by its first IPv4 address,
 // or its first IPv6 address if it has no other; interfaces of containers and virtual machines are
 // left out, and so is the loopback interface unless there is nothing else. Link-local addresses
-// have to be included by address or network. Interfaces that are down are never used. The error is
-// ErrNoSuch if nothing in include names an address of this machine.
+// have to be included by address or network. An interface that is down is used only if include
+// names it: it may come up. The error is ErrNoSuch if nothing in include names an address of this
+// machine.
 func Addresses(include, exclude []string) ([]Interface, error) {
 	found, err := candidates()
 	if err != nil {
@@ -100,41 +106,27 @@ type candidate struct {
 
 // choose is Addresses for a given machine of that name.
 func choose(host string, found []candidate, include, exclude []string) ([]Interface, error) {
-	slices.SortStableFunc(found, func(a, b candidate) int {
-		switch {
-		case a.index != b.index:
-			return a.index - b.index
-		case a.addr.Is4() != b.addr.Is4():
-			if a.addr.Is4() {
-				return -1
-			}
-			return 1
-		}
-		return a.addr.Compare(b.addr)
-	})
+	sortCandidates(found)
 	found = append(found, loopbacks(include, found)...)
 	in, out := parseWords(include), parseWords(exclude)
 	// The job would run over other networks than the user meant. It is no error if some words name
 	// nothing, because machines of one job may differ.
-	if len(in) > 0 && !slices.ContainsFunc(found, func(c candidate) bool { return in.names(c) != byNothing }) {
+	if len(in) > 0 && !slices.ContainsFunc(found, in.covers) {
 		return nil, fmt.Errorf("%w on %s, which has %s", ErrNoSuch, host, describe(found))
 	}
 	var chosen, loopback []Interface
 	for _, c := range found {
-		if !c.up || out.names(c) != byNothing {
+		if !c.up && len(in) == 0 || out.covers(c) {
 			continue
 		}
-		how := in.names(c)
+		how, word := in.names(c)
 		if c.addr.IsLinkLocalUnicast() && how != byAddress || len(in) > 0 && how == byNothing {
 			continue
 		}
 		if how != byAddress && slices.ContainsFunc(append(chosen, loopback...), func(i Interface) bool { return i.Name == c.name }) {
 			continue
 		}
-		i := Interface{c.name, c.addr, c.bits}
-		if c.addr.IsLinkLocalUnicast() && c.addr.Is6() {
-			i.Address = c.addr.WithZone(c.name)
-		}
+		i := c.chosen(word)
 		switch {
 		case len(in) > 0:
 			chosen = append(chosen, i)
@@ -151,6 +143,79 @@ func choose(host string, found []candidate, include, exclude []string) ([]Interf
 		return nil, fmt.Errorf("no address is left on %s that ranks could use: it has %s", host, describe(found))
 	}
 	return chosen, nil
+}
+
+// sortCandidates sorts by interface, IPv4 first.
+func sortCandidates(found []candidate) {
+	slices.SortStableFunc(found, func(a, b candidate) int {
+		switch {
+		case a.index != b.index:
+			return a.index - b.index
+		case a.addr.Is4() != b.addr.Is4():
+			if a.addr.Is4() {
+				return -1
+			}
+			return 1
+		}
+		return a.addr.Compare(b.addr)
+	})
+}
+
+// chosen is the address as Addresses returns it.
+func (c candidate) chosen(word int) Interface {
+	i := Interface{c.name, c.addr, c.bits, uint8(min(word, maxWord)), c.up}
+	if c.addr.IsLinkLocalUnicast() && c.addr.Is6() {
+		i.Address = c.addr.WithZone(c.name)
+	}
+	return i
+}
+
+// maxWord bounds Interface.Word.
+const maxWord = 255
+
+// awaitedWord is a word of the include list that names nothing which this machine has. It may come.
+type awaitedWord struct {
+	text  string
+	place uint8 // Interface.Word
+}
+
+// maxAwaited bounds how many words are awaited.
+const maxAwaited = 4
+
+// awaited are the words of an include list that name none of the chosen addresses, and no address
+// that is excluded. If there is a chosen one, single addresses are not awaited: they are of other
+// machines.
+func awaited(found []candidate, include, exclude []string, chosen []Interface) (list []awaitedWord) {
+	found = append(found, loopbacks(include, found)...)
+	in, out := parseWords(include), parseWords(exclude)
+	for n, w := range in {
+		names := func(c candidate) bool {
+			return w.names(c) == byAddress || w.names(c) == byName && (!c.addr.IsLinkLocalUnicast() || out.covers(c))
+		}
+		if slices.ContainsFunc(found, names) || w.prefix.IsValid() && w.prefix.IsSingleIP() && len(chosen) > 0 {
+			continue
+		}
+		if n < maxWord && len(list) < maxAwaited {
+			list = append(list, awaitedWord{include[n], uint8(n + 1)})
+		}
+	}
+	return list
+}
+
+// come is the address that an awaited word names by now, if there is one that is not taken.
+func (w awaitedWord) come(found []candidate, exclude []string, isTaken func(netip.Addr) bool) (i Interface, ok bool) {
+	sortCandidates(found)
+	in, out := parseWords([]string{w.text}), parseWords(exclude)
+	for _, c := range found {
+		how, _ := in.names(c)
+		if how == byNothing || how == byName && c.addr.IsLinkLocalUnicast() || out.covers(c) {
+			continue
+		}
+		if i = c.chosen(int(w.place)); !isTaken(i.Address) {
+			return i, true
+		}
+	}
+	return Interface{}, false
 }
 
 // loopbacks are the addresses of the loopback network that include names one by one: a machine has
@@ -205,12 +270,22 @@ func (w word) names(c candidate) how {
 	return byNothing
 }
 
-func (ws words) names(c candidate) how {
-	best := byNothing
-	for _, w := range ws {
-		best = max(best, w.names(c))
+// names says how the words name an address, and the place of the first word that does, from 1.
+func (ws words) names(c candidate) (best how, first int) {
+	for n, w := range ws {
+		h := w.names(c)
+		if h != byNothing && first == 0 {
+			first = n + 1
+		}
+		best = max(best, h)
 	}
-	return best
+	return best, first
+}
+
+// covers reports whether a word names an address.
+func (ws words) covers(c candidate) bool {
+	how, _ := ws.names(c)
+	return how != byNothing
 }
 
 func parseWords(list []string) words {

@@ -49,11 +49,10 @@ type interfaceState struct {
 // watchLink asks the kernel to report changes. Without netlink, or on loopback, link state is not
 // monitored.
 func (m *module) watchLink() {
-	local := m.cfg.Local
-	if local.IsLoopback() {
+	if m.cfg.Local.IsLoopback() {
 		return
 	}
-	m.link.state = func() (interfaceState, error) { return stateOf(local) }
+	m.link.state = func() (interfaceState, error) { return stateOf(m.cfg.Local) }
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return
@@ -63,14 +62,43 @@ func (m *module) watchLink() {
 		_ = unix.Close(fd)
 		return
 	}
-	// Changes after this look are reported.
-	s, err := m.link.state()
-	if err != nil || s.name == "" || m.handshakePoller.add(fd) != nil {
+	if m.handshakePoller.add(fd) != nil {
 		_ = unix.Close(fd)
 		return
 	}
-	m.link.fd, m.link.carrier, m.link.index = fd, s.carrier, s.index
+	m.link.fd = fd
+	if m.cfg.Local.IsValid() {
+		m.beginToWatch()
+	}
 }
+
+// beginToWatch notes the first state of the address. Changes after this look are reported.
+func (m *module) beginToWatch() {
+	l := &m.link
+	if m.cfg.Local.IsLoopback() {
+		m.stopToWatch()
+		return
+	}
+	s, err := l.state()
+	if err != nil || s.name == "" {
+		m.stopToWatch()
+		return
+	}
+	l.carrier, l.index = s.carrier, s.index
+	if !s.up {
+		l.down = fmt.Errorf("%w: %s", errLinkDown, s.name)
+	}
+}
+
+func (m *module) stopToWatch() {
+	if m.link.fd >= 0 {
+		_ = unix.Close(m.link.fd)
+		m.link.fd = -1
+	}
+}
+
+// isUnproven reports whether the interface has had no link yet. Some never report one.
+func (l *link) isUnproven() bool { return l.fd >= 0 && l.down == nil && !l.carrier }
 
 // stateOf finds the interface of an address. If several have it, one that is up counts. It asks the
 // kernel for all addresses once: there may be hundreds of interfaces, and the engine's lock is
@@ -185,6 +213,9 @@ func (l *link) isAbout(b []byte) bool {
 	if err != nil || len(list) == 0 {
 		return true
 	}
+	if l.index == 0 {
+		return true // the address is not there yet
+	}
 	// in messages about links and addresses alike, the index is the second word
 	for _, msg := range list {
 		if l.down != nil && msg.Header.Type == unix.RTM_NEWADDR {
@@ -235,7 +266,8 @@ func (m *module) lookAtLink() {
 
 // cannotReach is why a peer cannot be reached from here; nil if no reason is known.
 func (m *module) cannotReach(p *peer) error {
-	if down := m.link.down; down == nil || !p.onOtherMachine && !errors.Is(down, errNoAddress) {
+	hasAddress := m.cfg.Find == nil && !errors.Is(m.link.down, errNoAddress)
+	if m.link.down == nil || hasAddress && !p.onOtherMachine {
 		return nil
 	}
 	return m.linkError(p)

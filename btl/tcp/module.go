@@ -73,6 +73,7 @@ type module struct {
 	handshakePoller *poller             // of the listener, and of handshakes
 	waker           *waker              // nil if the rank has neither Wakeup nor AsyncProgress
 	link            link
+	findAt          int64 // when Connect looks for a missing address again
 
 	unauthenticated []*unauthenticatedPeer // oldest first
 	// authenticatedWaiting counts those of unauthenticated that have proved the secret, and cannot
@@ -108,6 +109,7 @@ type peer struct {
 	// onOtherMachine: the peer is on another machine, or in another network namespace.
 	onOtherMachine bool
 	everConnected  bool   // there was a connection
+	isTried        bool   // Connect was called while the interface had no link yet
 	epoch          uint32 // of the latest incarnation of this end
 	leastEpoch     uint32 // the first that is not over at the peer's end, as far as this rank knows
 	ep             *endpoint
@@ -136,9 +138,6 @@ func newModule(cfg Config) (_ *module, err error) {
 			m.closeAll()
 		}
 	}()
-	if m.zone, err = zoneOf(cfg.Local); err != nil {
-		return nil, err
-	}
 	if m.host, err = base.HostID("net"); err != nil {
 		return nil, err
 	}
@@ -152,10 +151,9 @@ func newModule(cfg Config) (_ *module, err error) {
 	if m.handshakePoller, err = newPoller(); err != nil {
 		return nil, err
 	}
-	if m.listener, m.port, err = m.listen(); err != nil {
-		return nil, err
-	}
-	if err = m.handshakePoller.add(m.listener); err != nil {
+	if cfg.Find != nil {
+		m.link.down = errors.New(cfg.Awaits)
+	} else if err = m.listenAtLocal(); err != nil {
 		return nil, err
 	}
 	m.watchLink()
@@ -164,15 +162,42 @@ func newModule(cfg Config) (_ *module, err error) {
 			return nil, err
 		}
 	}
-	c := railAddress{
-		rank: uint32(cfg.Rank), size: uint32(cfg.Size), nonce: m.nonce, host: m.host,
-		address: netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), bits: uint8(m.cfg.LocalBits), frag: uint32(cfg.FragBytes),
+	if cfg.BandwidthMBps == 0 {
+		cfg.BandwidthMBps = speedOf(cfg.Local)
 	}
 	m.Init(m, cfg.Events, btl.Attrs{
-		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: speedOf(cfg.Local),
+		Name: m.cfg.Rail, LatencyNanos: latencyNanos, BandwidthMBps: cfg.BandwidthMBps,
 		EagerBytes: m.cfg.EagerBytes, MaxSendBytes: m.cfg.FragBytes,
-	}, c.encode())
+	}, m.encodeAddress())
 	return m, nil
+}
+
+// listenAtLocal makes the listener at Config.Local.
+func (m *module) listenAtLocal() (err error) {
+	if m.zone, err = zoneOf(m.cfg.Local); err != nil {
+		return err
+	}
+	fd, port, err := m.listen()
+	if err != nil {
+		return err
+	}
+	if err := m.handshakePoller.add(fd); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	m.listener, m.port = fd, port
+	return nil
+}
+
+// encodeAddress is what the module publishes.
+func (m *module) encodeAddress() []byte {
+	c := railAddress{
+		rank: uint32(m.cfg.Rank), size: uint32(m.cfg.Size), nonce: m.nonce, host: m.host,
+		frag: uint32(m.cfg.FragBytes), word: m.cfg.Word,
+	}
+	if m.cfg.Local.IsValid() {
+		c.address, c.bits = netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), uint8(m.cfg.LocalBits)
+	}
+	return c.encode()
 }
 
 // SetSecret gives the job's secret to a module that was made without it.
@@ -194,7 +219,9 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	}
 	rank := to.Peer
 	c, ok := parseRailAddress(theirs)
-	local := m.cfg.Local
+	m.lookForAddress()
+	local, remote := m.cfg.Local, c.address.Addr()
+	known := local.IsValid() && remote.IsValid()
 	switch {
 	case !ok:
 		return nil, m.unreachable("not an address of this kind of rail")
@@ -204,12 +231,12 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
 	case int(c.frag) != m.cfg.FragBytes:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
-	case c.address.Addr().Is4() != local.Is4():
-		return nil, m.unreachable(fmt.Sprintf("%v and %v are not of one family", local, c.address.Addr()))
-	case c.address.Addr().IsLoopback() != local.IsLoopback():
-		return nil, m.unreachable(fmt.Sprintf("%v does not lead to %v", local, c.address.Addr()))
-	case local.IsLoopback() && c.host != m.host:
-		return nil, m.unreachable(fmt.Sprintf("%v is on another machine, or in another network namespace", c.address.Addr()))
+	case known && remote.Is4() != local.Is4():
+		return nil, m.unreachable(fmt.Sprintf("%v and %v are not of one family", local, remote))
+	case known && remote.IsLoopback() != local.IsLoopback():
+		return nil, m.unreachable(fmt.Sprintf("%v does not lead to %v", local, remote))
+	case known && local.IsLoopback() && c.host != m.host:
+		return nil, m.unreachable(fmt.Sprintf("%v is on another machine, or in another network namespace", remote))
 	case m.codec == nil:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
@@ -217,7 +244,10 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if p == nil {
 		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrModules)
 	}
-	p.address, p.onOtherMachine = c.address, c.host != m.host
+	p.onOtherMachine = c.host != m.host
+	if remote.IsValid() {
+		p.address = c.address
+	}
 	if e := p.ep; e != nil && e.State() == btl.Up && !e.IsReportable() && m.cannotReach(p) != nil {
 		// the peer has made the endpoint, and only its address says where it is
 		e.fail(m.linkError(p))
@@ -235,6 +265,10 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if err := m.cannotReach(p); err != nil {
 		return nil, err
 	}
+	if m.link.isUnproven() && p.onOtherMachine && !p.isTried {
+		p.isTried = true // the layer above tries again, and probes the path before it uses it
+		return nil, m.NewError(rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), errNoCarrier)
+	}
 	if err := m.reopenListener(); err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
 	}
@@ -244,6 +278,9 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 			p.ep.Return(to)
 			return p.ep, nil
 		}
+	}
+	if !p.address.IsValid() {
+		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", btl.ErrNoAddress)
 	}
 	epoch := p.nextEpoch()
 	if epoch == 0 {
@@ -448,7 +485,12 @@ func (m *module) maintain() int {
 		}
 	}
 	if m.link.unsure {
-		m.lookAtLink()
+		if m.cfg.Find != nil {
+			m.link.unsure = false
+			m.findAddress()
+		} else {
+			m.lookAtLink()
+		}
 	}
 	n += m.attendUnauthenticated()
 	if come { // last, so that earlier connections are handled first

@@ -348,12 +348,13 @@ func TestAddresses(t *testing.T) {
 		{nil, []string{"10.0.0.2", "10.2.0.0/16", "six"}, []string{"2001:db8::2"}, ""},
 		{[]string{"eth0"}, nil, []string{"10.0.0.2"}, ""},
 		{[]string{"eth0", "2001:db8::2", "ens7"}, nil, []string{"10.0.0.2", "2001:db8::2"}, ""},
-		{[]string{"10.0.0.0/8"}, nil, []string{"10.0.0.2", "10.2.0.2"}, ""},
+		{[]string{"10.0.0.0/8"}, nil, []string{"10.0.0.2", "10.1.0.2", "10.2.0.2"}, ""},
+		{[]string{"eth1"}, nil, []string{"10.1.0.2"}, ""},
 		{[]string{"docker0", "lo"}, []string{"127.0.0.1"}, []string{"::1", "172.17.0.1"}, ""},
 		{[]string{"[fe80::1]"}, nil, []string{"fe80::1%eth0"}, ""},
 		{[]string{"127.0.0.1", "127.0.0.2/32", "127.1.2.3"}, nil, []string{"127.0.0.1", "127.0.0.2", "127.1.2.3"}, ""},
 		{[]string{"eht0"}, nil, nil, "no such interface or address on n2, which has lo 127.0.0.1, lo ::1, eth0 10.0.0.2,"},
-		{[]string{"eth1"}, nil, nil, "no address is left on n2 that ranks could use: it has lo 127.0.0.1, "},
+		{nil, []string{"0.0.0.0/0", "::/0"}, nil, "no address is left on n2 that ranks could use: it has lo 127.0.0.1, "},
 		{[]string{"lo"}, []string{"127.0.0.1", "::1"}, nil, "no address is left on n2 that ranks could use: it has lo 127.0.0.1, "},
 	} {
 		got, err := choose("n2", found, c.include, c.exclude)

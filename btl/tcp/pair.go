@@ -6,10 +6,25 @@ import (
 
 // leads is transport.Transport's Leads. Where two addresses are in one network, only such pairs are
 // used. Otherwise routers may join the networks. Loopback leads only to ranks that share it.
+//
+// Where an address leads that a rank does not have yet is not known. It is paired with those that
+// the same word of the users' lists names, as if it led there well.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
 	leaveOutShared(a, b)
-	return func(local, remote int) int { return int(relate(a[local], b[remote])) }
+	best := otherScope
+	for _, x := range a {
+		for _, y := range b {
+			best = max(best, relate(x, y))
+		}
+	}
+	return func(local, remote int) int {
+		x, y := a[local], b[remote]
+		if x != nil && y != nil && x.word == y.word && !(x.address.IsValid() && y.address.IsValid()) {
+			return int(best)
+		}
+		return int(relate(x, y))
+	}
 }
 
 // parseRailAddresses gives nil for what is not an address.
@@ -28,7 +43,7 @@ func parseRailAddresses(encoded [][]byte) []*railAddress {
 func leaveOutShared(a, b []*railAddress) {
 	for i, x := range a {
 		for j, y := range b {
-			if x != nil && y != nil && x.host != y.host && x.address.Addr() == y.address.Addr() {
+			if x != nil && y != nil && x.host != y.host && x.address.IsValid() && x.address.Addr() == y.address.Addr() {
 				a[i], b[j] = nil, nil
 			}
 		}
@@ -46,7 +61,7 @@ const (
 )
 
 func relate(a, b *railAddress) relation {
-	if a == nil || b == nil {
+	if a == nil || b == nil || !a.address.IsValid() || !b.address.IsValid() {
 		return unrelated
 	}
 	x, y := a.address.Addr().WithZone(""), b.address.Addr().WithZone("")

@@ -14,10 +14,11 @@ type moduleNonce [16]byte
 type railAddress struct {
 	rank, size uint32
 	nonce      moduleNonce
-	host       [16]byte // processes with the same value share their loopback interface
-	address    netip.AddrPort
-	bits       uint8  // of the network prefix of address
-	frag       uint32 // FragBytes
+	host       [16]byte       // processes with the same value share their loopback interface
+	address    netip.AddrPort // invalid while the module has none
+	bits       uint8          // of the network prefix of address
+	frag       uint32         // FragBytes
+	word       uint8          // Config.Word
 }
 
 // railAddressFields is a railAddress as it is encoded.
@@ -25,18 +26,23 @@ type railAddressFields struct {
 	Rank, Size uint32
 	Nonce      moduleNonce
 	Host       [16]byte
-	IP         [16]byte // IPv4 in the form ::ffff:a.b.c.d
+	IP         [16]byte // IPv4 in the form ::ffff:a.b.c.d; zero if there is none
 	Port       uint16
 	Bits       uint8
 	Frag       uint32
+	Word       uint8
 }
 
-const railAddressVersion = 2
+const railAddressVersion = 3
 
 func (c *railAddress) encode() []byte {
-	return base.EncodeAddress(railAddressVersion, &railAddressFields{
-		c.rank, c.size, c.nonce, c.host, c.address.Addr().As16(), c.address.Port(), c.bits, c.frag,
-	})
+	f := railAddressFields{
+		Rank: c.rank, Size: c.size, Nonce: c.nonce, Host: c.host, Port: c.address.Port(), Bits: c.bits, Frag: c.frag, Word: c.word,
+	}
+	if c.address.IsValid() {
+		f.IP = c.address.Addr().As16()
+	}
+	return base.EncodeAddress(railAddressVersion, &f)
 }
 
 // parseRailAddress checks everything. ok is false for what no module publishes.
@@ -45,8 +51,12 @@ func parseRailAddress(b []byte) (c railAddress, ok bool) {
 	if !base.DecodeAddress(b, railAddressVersion, &f) {
 		return c, false
 	}
+	c = railAddress{rank: f.Rank, size: f.Size, nonce: f.Nonce, host: f.Host, bits: f.Bits, frag: f.Frag, word: f.Word}
+	ok = f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
+	if f.IP == [16]byte{} && f.Port == 0 { // it has none yet
+		return c, ok && f.Bits == 0 && f.Word != 0
+	}
 	addr := netip.AddrFrom16(f.IP).Unmap()
-	ok = int(f.Bits) <= addr.BitLen() && !addr.IsUnspecified() && !addr.IsMulticast() && f.Port != 0 &&
-		f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
-	return railAddress{f.Rank, f.Size, f.Nonce, f.Host, netip.AddrPortFrom(addr, f.Port), f.Bits, f.Frag}, ok
+	c.address = netip.AddrPortFrom(addr, f.Port)
+	return c, ok && int(f.Bits) <= addr.BitLen() && !addr.IsUnspecified() && !addr.IsMulticast() && f.Port != 0
 }

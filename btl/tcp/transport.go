@@ -3,6 +3,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,39 +29,77 @@ func Transport() transport.Transport {
 }
 
 // openRails makes a rail of each address of this machine that the user has named, or that other
-// machines may reach. Addresses that cannot be used are left out, as long as there is another.
-func openRails(env *transport.Env) (opened transport.Opened, err error) {
+// machines may reach. Addresses that cannot be used are left out, as long as there is another. What
+// the user has named, and this machine lacks or has switched off, is Absent until it comes.
+func openRails(env *transport.Env) (transport.Opened, error) { return openAmong(env, candidates) }
+
+// openAmong is openRails on a machine that has the addresses that list returns.
+func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened transport.Opened, err error) {
 	set := env.Settings
-	addresses, err := Addresses(wordsOf(set, includeKey, includeAll), wordsOf(set, excludeKey, excludeNone))
+	include, exclude := wordsOf(set, includeKey, includeAll), wordsOf(set, excludeKey, excludeNone)
+	found, err := list()
 	if err != nil {
-		keys := []string{includeKey, excludeKey}
-		if errors.Is(err, ErrNoSuch) {
-			keys = keys[:1]
-		}
-		if chosen := transport.Chosen(set, keys...); chosen != "" {
-			err = fmt.Errorf("%s: %w", chosen, err)
-		}
 		return opened, fmt.Errorf("rail tcp: %w", err)
 	}
+	addresses, why := choose(hostname(), found, include, exclude)
+	words := awaited(found, include, exclude, addresses)
+	if why != nil && len(words) == 0 {
+		if chosen := transport.Chosen(set, includeKey, excludeKey); chosen != "" {
+			why = fmt.Errorf("%s: %w", chosen, why)
+		}
+		return opened, fmt.Errorf("rail tcp: %w", why)
+	}
+	var modules []*module
+	lowest := int64(0) // of the bandwidths that are known
+	add := func(cfg Config, port string) {
+		m, err := newModule(cfg)
+		if err != nil {
+			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
+				err = fmt.Errorf("%w (tcp.ports=%s: each rank of a machine takes one port)", err, set.String("tcp.ports"))
+			}
+			opened.LeftOut = append(opened.LeftOut, fmt.Errorf("rail %s: %w", cfg.Rail, err))
+			return
+		}
+		modules = append(modules, m)
+		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port, Absent: m.Absent})
+	}
 	for _, a := range addresses {
-		cfg := configOf(set)
-		cfg.Rank, cfg.Size, cfg.Events, cfg.Wakeup, cfg.AsyncProgress = env.Rank, env.Size, env.Events, env.Wakeup, env.AsyncProgress()
-		cfg.Local, cfg.LocalBits = a.Address, a.Bits
+		if mbps := speedOf(a.Address); a.Up && (lowest == 0 || mbps < lowest) {
+			lowest = mbps
+		}
+	}
+	for _, a := range addresses {
+		cfg := configOf(env)
+		cfg.Local, cfg.LocalBits, cfg.Word = a.Address, a.Bits, a.Word
+		if !a.Up {
+			cfg.BandwidthMBps = lowest
+		}
 		cfg.Rail = "tcp:" + a.Name
 		port := a.Name + " " + a.Address.WithZone("").String()
 		if slices.ContainsFunc(addresses, func(o Interface) bool { return o != a && o.Name == a.Name }) {
 			port = a.Address.String()
 			cfg.Rail = "tcp:" + port
 		}
-		m, err := New(cfg)
-		if err != nil {
-			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
-				err = fmt.Errorf("%w (tcp.ports=%s: each rank of a machine takes one port)", err, set.String("tcp.ports"))
-			}
-			opened.LeftOut = append(opened.LeftOut, err)
-			continue
+		add(cfg, port)
+	}
+	// They come last: a peer pairs them after those that are there.
+	for _, w := range words {
+		cfg := configOf(env)
+		cfg.Rail, cfg.Word, cfg.BandwidthMBps, cfg.Moved = "tcp:"+w.text, w.place, lowest, env.Moved
+		cfg.Awaits = fmt.Sprintf("%s has no interface or address %s", hostname(), w.text)
+		if len(addresses) == 0 {
+			cfg.Awaits = why.Error()
 		}
-		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port})
+		cfg.Find = func() (Interface, bool) {
+			found, err := list()
+			if err != nil {
+				return Interface{}, false
+			}
+			return w.come(append(found, loopbacks([]string{w.text}, found)...), exclude, func(a netip.Addr) bool {
+				return slices.ContainsFunc(modules, func(m *module) bool { return m.cfg.Local == a })
+			})
+		}
+		add(cfg, w.text)
 	}
 	if len(opened.Rails) == 0 {
 		return transport.Opened{}, errors.Join(opened.LeftOut...)
@@ -68,11 +107,13 @@ func openRails(env *transport.Env) (opened transport.Opened, err error) {
 	return opened, nil
 }
 
-// configOf is what the user's settings mean to the rails over TCP.
-func configOf(set tunable.Set) Config {
+// configOf is what the user's settings mean to the rails of a rank over TCP.
+func configOf(env *transport.Env) Config {
+	set := env.Settings
 	// Package tunable refuses bad ranges.
 	first, last, _ := tunable.ParseRange(set.String("tcp.ports"))
 	return Config{
+		Rank: env.Rank, Size: env.Size, Events: env.Events, Wakeup: env.Wakeup, AsyncProgress: env.AsyncProgress(),
 		FirstPort:      first,
 		LastPort:       last,
 		FragBytes:      int(set.Bytes("tcp.frag.bytes")) + btl.MaxHeaderBytes,

@@ -25,9 +25,12 @@ func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
 }
 
 func TestConfigOfPorts(t *testing.T) {
-	require.Zero(t, configOf(tunable.Set{}).FirstPort)
-	require.Zero(t, configOf(tunable.Set{}).LastPort)
-	cfg := configOf(settings(t, "tcp.ports", "20000-20099"))
+	of := func(set tunable.Set) Config {
+		return configOf(&transport.Env{Settings: set, AsyncProgress: func() func() { return nil }})
+	}
+	require.Zero(t, of(tunable.Set{}).FirstPort)
+	require.Zero(t, of(tunable.Set{}).LastPort)
+	cfg := of(settings(t, "tcp.ports", "20000-20099"))
 	require.EqualValues(t, 20000, cfg.FirstPort)
 	require.EqualValues(t, 20099, cfg.LastPort)
 }
@@ -67,9 +70,6 @@ func TestOpenWithoutAddress(t *testing.T) {
 		settings []string
 		want     string
 	}{
-		{[]string{"tcp.include", "[2001:db8::77]"}, `^rail tcp: tcp.include=\[2001:db8::77\]: no such`},
-		{[]string{"tcp.include", "etho"}, `^rail tcp: tcp.include=etho: no such interface or address on .*, which has lo 127.0.0.1`},
-		{[]string{"tcp.include", "etho", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=etho: no such`},
 		{[]string{"tcp.exclude", "0.0.0.0/0,::/0"}, `^rail tcp: tcp.exclude=0.0.0.0/0,::/0: no address is left on .*: it has lo 127.0.0.1`},
 		{[]string{"tcp.include", "lo", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=lo, tcp.exclude=lo: no address is left on `},
 	} {

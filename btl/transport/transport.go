@@ -33,8 +33,9 @@ type Transport struct {
 	Priority int
 	Reach    Reach
 
-	// Open makes the rails of this rank. It is called under the lock of the rank's engine. The
-	// error says in one line why there is none.
+	// Open makes the rails of this rank. It is called under the lock of the rank's engine. A rail
+	// whose device or address may come later is made, and Absent. The error says in one line why
+	// there is none.
 	Open func(env *Env) (Opened, error)
 
 	// Leads says how well each rail of this rank leads to each rail of a peer, by their places in
@@ -74,6 +75,9 @@ type Env struct {
 	// though the rank's program may compute. A transport that calls AsyncProgress makes the rank
 	// keep a goroutine for it.
 	AsyncProgress func() func()
+	// Moved, if not nil, is called under the lock of the rank's engine when the Address of a module
+	// has changed.
+	Moved func()
 	// Devices, if not nil, replaces the layer of devices that a transport is about to use: a test
 	// makes devices fail by it.
 	Devices func(devices any) any
@@ -92,6 +96,10 @@ type Rail struct {
 	Module btl.Module
 	// Port names the device or address for messages, "" if there is nothing to name.
 	Port string
+	// Absent says why the device or address cannot be used now, nil if it can. It looks each time.
+	// remote: it has to lead to other machines. A nil Absent is that of a rail that is never
+	// absent. The caller holds the lock of the rank's engine.
+	Absent func(remote bool) error
 }
 
 // Pair is a rail of this rank and a rail of a peer that it leads to, by their places in the lists

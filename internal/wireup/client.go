@@ -27,10 +27,13 @@ type Client struct {
 	kvsName   string
 	limits    limits
 	hasGetAll bool // the manager offers getAll
+	// hasPublish: the manager offers publish.
+	hasPublish bool
 
 	// exchanging is held for a whole exchange, request and answer. It guards in and broken.
 	exchanging sync.Mutex
 	in         lineReader
+	seen       int   // how many published values were read
 	broken     error // set once: why no exchange is possible any more
 
 	// writing is held for the write of one line. Abort needs only this lock.
@@ -100,6 +103,7 @@ func (c *Client) handshake() error {
 		return maxes.protocolError("get_maxes", err)
 	}
 	_, c.hasGetAll = maxes.get(getAll)
+	_, c.hasPublish = maxes.get(publish)
 	name, err := c.exchange("get_my_kvsname", "my_kvsname")
 	if err != nil {
 		return err

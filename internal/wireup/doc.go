@@ -18,7 +18,8 @@
 //
 // The order of 1, 2 and 3 matters: a value that is put becomes visible at a barrier and not before,
 // with every process manager. All ranks call Barrier equally often. Cards are exchanged only at
-// start-up. To its manager, a rank that ends without Finalize has died. Abort ends the whole job.
+// start-up; see PublishRail for what comes later. To its manager, a rank that ends without Finalize
+// has died. Abort ends the whole job.
 //
 // # The same on the wire
 //
@@ -55,6 +56,18 @@
 //	                                 ← cmd=mpigo_get_all_result rc=0 count=2
 //	                                 ← cmd=mpigo_word key=mpigo-card-0 value=36.AYg…
 //	                                 ← cmd=mpigo_word key=mpigo-card-1 value=36.AYg…
+//
+// A rail may get its address after the start. PMI-1 has nothing for that, because what is put
+// becomes visible at a barrier only. Our own manager takes such addresses at any time, and returns
+// those that a rank has not seen yet:
+//
+//	cmd=get_maxes →
+//	                              ← cmd=maxes … mpigo_get_all=1 mpigo_publish=1
+//	cmd=mpigo_publish kvsname=job key=mpigo-rail-1-2 value=AYg… →
+//	                              ← cmd=mpigo_publish_result rc=0 msg=success
+//	cmd=mpigo_published kvsname=job since=0 →
+//	                              ← cmd=mpigo_published_result rc=0 count=1
+//	                              ← cmd=mpigo_word key=mpigo-rail-1-2 value=AYg…
 //
 // # The life of a job at its launcher
 //

@@ -26,7 +26,9 @@ var (
 	ErrTooLarge = errors.New("value too large")
 	ErrBarrier  = errors.New("barrier cannot complete") // a *BarrierError has the cause
 	ErrCard     = errors.New("bad business card")
-	ErrSecret   = errors.New("bad job secret")
+	// The process manager does not offer this.
+	ErrUnsupported = errors.New("not supported by the process manager")
+	ErrSecret      = errors.New("bad job secret")
 
 	// NewServer and Serve.
 	ErrConfig       = errors.New("bad configuration")

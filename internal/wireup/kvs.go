@@ -16,6 +16,8 @@ type kvs struct {
 	maxKeys  int
 	maxBytes int
 
+	published []publication // in order; visible at once
+
 	cached listing // the last one, since every rank asks for the same
 }
 

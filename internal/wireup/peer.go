@@ -124,7 +124,7 @@ func (p *peer) handle(line string) error {
 		return p.init(m)
 	case "get_maxes":
 		return p.answer("maxes", "kvsname_max", strconv.Itoa(kvsNameMax),
-			"keylen_max", strconv.Itoa(keyLenMax), "vallen_max", strconv.Itoa(valLenMax), getAll, "1")
+			"keylen_max", strconv.Itoa(keyLenMax), "vallen_max", strconv.Itoa(valLenMax), getAll, "1", publish, "1")
 	case "get_appnum":
 		app := 0
 		if p.s.cfg.AppNum != nil {
@@ -141,6 +141,10 @@ func (p *peer) handle(line string) error {
 		return p.get(m)
 	case getAll:
 		return p.getAll(m)
+	case publish:
+		return p.publish(m)
+	case published:
+		return p.published(m)
 	case "barrier_in":
 		p.inBarrier = true
 		p.s.enterBarrier(p.rank)

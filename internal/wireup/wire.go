@@ -47,6 +47,16 @@ const (
 	getAllWord   = "mpigo_word"
 )
 
+// publish gives our server a value that is visible at once, and published asks it for those that
+// were published since=N of them. The answer is that of getAll. PMI-1 has no such requests: only a
+// manager that has the word publish in its answer to get_maxes gets them.
+const (
+	publish         = "mpigo_publish"
+	publishResult   = "mpigo_publish_result"
+	published       = "mpigo_published"
+	publishedResult = "mpigo_published_result"
+)
+
 // mappingKey is the key under which a process manager says which rank is on which node.
 const mappingKey = "PMI_process_mapping"
 

@@ -1,6 +1,7 @@
 package rails
 
 import (
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -12,15 +13,30 @@ import (
 // messages.
 const hostNameEntry = "hostname"
 
+// absentEntry is an entry of a card that is no rail: the numbers, a byte each, of those that are
+// absent.
+const absentEntry = "absent"
+
 // mostHostNameBytes bounds how much of a peer's host name is printed.
 const mostHostNameBytes = 64
 
 // Card is what this rank publishes for the others. crowded says that this machine has more ranks of
-// the job than cores for them.
+// the job than cores for them. The caller holds the lock.
 func (r *Rails) Card(crowded bool) wireup.Card {
 	card := wireup.Card{Host: r.cfg.Host, PID: os.Getpid(), Oversubscribed: crowded}
-	for _, l := range r.list {
+	r.published, r.absentWhy = [][]byte{}, nil
+	var numbers []byte
+	for i, l := range r.list {
+		why := r.whyAbsent(l)
+		if why != nil && i <= math.MaxUint8 {
+			numbers = append(numbers, byte(i))
+		}
+		r.absentWhy = append(r.absentWhy, why)
+		r.published = append(r.published, l.module.Address())
 		card.Rails = append(card.Rails, wireup.Rail{BTL: l.transport, Address: l.module.Address()})
+	}
+	if len(numbers) > 0 {
+		card.Rails = append(card.Rails, wireup.Rail{BTL: absentEntry, Address: numbers})
 	}
 	if name, err := os.Hostname(); err == nil {
 		card.Rails = append(card.Rails, wireup.Rail{BTL: hostNameEntry, Address: []byte(name)})
@@ -59,6 +75,21 @@ func (r *Rails) shareSecret() error {
 		r.cfg.Lock.Unlock()
 	}
 	return nil
+}
+
+// absent is why a rail of this rank, by its place in the list, was absent when the rank published
+// its card; nil if it was not.
+func (r *Rails) absent(place int) error {
+	if place >= len(r.absentWhy) {
+		return nil
+	}
+	return r.absentWhy[place]
+}
+
+// isAbsent reports whether a rail in a peer's card was absent then.
+func isAbsent(card wireup.Card, number int) bool {
+	_, lists := railsOf(card, absentEntry)
+	return slices.ContainsFunc(lists, func(list []byte) bool { return slices.Contains(list, byte(number)) })
 }
 
 // railsOf are the numbers of a transport's rails in a card, and their addresses.

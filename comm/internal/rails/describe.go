@@ -16,8 +16,8 @@ func (r *Rails) Describe() {
 	rank := r.cfg.Env.Rank
 	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", rank, r.reach())
 	for _, t := range r.allowed {
-		for _, why := range r.leftOut[t.Name] {
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", rank, oneLine(why))
+		for _, why := range r.whyLeftOut(t.Name) {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", rank, why)
 		}
 	}
 	for _, t := range r.allowed {
@@ -62,7 +62,7 @@ func (r *Rails) railsTo(peer int) string {
 		}
 		var ports []string
 		for _, w := range ways {
-			if port := r.list[w.Local].port; port != "" && !slices.Contains(ports, port) {
+			if port := r.list[w.Local].port; port != "" && r.absent(w.Local) == nil && !slices.Contains(ports, port) {
 				ports = append(ports, port)
 			}
 		}

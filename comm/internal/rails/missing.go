@@ -12,23 +12,22 @@ import (
 )
 
 // mustSuffice is why the job cannot go on without the transports that are missing. It is nil if
-// those that are open lead to every other rank, as far as that is known before the ranks' cards are
-// read.
-func (r *Rails) mustSuffice() error {
-	if len(r.missing) == 0 {
+// those that are there lead to every other rank.
+func (r *Rails) mustSuffice(lacking []missing) error {
+	if len(lacking) == 0 {
 		return nil
 	}
 	wantsSelf := slices.ContainsFunc(r.allowed, func(t transport.Transport) bool { return t.Reach == transport.Itself })
 	size := r.cfg.Env.Size
 	if (r.self != nil || !wantsSelf) &&
-		(size == 1 || r.hasReach(transport.Anywhere) || r.hasReach(transport.Host) && LocalRanks(r.cfg.Client) == size) {
+		(size == 1 || r.isAnyPresent(transport.Anywhere) || r.hasReach(transport.Host) && LocalRanks(r.cfg.Client) == size) {
 		return nil
 	}
 	// A transport that most machines lack comes last, and only if the user asked for it or nothing
 	// else is to be said: the cause is another one as a rule.
 	var errs, rare []error
 	asked := transport.Chosen(r.settings(), "btl") != ""
-	for _, m := range r.missing {
+	for _, m := range lacking {
 		if m.transport.Rare {
 			rare = append(rare, m.why)
 			asked = asked || transport.Chosen(r.settings(), m.transport.Choices...) != ""
@@ -49,8 +48,8 @@ func (r *Rails) Warn() {
 		if !r.warnsOfLeftOut(t) {
 			continue
 		}
-		for _, why := range r.leftOut[t.Name] {
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: left out: %s\n", r.cfg.Env.Rank, oneLine(why))
+		for _, why := range r.whyLeftOut(t.Name) {
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: left out: %s\n", r.cfg.Env.Rank, why)
 		}
 	}
 	if _, origin := r.settings().Text("btl"); origin == tunable.FromDefault {
@@ -66,7 +65,7 @@ func (r *Rails) Warn() {
 // warnsOfLeftOut reports whether this rank says which rails of a transport it has left out. With
 // verbose, every rank does so in Describe instead.
 func (r *Rails) warnsOfLeftOut(t transport.Transport) bool {
-	if r.settings().Bool("verbose") || len(r.leftOut[t.Name]) == 0 || !r.isFirstWithAsFew(t.Name) {
+	if r.settings().Bool("verbose") || len(r.whyLeftOut(t.Name)) == 0 || !r.isFirstWithAsFew(t.Name) {
 		return false
 	}
 	return !t.Abundant || transport.Chosen(r.settings(), t.Choices[0]) != ""
@@ -75,17 +74,38 @@ func (r *Rails) warnsOfLeftOut(t transport.Transport) bool {
 // isFirstWithout reports whether all lower ranks of this machine have a transport.
 func (r *Rails) isFirstWithout(name string) bool { return r.lowerHaveMoreThan(0, name) }
 
-// isFirstWithAsFew reports whether all lower ranks of this machine have more rails of a transport.
+// isFirstWithAsFew reports whether all lower ranks of this machine have more rails of a transport
+// than this one, without those that are absent.
 func (r *Rails) isFirstWithAsFew(name string) bool {
-	own, _ := r.railsOf(name)
-	return r.lowerHaveMoreThan(len(own), name)
+	present := 0
+	for i, l := range r.list {
+		if l.transport == name && r.absent(i) == nil {
+			present++
+		}
+	}
+	return r.lowerHaveMoreThan(present, name)
 }
 
 // lowerHaveMoreThan reports whether all lower ranks of this machine have more than n rails of a
-// transport.
+// transport, without those that are absent.
 func (r *Rails) lowerHaveMoreThan(n int, name string) bool {
 	return !slices.ContainsFunc(r.lowerHere(), func(card wireup.Card) bool {
 		numbers, _ := railsOf(card, name)
+		numbers = slices.DeleteFunc(numbers, func(number int) bool { return isAbsent(card, number) })
 		return len(numbers) <= n
 	})
+}
+
+// whyLeftOut says, a line for each, why devices and addresses of a transport are not used at the
+// start, though others are.
+func (r *Rails) whyLeftOut(name string) (lines []string) {
+	for _, why := range r.leftOut[name] {
+		lines = append(lines, oneLine(why))
+	}
+	for i, l := range r.list {
+		if why := r.absent(i); why != nil && l.transport == name {
+			lines = append(lines, fmt.Sprintf("rail %s: %s; it joins when it is there", l.module.Attrs().Name, oneLine(why)))
+		}
+	}
+	return lines
 }

@@ -40,6 +40,11 @@ type Rails struct {
 	// others are.
 	leftOut map[string][]error
 	cards   []wireup.Card // of all ranks, so that nothing has to be asked of the manager later
+	// published are the addresses in this rank's own card, by place in list; nil before Card.
+	published [][]byte
+	absentWhy []error   // why rails were absent then, by place in list; nil: it was not
+	exchange  *exchange // nil while no address has come later
+	closed    bool
 	// The rail to the rank itself, driven only once it is used; nil if not allowed.
 	self   btl.Module
 	driven bool // self is
@@ -50,6 +55,7 @@ type rail struct {
 	transport string // the name of its transport
 	port      string // the device or address, "" if there is nothing to name
 	module    btl.Module
+	absent    func(remote bool) error // transport.Rail's Absent
 }
 
 // missing is a transport that is allowed and could not be opened.
@@ -67,6 +73,7 @@ func New(cfg Config) *Rails {
 		cfg.Env.LocalRank = localRankOf(cfg.Client)
 	}
 	r := &Rails{cfg: cfg}
+	r.cfg.Env.Moved = r.moved
 	for _, name := range cfg.Env.Settings.List("btl") {
 		i := slices.IndexFunc(cfg.Transports, func(t transport.Transport) bool { return t.Name == name })
 		if i >= 0 { // package tunable permits no other name
@@ -76,8 +83,9 @@ func New(cfg Config) *Rails {
 	return r
 }
 
-// Open opens the rails of all transports that are allowed. A transport that cannot be opened is
-// left out if the others lead to every rank nevertheless. The caller holds the lock.
+// Open opens the rails of all transports that are allowed. A transport that cannot be opened, or
+// whose rails are all absent, is left out if the others lead to every rank nevertheless. If rails
+// that may come are needed, the error Is ErrAbsent: see Suffice. The caller holds the lock.
 func (r *Rails) Open() error {
 	for _, t := range r.allowed {
 		if t.Reach != transport.Itself && (r.cfg.Env.Size == 1 || r.hostSuffices()) {
@@ -100,10 +108,10 @@ func (r *Rails) Open() error {
 		}
 		for _, o := range opened.Rails {
 			r.cfg.Add(o.Module)
-			r.list = append(r.list, rail{transport: t.Name, port: o.Port, module: o.Module})
+			r.list = append(r.list, rail{transport: t.Name, port: o.Port, module: o.Module, absent: o.Absent})
 		}
 	}
-	return r.mustSuffice()
+	return r.Suffice()
 }
 
 // hostSuffices reports whether a transport between the ranks of a machine is open and the manager
@@ -119,6 +127,13 @@ func (r *Rails) has(name string) bool {
 // hasReach reports whether a transport of that reach is among the rank's rails.
 func (r *Rails) hasReach(reach transport.Reach) bool {
 	return slices.ContainsFunc(r.allowed, func(t transport.Transport) bool { return t.Reach == reach && r.has(t.Name) })
+}
+
+// isAnyPresent reports whether a transport of that reach has a rail that is not absent.
+func (r *Rails) isAnyPresent(reach transport.Reach) bool {
+	return slices.ContainsFunc(r.allowed, func(t transport.Transport) bool {
+		return t.Reach == reach && r.has(t.Name) && r.whyAllAbsent(t.Name) == nil
+	})
 }
 
 // allowedNames is the tunable btl as it is set.

@@ -301,6 +301,6 @@ func TestRareTransportIsReportedLast(t *testing.T) {
 	} {
 		r := railsOfRank(t, 0, 2, c.settings...)
 		r.missing = c.missing
-		require.EqualError(t, r.mustSuffice(), c.want, "%v", c.settings)
+		require.EqualError(t, r.mustSuffice(r.missing), c.want, "%v", c.settings)
 	}
 }

@@ -17,7 +17,8 @@ import (
 //
 // A peer is reached by the first transport in btl that leads there, with all its rails. The rails
 // of the others are spare, and so are alternates: nothing is opened for them until they are needed.
-// An extra pair takes part once a probe has shown that it leads there.
+// An extra pair takes part once a probe has shown that it leads there, and so does a rail that was
+// absent at the start.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	if peer == r.cfg.Env.Rank {
 		return r.toSelf()
@@ -27,18 +28,41 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	for tier, t := range r.allowed {
 		now := routes.up == 0
 		for _, w := range r.waysTo(peer, t) {
-			m, address := r.list[w.Local].module, card.Rails[w.Remote].Address
-			route := pml.Route{Module: m, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate}
+			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate}
 			if w.Alternate || w.Extra {
 				now = routes.up == 0
 			}
-			routes.Add(route, now, func() (btl.Endpoint, error) { return m.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, address) })
+			route.Down = r.absentPair(peer, w)
+			routes.Add(route, now && route.Down == nil, func() (btl.Endpoint, error) { return r.connect(peer, w) })
 		}
 	}
 	if len(routes.List) == 0 {
 		return nil, r.unreachable(peer, card, routes.Refused)
 	}
 	return routes.List, nil
+}
+
+// absentPair is why a pair of rails cannot be used at first; nil if both are there.
+func (r *Rails) absentPair(peer int, w transport.Pair) error {
+	why, side := r.absent(w.Local), btl.SideLocal
+	if why == nil && isAbsent(r.cards[peer], w.Remote) {
+		why, side = errAbsentThere, btl.SideRemote
+	}
+	if why == nil {
+		return nil
+	}
+	return &btl.Error{Rail: r.list[w.Local].module.Attrs().Name, Peer: peer, Class: btl.ClassPath, Side: side, Err: why}
+}
+
+var errAbsentThere = errors.New("the peer's rail was not there at the start")
+
+// connect makes the next incarnation of the endpoint of a pair.
+func (r *Rails) connect(peer int, w transport.Pair) (btl.Endpoint, error) {
+	ep, err := r.list[w.Local].module.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, r.cards[peer].Rails[w.Remote].Address)
+	if errors.Is(err, btl.ErrNoAddress) {
+		r.ask(w.Local)
+	}
+	return ep, err
 }
 
 // Routes collects the routes to a peer.

@@ -1,0 +1,162 @@
+package ibverbs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
+
+// absentWorld is a world of two ranks that are not connected. The ports of some ranks are down when
+// their modules are made. moved counts the modules whose address has come.
+func absentWorld(t *testing.T, seed byte, down ...int) (w *world, moved *int) {
+	f := simhca.NewFabric(simhca.Config{Virtual: true})
+	w = &world{t: t, f: f, clock: fabricClock{f, new(int64)}}
+	moved = new(int)
+	for rank := range 2 {
+		node := f.NewNode(simhca.DeviceConfig{Name: "sim0"})
+		r := &testRank{w: w, rank: rank, hca: node.HCA("sim0")}
+		for _, d := range down {
+			if d == rank {
+				r.hca.SetLink(1, false)
+			}
+		}
+		m, err := New(Config{
+			Rank: rank, Size: 2, Events: r, Provider: node, Device: "sim0", Secret: testSecret, Random: &fixedRandom{seed + byte(rank)},
+			Clock: w.clock, Pass: w.clock.pass, MayCome: true, Moved: func() { *moved++ }, Siblings: new(Siblings),
+		})
+		require.NoError(t, err)
+		r.m = m.(*module)
+		w.ranks = append(w.ranks, r)
+	}
+	t.Cleanup(func() {
+		for _, r := range w.ranks {
+			require.NoError(t, r.m.Close())
+		}
+		f.Close()
+	})
+	return w, moved
+}
+
+// comes brings the rank's port up, and lets the module notice.
+func (r *testRank) comes() {
+	r.hca.SetLink(1, true)
+	r.w.until("the port", func() bool {
+		r.w.clock.skip(time.Millisecond)
+		return r.m.Absent(true) == nil
+	})
+}
+
+// TestPortThatIsDownAtStartConnectsLater: a module whose port was down connects once it is up,
+// though its peer does not know the address.
+func TestPortThatIsDownAtStartConnectsLater(t *testing.T) {
+	for down := range 2 {
+		w, moved := absentWorld(t, 0, down)
+		r, peer := w.ranks[down], w.ranks[1-down]
+		before := r.m.Address()
+		for range 2 {
+			_, err := r.m.Connect(btl.Path{Peer: peer.rank}, peer.m.Address())
+			require.ErrorContains(t, err, "port 1 is ")
+			require.NotErrorIs(t, err, btl.ErrUnreachable)
+			require.ErrorContains(t, r.m.Absent(true), "port 1 is ")
+			_, err = peer.m.Connect(btl.Path{Peer: r.rank}, before)
+			require.ErrorIs(t, err, btl.ErrNoAddress)
+			require.True(t, r.m.Arm(), "the rank may sleep")
+			r.m.Disarm()
+			w.turns(3 * attendEvery)
+		}
+		require.Zero(t, *moved)
+		r.comes()
+		require.Equal(t, 1, *moved)
+		require.NotEqual(t, before, r.m.Address())
+		r.connect()
+		w.until("a connection", func() bool {
+			ep, err := peer.m.Connect(btl.Path{Peer: r.rank}, before)
+			peer.ep = ep
+			return err == nil && r.isReady() && peer.isReady()
+		})
+		w.works()
+	}
+}
+
+// TestPortsThatAreDownAtStartConnectByTheirSiblings: where both ports were down, each end tells its
+// address by another rail, if there is one of verbs. Without it, an end needs the other's address.
+func TestPortsThatAreDownAtStartConnectByTheirSiblings(t *testing.T) {
+	for _, hasSiblings := range []bool{true, false} {
+		w, _ := absentWorld(t, 0, 0, 1)
+		other, _ := absentWorld(t, 100)
+		before := [2][]byte{w.ranks[0].m.Address(), w.ranks[1].m.Address()}
+		for rank, r := range w.ranks {
+			require.Positive(t, leads([][]byte{before[rank], other.ranks[rank].m.Address()}, [][]byte{before[1-rank], other.ranks[1-rank].m.Address()})(0, 0))
+			if hasSiblings {
+				s := new(Siblings)
+				for _, m := range []*module{r.m, other.ranks[rank].m} {
+					m.cfg.Siblings = s
+					s.add(m)
+				}
+			}
+			r.comes()
+		}
+		for rank, r := range w.ranks {
+			_, err := r.m.Connect(btl.Path{Peer: 1 - rank}, before[1-rank])
+			require.ErrorIs(t, err, btl.ErrNoAddress, "no sibling is connected")
+		}
+		other.connect()
+		for rank, r := range w.ranks {
+			if !hasSiblings {
+				r.connect()
+				continue
+			}
+			ep, err := r.m.Connect(btl.Path{Peer: 1 - rank}, before[1-rank])
+			require.NoError(t, err)
+			r.ep = ep
+		}
+		w.until("a connection", func() bool {
+			other.turn()
+			return w.ranks[0].isReady() && w.ranks[1].isReady()
+		})
+		w.works()
+	}
+}
+
+// plugged is a node whose device "late" is there only once it was plugged in.
+type plugged struct {
+	*simhca.Node
+	in bool
+}
+
+func (p *plugged) Open(name string) (verbs.Device, error) {
+	if name == "late" && !p.in {
+		return nil, verbs.ErrNoDevice
+	}
+	return p.Node.Open(name)
+}
+
+// TestOpenNamedPortThatIsAbsent: a port that the user has named, and whose device is missing or
+// which is down, is a rail that is Absent until it comes.
+func TestOpenNamedPortThatIsAbsent(t *testing.T) {
+	f := simhca.NewFabric(simhca.Config{})
+	t.Cleanup(f.Close)
+	node := &plugged{Node: f.NewNode(simhca.DeviceConfig{Name: "one"}, simhca.DeviceConfig{Name: "late"}, simhca.DeviceConfig{Name: "down"})}
+	node.HCA("down").SetLink(1, false)
+	opened, err := openPorts(envOf(t, "late,one,down"), node)
+	require.NoError(t, err)
+	require.Empty(t, opened.LeftOut)
+	require.Len(t, opened.Rails, 3)
+	for _, r := range opened.Rails {
+		defer r.Module.Close()
+	}
+	require.NoError(t, opened.Rails[1].Absent(true))
+	require.ErrorIs(t, opened.Rails[0].Absent(true), verbs.ErrNoDevice)
+	require.ErrorContains(t, opened.Rails[2].Absent(true), "device down: port 1 is ")
+	require.Equal(t, opened.Rails[1].Module.Attrs().Caps, opened.Rails[2].Module.Attrs().Caps, "as its siblings")
+	node.in = true
+	node.HCA("down").SetLink(1, true)
+	for _, r := range opened.Rails {
+		require.Eventually(t, func() bool { return r.Absent(true) == nil }, 20*time.Second, time.Millisecond)
+	}
+}

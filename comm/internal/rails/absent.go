@@ -1,0 +1,102 @@
+package rails
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/mpigo/mpigo/btl/transport"
+)
+
+// A rail may be absent at the start: its device or address is not there, or down. Its module is
+// open all the same, and its card says so. Peers make no endpoint to it at first; the layer above
+// tries again from time to time, and uses the rail once a probe was answered. Ranks to which a rail
+// leads go on at once; otherwise Await waits for one.
+
+// ErrAbsent: rails that are needed are absent, and may come.
+var ErrAbsent = errors.New("no rail is there yet")
+
+// whyAbsent is why a rail cannot be used now; nil if it can.
+func (r *Rails) whyAbsent(l rail) error {
+	if l.absent == nil {
+		return nil
+	}
+	return l.absent(r.cfg.Client == nil || LocalRanks(r.cfg.Client) < r.cfg.Env.Size)
+}
+
+// whyAllAbsent is why all rails of a transport are absent; nil if one is there.
+func (r *Rails) whyAllAbsent(name string) (err error) {
+	for _, l := range r.list {
+		if l.transport == name {
+			why := r.whyAbsent(l)
+			if why == nil {
+				return nil
+			}
+			why = fmt.Errorf("rail %s: %w", l.module.Attrs().Name, why)
+			if err != nil {
+				why = fmt.Errorf("%w; %w", err, why)
+			}
+			err = why
+		}
+	}
+	return err
+}
+
+// Suffice is why the job cannot go on without the transports that are missing, and without rails
+// that are absent. It is nil if the others lead to every other rank, as far as that is known before
+// the ranks' cards are read. The error Is ErrAbsent if a rail that comes may change that. The
+// caller holds the lock.
+func (r *Rails) Suffice() error {
+	lacking, mayCome := r.missing, false
+	for _, t := range r.allowed {
+		if why := r.whyAllAbsent(t.Name); why != nil {
+			if chosen := transport.Chosen(r.settings(), t.Choices...); chosen != "" {
+				why = fmt.Errorf("%s: %w", chosen, why)
+			}
+			lacking, mayCome = append(lacking[:len(lacking):len(lacking)], missing{t, why}), true
+		}
+	}
+	err := r.mustSuffice(lacking)
+	if err != nil && mayCome {
+		return absentError{err}
+	}
+	return err
+}
+
+// absentError Is ErrAbsent.
+type absentError struct{ error }
+
+func (absentError) Is(target error) bool { return target == ErrAbsent }
+func (e absentError) Unwrap() error      { return e.error }
+
+const (
+	// awaitPeriod is how often Await looks for a rail.
+	awaitPeriod = 50 * time.Millisecond
+	// noticeAfter is when it says that it waits.
+	noticeAfter = 2 * time.Second
+)
+
+// Await waits until the rails suffice, for at most the grace time, because of an error of Open that
+// Is ErrAbsent. The caller does not hold the lock.
+func (r *Rails) Await(why error) error {
+	grace := r.settings().Duration("pml.grace")
+	if grace <= 0 {
+		return why
+	}
+	noticed := false
+	for begin := time.Now(); time.Since(begin) < grace; {
+		time.Sleep(min(awaitPeriod, grace))
+		r.cfg.Lock.Lock()
+		why = r.Suffice()
+		r.cfg.Lock.Unlock()
+		if !errors.Is(why, ErrAbsent) {
+			return why
+		}
+		if !noticed && time.Since(begin) >= noticeAfter && r.cfg.Env.LocalRank == 0 {
+			noticed = true
+			fmt.Fprintf(os.Stderr, "mpigo: rank %d: waiting for a rail, for up to %v (pml.grace): %s\n", r.cfg.Env.Rank, grace, oneLine(why))
+		}
+	}
+	return fmt.Errorf("waited %v for a rail (pml.grace): %w", grace, why)
+}
