@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	// A test harness.
 	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/transport", "btl/ibverbs", "btl/tcp", "request", "progress"},
 	"scripts/simulate":    {"internal/simulation"},
+	"scripts/slowrails":   {"comm", "request"},
 	"internal/wireup":     {},
 	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
 	"comm/internal/coll":  {"pml", "btl", "request", "progress"}, // no Comm, no transport
