@@ -14,14 +14,13 @@ type meter struct {
 	oldest    oldest
 
 	// timed is the operation whose delivery is being timed, nil if there is none. It was posted at
-	// timedAt, as the last of timedBytes under way. Another one may be timed while samples, which
-	// is how many may still be taken before the next tick, is not 0.
+	// timedAt, as the last of timedBytes under way.
 	timed      *Op
 	timedAt    int64
 	timedBytes int64
-	samples    int
 	short      timing // of short operations, in nanoseconds
 	long       timing // of long ones, in picoseconds for each byte under way
+	trial      timing // of TRIALs, in nanoseconds; those of a tick are of one length
 }
 
 // timing is how long operations of one kind took.
@@ -30,6 +29,7 @@ type timing struct {
 	// peer may be busy.
 	least int64
 	usual int64 // a moving average of the least of each tick; 0: not known
+	left  int   // how many more operations may be timed before the next tick
 }
 
 const (
@@ -51,6 +51,7 @@ func (t *timing) add(sample int64) {
 
 // tick ends a tick.
 func (t *timing) tick() {
+	t.left = samplesPerTick
 	switch {
 	case t.least == 0:
 	case t.usual == 0:
@@ -59,14 +60,6 @@ func (t *timing) tick() {
 		t.usual = max(t.usual+(t.least-t.usual)/8, 1)
 	}
 	t.least = 0
-}
-
-// get is the least time since the last tick, or else the usual one; 0 if not known.
-func (t *timing) get(alsoUsual bool) int64 {
-	if t.least == 0 && alsoUsual {
-		return t.usual
-	}
-	return t.least
 }
 
 // rate is what a usual time for a byte, in picoseconds, comes to in 10⁶ bytes a second; 0 if not
@@ -106,13 +99,28 @@ func (b *BML) begin(rl *Rail, op *Op) {
 	op.post, op.bytes = pr.posts, int32(op.Len())
 	m.posted++
 	m.bytes += int64(op.bytes)
-	if m.samples > 0 && m.timed == nil {
-		m.samples--
+	if m.timed == nil && m.isTimed() {
 		m.timed, m.timedAt, m.timedBytes = op, b.eng.Now(), m.bytes
 	}
 	if pr.watch.isOn && pr.watch.timer == nil {
 		b.startWatch(pr)
 	}
+}
+
+// isTimed reports whether an operation is to be timed that was posted just now, and counts it.
+func (m *meter) isTimed() bool {
+	t := &m.short
+	switch {
+	case m.bytes >= longBytes:
+		t = &m.long
+	case m.bytes > shortBytes:
+		return false
+	}
+	if t.left == 0 {
+		return false
+	}
+	t.left--
+	return true
 }
 
 // undo takes back begin: the endpoint did not take the operation.
@@ -121,7 +129,6 @@ func (m *meter) undo(op *Op) {
 	m.bytes -= int64(op.bytes)
 	if m.timed == op {
 		m.timed = nil
-		m.samples++
 	}
 }
 
@@ -146,10 +153,9 @@ func (b *BML) finish(op *Op, isDelivered bool) {
 
 // sample notes how long the timed operation took.
 func (m *meter) sample(nanos int64) {
-	switch {
-	case m.timedBytes <= shortBytes:
+	if m.timedBytes < longBytes {
 		m.short.add(nanos)
-	case m.timedBytes >= longBytes:
+	} else {
 		m.long.add(nanos * 1000 / m.timedBytes)
 	}
 }

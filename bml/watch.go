@@ -21,8 +21,8 @@ import (
 //     another rail.
 //   - A rail that stays late fails. This moves what it has under way. It comes back as any rail
 //     does, and is still slow.
-//   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs time it at
-//     each tick, short and long in turn, until it was fast in so many ticks in a row.
+//   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs, short and long
+//     in turn, compare it with the others at each tick, until it was fast in so many in a row.
 //
 // Without traffic there are no ticks: nothing is sent to a peer that the program sends nothing to.
 
@@ -43,9 +43,9 @@ const (
 	// A rail that has become slow has to be fast in leastGoodTicks in a row. Each time it becomes
 	// slow again, that doubles, up to mostGoodTicks; calmTicks without being slow halve it.
 	leastGoodTicks, mostGoodTicks, calmTicks = 8, 32, 200
-	// trialsPerTick is how many TRIALs follow each other, because the least time counts: one alone
-	// may have to wait for the peer.
-	trialsPerTick = 4
+	// shortTrials is how many short TRIALs follow each other, because the least time counts: one
+	// alone may have to wait for the peer.
+	shortTrials = 4
 	// compareTicks is how often rails that carry nothing are compared with the others.
 	compareTicks = 20
 )
@@ -83,7 +83,8 @@ func (b *BML) startWatch(pr *Peer) {
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
 		m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-		m.samples = samplesPerTick
+		m.short.tick()
+		m.long.tick()
 	}
 	w.timer = b.eng.After(int64(tickPeriod), w.tick)
 }
@@ -105,7 +106,7 @@ func (b *BML) watchTick(pr *Peer) {
 		isQuiet = isQuiet && int(m.underWay()) == m.trials
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-			m.short.least, m.long.least = 0, 0
+			m.short.least, m.long.least, m.trial.least = 0, 0, 0
 		}
 	}
 	if isQuiet {
@@ -124,7 +125,7 @@ func (b *BML) watchTick(pr *Peer) {
 		m := &pr.rails[i].meter
 		m.short.tick()
 		m.long.tick()
-		m.samples = samplesPerTick
+		m.trial.tick()
 		delivered += m.deliveredBytes
 	}
 	pr.spread.tick(delivered, after)
@@ -208,18 +209,22 @@ func (pr *Peer) compare() {
 			continue
 		}
 		isSlow := pr.slow.Has(i)
-		short, long := pr.slowness(i, (*Rail).shortTime), pr.slowness(i, (*Rail).longTime)
-		if long > 0 {
-			rl.grade.slowness += (max(long, 1) - rl.grade.slowness) / 4
+		slowness := pr.slowness(i, (*Rail).trialTime)
+		if !isSlow {
+			long := pr.slowness(i, (*Rail).longTime)
+			if long > 0 {
+				rl.grade.slowness += (max(long, 1) - rl.grade.slowness) / 4
+			}
+			slowness = max(long, pr.slowness(i, (*Rail).shortTime))
 		}
 		rl.weigh()
-		rl.grade.tick(max(short, long), isSlow)
+		rl.grade.tick(slowness, isSlow)
 		switch {
 		case !isSlow && rl.grade.bad >= badTicks:
 			pr.becomesSlow(rl)
 		case isSlow && rl.grade.good >= rl.grade.need:
 			pr.slow &^= 1 << i
-			rl.grade.bad = 0
+			rl.grade.bad, rl.grade.slowness = 0, 1
 		}
 		if rl.grade.bad > 0 {
 			pr.watch.isComparing = true
@@ -248,14 +253,14 @@ func (g *grade) tick(slowness float64, isSlow bool) {
 }
 
 // slowness is how much more time rail i takes than the best other one; 0 if one of them is not
-// known. A slow rail is also compared with what is usual on the others.
-func (pr *Peer) slowness(i int, time func(rl *Rail, alsoUsual bool) float64) float64 {
-	mine, best := time(&pr.rails[i], false), 0.0
+// known.
+func (pr *Peer) slowness(i int, time func(rl *Rail) float64) float64 {
+	mine, best := time(&pr.rails[i]), 0.0
 	for j := range pr.rails {
 		if j == i || !pr.up.Has(j) {
 			continue
 		}
-		if t := time(&pr.rails[j], pr.slow.Has(i)); t > 0 && (best == 0 || t < best) {
+		if t := time(&pr.rails[j]); t > 0 && (best == 0 || t < best) {
 			best = t
 		}
 	}
@@ -265,29 +270,34 @@ func (pr *Peer) slowness(i int, time func(rl *Rail, alsoUsual bool) float64) flo
 	return mine / best
 }
 
-// shortTime is how long a short operation takes on a rail, with an allowance; 0 if not known.
-func (rl *Rail) shortTime(alsoUsual bool) float64 {
-	if t := rl.meter.short.get(alsoUsual); t > 0 {
-		return float64(t) + leastSlowNanos/(slowFactor-1)
+// shortTime is how long a short operation took on a rail since the last tick, and trialTime how
+// long a TRIAL took, with an allowance; 0 if not known.
+func (rl *Rail) shortTime() float64 { return allowance(rl.meter.short.least) }
+func (rl *Rail) trialTime() float64 { return allowance(rl.meter.trial.least) }
+
+func allowance(nanos int64) float64 {
+	if nanos == 0 {
+		return 0
 	}
-	return 0
+	return float64(nanos) + leastSlowNanos/(slowFactor-1)
 }
 
-// longTime is how long a byte takes, by what the link promises; 0 if not known.
-func (rl *Rail) longTime(alsoUsual bool) float64 {
-	return float64(rl.meter.long.get(alsoUsual)) * float64(max(rl.module.Attrs().BandwidthMBps, 1))
+// longTime is how long a byte took, by what the link promises; 0 if not known.
+func (rl *Rail) longTime() float64 {
+	return float64(rl.meter.long.least) * float64(max(rl.module.Attrs().BandwidthMBps, 1))
 }
 
 // tryRails posts the TRIALs that are due.
 func (b *BML) tryRails(pr *Peer) {
+	isLong := pr.watch.count%2 == 1
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		switch m := &rl.meter; {
 		case !pr.up.Has(i):
-		case pr.slow.Has(i):
-			b.postTrial(rl, pr.watch.count%2*(rl.sendBytes-railBytes), trialsPerTick)
-		case pr.watch.isComparing && m.short.least == 0 && m.underWay() == 0:
-			b.postTrial(rl, 0, trialsPerTick)
+		case pr.slow&pr.up != 0 && isLong:
+			b.postTrial(rl, rl.sendBytes-railBytes, 1)
+		case pr.slow&pr.up != 0, pr.watch.isComparing && m.short.least == 0 && m.underWay() == 0:
+			b.postTrial(rl, 0, shortTrials)
 		}
 	}
 }
@@ -300,10 +310,18 @@ func (b *BML) postTrial(rl *Rail, padding, times int) {
 		return
 	}
 	m.trials++
-	m.samples = max(m.samples, 1)
 	rl.peer.watch.posts++ // it is no traffic
+	tick, begin, isAlone := rl.peer.watch.count, b.eng.Now(), m.underWay() == 0
 	b.postAbout(rl, TagTrial, railHeader{padding: uint32(padding)}, func(err error) {
-		if m.trials--; err == nil && rl.state == railUp {
+		if m.trials--; err != nil {
+			return
+		}
+		nanos := b.eng.Now() - begin
+		m.trial.add(nanos)
+		if padding == 0 && isAlone {
+			m.short.add(nanos)
+		}
+		if tick == rl.peer.watch.count {
 			b.postTrial(rl, padding, times-1)
 		}
 	})

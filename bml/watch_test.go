@@ -167,26 +167,51 @@ func TestLateTrialFailsNoRail(t *testing.T) {
 	require.Nil(t, pr.watch.timer, "a TRIAL keeps the watch going")
 }
 
-// A rail that is slow for long messages does not return because short ones are fast, though the
-// other rails carry no long messages meanwhile.
+// A rail on which only long messages are slow does not return because short ones are fast.
 func TestLongTrialsCount(t *testing.T) {
 	_, pr := slowWire(t)
-	pr.rails[1].meter.long.usual = 1000
 	pr.becomesSlow(&pr.rails[0])
 	for i := range 10 * leastGoodTicks {
 		for j := range pr.rails {
-			pr.rails[j].meter.short.add(1000)
+			pr.rails[j].meter.trial.add(10_000)
 		}
 		if i%2 == 1 {
-			pr.rails[0].meter.long.add(100_000)
+			pr.rails[0].meter.trial.least = 200_000
 		}
 		pr.compare()
 		for j := range pr.rails {
-			pr.rails[j].meter.short.tick()
-			pr.rails[j].meter.long.tick()
+			pr.rails[j].meter.trial.tick()
 		}
 	}
 	require.EqualValues(t, 0b01, pr.slow)
+}
+
+// While a rail is slow, both rails have TRIALs of one length in each tick, long and short in turn.
+// A long one does not follow another.
+func TestTrialsOfATick(t *testing.T) {
+	w, pr := slowWire(t)
+	pr.becomesSlow(&pr.rails[0])
+	w.ranks[0].prefer(pr)
+	w.ranks[0].send(1, "traffic")
+	w.pass(60 * msec)
+	for range 4 {
+		lengths := [2]map[int]int{{}, {}}
+		for n := 0; len(w.flying) > 0; n++ {
+			require.Less(t, n, 100)
+			if f := w.flying[0]; f.tag == TagTrial {
+				lengths[f.rail][len(f.frag)]++
+			}
+			w.step(0)
+		}
+		require.Equal(t, lengths[0], lengths[1])
+		if pr.watch.count%2 == 1 {
+			require.Equal(t, map[int]int{pr.rails[0].sendBytes: 1}, lengths[0])
+		} else {
+			require.Equal(t, map[int]int{railBytes: shortTrials}, lengths[0])
+		}
+		w.ranks[0].send(1, "traffic")
+		w.pass(50 * msec)
+	}
 }
 
 // Without traffic there are no ticks, and no TRIALs, even if a rail is slow.
@@ -223,7 +248,7 @@ func TestShareFollowsTimes(t *testing.T) {
 		{[2]int64{1000, 1400}, [2]int64{1000, 1000}, [2]int64{1000, 1000}, 0, true},
 		{[2]int64{3000, 1000}, [2]int64{1000, 1000}, [2]int64{333, 1000}, 0, true},
 		{[2]int64{1000, 3000}, [2]int64{3000, 1000}, [2]int64{3000, 1000}, 0, true},
-		{[2]int64{9000, 1000}, [2]int64{1000, 1000}, [2]int64{111, 1000}, 0b01, false},
+		{[2]int64{9000, 1000}, [2]int64{1000, 1000}, [2]int64{}, 0b01, false},
 		{[2]int64{0, 1000}, [2]int64{1000, 1000}, [2]int64{1000, 1000}, 0, true},
 	} {
 		t.Run(fmt.Sprint(c.times), func(t *testing.T) {
@@ -247,6 +272,9 @@ func TestShareFollowsTimes(t *testing.T) {
 				}
 			}
 			for i, want := range c.weights {
+				if c.isSlow != 0 {
+					break // the slow one has no share
+				}
 				require.InDelta(t, want, pr.rails[i].weight, 5, "rail %d", i)
 			}
 			require.Equal(t, c.isSlow, pr.slow)
@@ -277,11 +305,15 @@ func TestSlowRailProvesItself(t *testing.T) {
 	rl := &pr.rails[0]
 	tick := func(times int, short int64) {
 		for range times {
-			rl.meter.short.add(short)
-			pr.rails[1].meter.short.add(1000)
+			for i, nanos := range []int64{short, 1000} {
+				pr.rails[i].meter.short.add(nanos)
+				pr.rails[i].meter.trial.add(nanos)
+			}
 			pr.compare()
-			rl.meter.short.tick()
-			pr.rails[1].meter.short.tick()
+			for i := range pr.rails {
+				pr.rails[i].meter.short.tick()
+				pr.rails[i].meter.trial.tick()
+			}
 		}
 	}
 	for _, need := range []int{8, 16, 32, 32} {
@@ -338,7 +370,7 @@ func TestRefusedOperationIsNotCounted(t *testing.T) {
 	m := &pr.rails[0].meter
 	require.EqualValues(t, 1, m.underWay())
 	require.Nil(t, m.timed)
-	require.EqualValues(t, samplesPerTick, m.samples)
+	require.EqualValues(t, samplesPerTick-1, m.short.left)
 	w.settle()
 	require.Zero(t, m.underWay())
 	require.Zero(t, m.bytes)
