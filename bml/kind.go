@@ -106,6 +106,7 @@ func (b *BML) sequenced(pr *Peer, m btl.Module, tag btl.Tag, frag []byte) error 
 			return err
 		}
 	}
+	pr.follow.by = m
 	ahead := int32(sequenceOf(frag) - uint32(pr.recvSeq))
 	switch {
 	case ahead < 0:

@@ -84,6 +84,7 @@ type Peer struct {
 	// posts counts the operations that endpoints have accepted; it wraps. slow are the rails that
 	// are up, and take no traffic while others are up that are not slow.
 	posts  uint32
+	follow follow
 	slow   RailSet
 	watch  watch
 	spread spread

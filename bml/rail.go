@@ -335,6 +335,9 @@ func (b *BML) prefer(pr *Peer) {
 // comesBefore reports whether a rail is to be the first instead of another one, which promises the
 // same latency or less.
 func (rl *Rail) comesBefore(other *Rail) bool {
+	if rl == rl.peer.follow.rail && rl.trust() >= trusted && rl.latencyNanos == other.latencyNanos && !rl.peer.slow.Has(int(rl.index)) {
+		return true
+	}
 	slow := rl.peer.slow
 	if isSlow, otherIsSlow := slow.Has(int(rl.index)), slow.Has(int(other.index)); isSlow != otherIsSlow {
 		return otherIsSlow

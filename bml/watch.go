@@ -117,6 +117,7 @@ func (b *BML) watchTick(pr *Peer) {
 	w.isComparing = w.count%compareTicks == 0
 	late := b.findLate(pr)
 	pr.compare()
+	pr.followPeer(b.cfg.Rank < pr.rank)
 	b.prefer(pr)
 	b.leaveLate(pr, late)
 	b.tryRails(pr)
