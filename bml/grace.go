@@ -69,10 +69,18 @@ func (b *BML) startGrace(pr *Peer, nanos int64) uint32 {
 	return end
 }
 
+// startGracePart runs the clock for a part. If far more than the usual number of parts is left, the
+// timer counts several: a short grace time is long for a rail that was never needed (minGrace), and
+// a rank that makes few progress calls would wait for each part.
 func (b *BML) startGracePart(pr *Peer) {
-	pr.grace.timer = b.eng.After(b.gracePart(), func() {
+	left := int32(pr.grace.until - pr.grace.parts)
+	if pr.AwaitsPath() {
+		left = max(left, int32(pr.graceEnd-pr.grace.parts))
+	}
+	parts := max(left/graceParts, 1)
+	pr.grace.timer = b.eng.After(int64(parts)*b.gracePart(), func() {
 		pr.grace.timer = nil
-		b.gracePartOver(pr)
+		b.gracePartOver(pr, uint32(parts))
 	})
 }
 
@@ -83,8 +91,8 @@ func (b *BML) stopGrace(pr *Peer) {
 	}
 }
 
-// gracePartOver is called when a part is over.
-func (b *BML) gracePartOver(pr *Peer) {
+// gracePartOver is called when some parts are over.
+func (b *BML) gracePartOver(pr *Peer, parts uint32) {
 	if !pr.IsAlive() || b.closed != nil {
 		return
 	}
@@ -94,7 +102,7 @@ func (b *BML) gracePartOver(pr *Peer) {
 		delivers = delivers || rl.state == railProbing && rl.recovery.delivers
 	}
 	if !delivers {
-		pr.grace.parts++
+		pr.grace.parts += parts
 	}
 	switch {
 	case pr.AwaitsPath() && pr.grace.parts >= pr.graceEnd:

@@ -390,3 +390,23 @@ func TestTransferRestartsWhenPathFound(t *testing.T) {
 	require.True(t, m.isDone)
 	require.Equal(t, m.data, w.ranks[1].message)
 }
+
+// The grace time of a rail that was never needed ends in time, also if pml.grace is far shorter and
+// the rank makes few progress calls.
+func TestGraceTimeOfUntriedRailEnds(t *testing.T) {
+	w := newWire(t, 2, withGrace(msec), withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	for i := range 2 {
+		w.rails[i][0].lose(1, pathError(i))
+	}
+	begin := w.now
+	for pr.IsAlive() {
+		w.now += 20 * msec
+		for range 8 { // one of which looks at the clock
+			w.ranks[0].eng.Turn()
+		}
+		require.Less(t, w.now-begin, 6*sec)
+	}
+	require.Greater(t, w.now-begin, int64(minGrace))
+}

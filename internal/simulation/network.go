@@ -35,6 +35,9 @@ type network interface {
 	losesDevice(what int) bool
 	// slow sets the latency of operations that are posted on a rail from now on.
 	slow(rail int, nanos int64)
+	// hasNoKeepAlive reports whether a rank whose sends wait for a peer's window never learns that
+	// the peer has given it up.
+	hasNoKeepAlive() bool
 	// fired is the number of faults from device that have had an effect.
 	fired() int
 	close()
@@ -54,6 +57,7 @@ func (noFaults) impair(link, impairment) {}
 func (noFaults) device(_, _, _, _ int)   {}
 func (noFaults) losesDevice(int) bool    { return false }
 func (noFaults) slow(int, int64)         {}
+func (noFaults) hasNoKeepAlive() bool    { return false }
 func (noFaults) fired() int              { return 0 }
 func (noFaults) close()                  {}
 
@@ -79,6 +83,8 @@ func (n loopNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 }
 
 func (n loopNet) ownRail() (int, bool) { return 0, false }
+
+func (n loopNet) hasNoKeepAlive() bool { return true }
 
 // The methods of Fabric fail only for ranks and rails that do not exist.
 

@@ -308,8 +308,8 @@ func (w *world) drain() {
 }
 
 // discoverLosses sends a message from each rank to each peer that has given it up. Only a send
-// makes such a rank notice. A send that waits for the peer's window posts nothing; then the rails
-// fail, as the keep-alive of a real transport makes them do.
+// makes such a rank notice. A send that waits for the peer's window posts nothing. Then the rails
+// of btl/loop fail, as the keep-alive of a real transport makes them do.
 func (w *world) discoverLosses() {
 	for again := true; again; {
 		again = false
@@ -331,6 +331,9 @@ func (w *world) discoverLosses() {
 		if again {
 			w.settle()
 			for _, s := range asked {
+				if !w.net.hasNoKeepAlive() {
+					break
+				}
 				for _, l := range w.plan.setup.links(s.m.from, s.to) {
 					if s.active {
 						w.net.cut(l, 0, false)
