@@ -15,8 +15,9 @@ type spread struct {
 	// many bytes the rails had delivered at that tick.
 	wanted int
 	before int64
-	// rate is how many bytes a second were delivered in busy ticks of late, in the present way. left
-	// is how many busy ticks there are until the other way is tried, and wait how many there were.
+	// rate is how many bytes a second were delivered in busy ticks of late, in the present way.
+	// left is how many busy ticks there are until the other way is tried, and wait how many there
+	// were.
 	rate       float64
 	left, wait int
 	isTrial    bool // this tick is a trial

@@ -21,8 +21,8 @@ import (
 //     another rail.
 //   - A rail that stays late fails. This moves what it has under way. It comes back as any rail
 //     does, and is still slow.
-//   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs, short and long
-//     in turn, compare it with the others at each tick, until it was fast in so many in a row.
+//   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs, short and
+//     long in turn, compare it with the others at each tick, until it was fast in so many in a row.
 //
 // Without traffic there are no ticks: nothing is sent to a peer that the program sends nothing to.
 

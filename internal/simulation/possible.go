@@ -88,7 +88,7 @@ PROBE | down | down; failing, newer; failing, older; gone; probing, newer; probi
 PROBE | down | up; up, newer
 PROBE | down, newer | down; down, older; failing; failing, newer; failing, older; probing
 PROBE | down, newer | probing, newer; unknown
-PROBE | failing | down; failing, newer; gone; probing, newer; unknown; up; up, newer
+PROBE | failing | down; failing, newer; gone; probing, newer; unknown; up; up, newer; up, older
 PROBE | failing, newer | down; down, older; failing; probing, newer
 PROBE | probing | failing, older; probing, newer; probing, older; up, older
 PROBE | probing, newer | down; down, newer; down, older; failing, newer; failing, older; gone
@@ -110,7 +110,7 @@ RAILDOWN | failing, newer | down; down, older; failing; failing, older; gone; pr
 RAILDOWN | failing, newer | up, older
 RAILDOWN | probing | down; down, older; probing; probing, older; up; up, older
 RAILDOWN | probing, newer | failing, older; gone; probing, older; unknown; up, older
-RAILDOWN | up | down, older; probing; probing, older; up
+RAILDOWN | up | down; down, older; probing; probing, older; up
 RAILDOWN | up, newer | failing, newer
 RAILDOWNACK | down | failing, newer
 RAILDOWNACK | down, older | down, newer; failing, newer
