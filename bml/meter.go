@@ -8,9 +8,9 @@ type meter struct {
 	posted, ended  uint32
 	bytes          int64 // of the operations under way
 	deliveredBytes int64 // so far
-	trials         int   // TRIALs among them
+	trials         int32 // TRIALs among them
 	// delivered is the number, by Peer.posts, of the last operation that was delivered.
-	delivered uint32
+	delivered uint64
 	oldest    oldest
 
 	// timed is the operation whose delivery is being timed, nil if there is none. It was posted at
@@ -21,6 +21,8 @@ type meter struct {
 	short      timing // of short operations, in nanoseconds
 	long       timing // of long ones, in picoseconds for each byte under way
 	trial      timing // of TRIALs, in nanoseconds; those of a tick are of one length
+	// round is how many TRIALs of those that were posted together have not ended.
+	round int
 }
 
 // timing is how long operations of one kind took.
@@ -74,14 +76,14 @@ func (t *timing) rate() int64 {
 // oldest watches the operations of a rail that were under way at some tick, until all have ended.
 type oldest struct {
 	upTo  uint32 // meter.posted then
-	posts uint32 // Peer.posts then
+	posts uint64 // Peer.posts then
 	// ticks is how many ticks have found one of them under way. last is what that was in the end
 	// for those watched before, less one for each tick that found none.
 	ticks, last int
 }
 
 // look is called at each tick.
-func (o *oldest) look(m *meter, posts uint32) {
+func (o *oldest) look(m *meter, posts uint64) {
 	if m.underWay() > 0 && int32(m.ended-o.upTo) < 0 {
 		o.ticks++
 		return
@@ -99,6 +101,11 @@ func (b *BML) begin(rl *Rail, op *Op) {
 	op.post, op.bytes = pr.posts, int32(op.Len())
 	m.posted++
 	m.bytes += int64(op.bytes)
+	if op.Tag == TagTrial {
+		m.trials++
+		return
+	}
+	pr.watch.isBusy = true
 	if m.timed == nil && m.isTimed() {
 		m.timed, m.timedAt, m.timedBytes = op, b.eng.Now(), m.bytes
 	}
@@ -127,6 +134,9 @@ func (m *meter) isTimed() bool {
 func (m *meter) undo(op *Op) {
 	m.posted--
 	m.bytes -= int64(op.bytes)
+	if op.Tag == TagTrial {
+		m.trials--
+	}
 	if m.timed == op {
 		m.timed = nil
 	}
@@ -137,11 +147,12 @@ func (b *BML) finish(op *Op, isDelivered bool) {
 	m := &op.peer.rails[op.rail].meter
 	m.ended++
 	m.bytes -= int64(op.bytes)
+	if op.Tag == TagTrial {
+		m.trials--
+	}
 	if isDelivered {
 		m.deliveredBytes += int64(op.bytes)
-	}
-	if isDelivered && int32(op.post-m.delivered) > 0 {
-		m.delivered = op.post
+		m.delivered = max(m.delivered, op.post)
 	}
 	if m.timed == op {
 		m.timed = nil

@@ -31,7 +31,7 @@ type Op struct {
 	// isReplacement: it was posted by SendInPlace.
 	isReplacement bool
 	// post is its number by Peer.posts, and bytes its length, since it was last posted.
-	post     uint32
+	post     uint64
 	bytes    int32
 	retries  uint8 // how often it was posted again
 	mistakes uint8 // how often a rail called it wrong in itself

@@ -81,9 +81,9 @@ type Peer struct {
 	// cause of no path, failing or lost.
 	cause error
 
-	// posts counts the operations that endpoints have accepted; it wraps. slow are the rails that
+	// posts counts the operations that endpoints have accepted. slow are the rails that
 	// are up, and take no traffic while others are up that are not slow.
-	posts  uint32
+	posts  uint64
 	follow follow
 	slow   RailSet
 	watch  watch

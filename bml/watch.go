@@ -14,7 +14,7 @@ import (
 //
 //   - The times of operations are compared between the rails. A rail that is slower than the best
 //     one, by what their links promise, gets a smaller share of long messages. One that is
-//     slowFactor times slower in badTicks ticks is slow.
+//     slowFactor times slower in badTicks ticks, and for a TRIAL too, is slow.
 //   - A rail is late if its oldest operation waits while another rail delivers what was posted
 //     after that. If no other rail has anything to deliver, it gets a TRIAL. So a peer that is
 //     stopped or busy makes no rail late. A late rail is slow. What is queued for it goes by
@@ -55,9 +55,10 @@ type watch struct {
 	isOn  bool            // several rails are up
 	timer *progress.Timer // of the next tick; nil if nothing was posted
 	tick  func()
-	at    int64  // of the last tick, by the engine's clock
-	posts uint32 // Peer.posts then
-	count int    // of ticks
+	at    int64 // of the last tick, by the engine's clock
+	count int   // of ticks
+	// isBusy: something but TRIALs was posted since the last tick.
+	isBusy bool
 	// isComparing: every rail is to be timed before the next tick.
 	isComparing bool
 }
@@ -69,6 +70,10 @@ type grade struct {
 	need      int     // ticks in a row in which it has to be fast
 	calm      int     // ticks since it was slow
 	late      uint64  // how often it was late
+	// isLate: the last tick has found it late. others is how many ticks the rail took then that
+	// delivers soonest.
+	isLate bool
+	others int
 }
 
 // watchRails starts or ends the watch when other rails are up than before.
@@ -79,13 +84,15 @@ func (b *BML) startWatch(pr *Peer) {
 	if w.tick == nil {
 		w.tick = func() { b.watchTick(pr) }
 	}
-	w.at, w.posts = b.eng.Now(), pr.posts-1
+	w.at, w.isBusy = b.eng.Now(), true
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
 		m.oldest = oldest{upTo: m.posted, posts: pr.posts}
 		m.short.tick()
 		m.long.tick()
+		m.trial.tick()
 	}
+	pr.spread.before = pr.deliveredBytes()
 	w.timer = b.eng.After(int64(tickPeriod), w.tick)
 }
 
@@ -99,11 +106,11 @@ func (b *BML) watchTick(pr *Peer) {
 	now := b.eng.Now()
 	after := time.Duration(now - w.at)
 	wasAway := after > 3*tickPeriod // this rank made no progress calls
-	isQuiet := w.posts == pr.posts
-	w.at, w.posts = now, pr.posts
+	isQuiet := !w.isBusy
+	w.at, w.isBusy = now, false
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		isQuiet = isQuiet && int(m.underWay()) == m.trials
+		isQuiet = isQuiet && m.underWay() == m.trials
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
 			m.short.least, m.long.least, m.trial.least = 0, 0, 0
@@ -115,51 +122,60 @@ func (b *BML) watchTick(pr *Peer) {
 	w.timer = b.eng.After(int64(tickPeriod), w.tick)
 	w.count++
 	w.isComparing = w.count%compareTicks == 0
-	late := b.findLate(pr)
+	pr.findLate()
 	pr.compare()
 	pr.followPeer(b.cfg.Rank < pr.rank)
 	b.prefer(pr)
-	b.leaveLate(pr, late)
+	b.leaveLate(pr)
 	b.tryRails(pr)
-	delivered := int64(0)
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
 		m.short.tick()
 		m.long.tick()
 		m.trial.tick()
-		delivered += m.deliveredBytes
 	}
-	pr.spread.tick(delivered, after)
+	pr.spread.tick(pr.deliveredBytes(), after)
+}
+
+// deliveredBytes is how much all rails have delivered so far.
+func (pr *Peer) deliveredBytes() (n int64) {
+	for i := range pr.rails {
+		n += pr.rails[i].meter.deliveredBytes
+	}
+	return n
 }
 
 // findLate finds the rails that are late, which makes them slow.
-func (b *BML) findLate(pr *Peer) (late RailSet) {
+func (pr *Peer) findLate() {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
+		g := &rl.grade
+		g.isLate = false
 		if !pr.up.Has(i) || rl.meter.oldest.ticks == 0 {
 			continue
 		}
-		switch others := pr.overtaking(i); {
-		case others < 0: // is it the rail, or the peer?
+		g.others = pr.overtaking(i)
+		if g.others < 0 { // is it the rail, or the peer?
 			pr.watch.isComparing = true
-		case rl.meter.oldest.ticks >= lateTicks+otherTicks*others:
-			late |= 1 << i
-			if rl.grade.late++; rl.grade.good > 0 || !pr.slow.Has(i) {
+			continue
+		}
+		g.isLate = rl.meter.oldest.ticks >= lateTicks+otherTicks*g.others
+		if g.isLate {
+			if g.late++; g.good > 0 || !pr.slow.Has(i) {
 				pr.becomesSlow(rl)
 			}
 		}
 	}
-	return late
 }
 
 // overtaking looks for rails that have delivered something that was posted after the oldest
-// operations of rail i. It returns the least number of ticks that one of them takes, −1 if there is
-// none.
+// operations of rail i: an endpoint delivers in order. It returns the least number of ticks that
+// one of them takes, −1 if there is none.
 func (pr *Peer) overtaking(i int) int {
 	least := -1
 	for j := range pr.rails {
 		m := &pr.rails[j].meter
-		if j == i || !pr.up.Has(j) || int32(m.delivered-pr.rails[i].meter.oldest.posts) <= 0 {
+		if j == i || !pr.up.Has(j) || m.delivered <= pr.rails[i].meter.oldest.posts {
 			continue
 		}
 		if ticks := max(m.oldest.ticks, m.oldest.last); least < 0 || ticks < least {
@@ -176,17 +192,23 @@ func (pr *Peer) becomesSlow(rl *Rail) {
 	rl.grade.need = min(max(2*rl.grade.need, leastGoodTicks), mostGoodTicks)
 }
 
+// becomesFast ends that.
+func (pr *Peer) becomesFast(rl *Rail) {
+	pr.slow &^= 1 << rl.index
+	rl.grade.bad, rl.grade.slowness = 0, 1
+}
+
 // leaveLate moves operations away from rails that are late: what is queued, and at last what is
-// under way.
-func (b *BML) leaveLate(pr *Peer, late RailSet) {
+// under way. Nothing says which end is at fault.
+func (b *BML) leaveLate(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		m := &rl.meter
 		switch {
-		case !late.Has(i) || !pr.up.Has(i):
-		case int(m.underWay()) > m.trials && m.oldest.ticks >= failTicks+otherTicks*max(pr.overtaking(i), 0):
+		case !rl.grade.isLate || !pr.up.Has(i) || pr.up == 1<<i:
+		case m.underWay() > m.trials && m.oldest.ticks >= failTicks+otherTicks*rl.grade.others:
 			b.failRail(rl, &btl.Error{
-				Rail: rl.name(), Peer: pr.rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "slow", Err: errSlow,
+				Rail: rl.name(), Peer: pr.rank, Class: btl.ClassTimeout, Side: btl.SideNone, Native: "slow", Err: errSlow,
 			})
 		case rl != pr.first:
 			for q := rl.takeQueue(); !q.Empty(); {
@@ -210,7 +232,8 @@ func (pr *Peer) compare() {
 			continue
 		}
 		isSlow := pr.slow.Has(i)
-		slowness := pr.slowness(i, (*Rail).trialTime)
+		trial := pr.slowness(i, (*Rail).trialTime)
+		slowness := trial
 		if !isSlow {
 			long := pr.slowness(i, (*Rail).longTime)
 			if long > 0 {
@@ -221,17 +244,30 @@ func (pr *Peer) compare() {
 		rl.weigh()
 		rl.grade.tick(slowness, isSlow)
 		switch {
-		case !isSlow && rl.grade.bad >= badTicks:
+		case rl.grade.isLate:
+		case !isSlow && rl.grade.isSuspect() && trial >= slowFactor:
 			pr.becomesSlow(rl)
 		case isSlow && rl.grade.good >= rl.grade.need:
-			pr.slow &^= 1 << i
-			rl.grade.bad, rl.grade.slowness = 0, 1
+			pr.becomesFast(rl)
 		}
 		if rl.grade.bad > 0 {
 			pr.watch.isComparing = true
 		}
 	}
+	if pr.up != 0 && pr.up&^pr.slow == 0 { // none is better than the others
+		best := -1
+		for i := range pr.rails {
+			if pr.up.Has(i) && (best < 0 || pr.rails[i].trialTime() < pr.rails[best].trialTime()) {
+				best = i
+			}
+		}
+		pr.becomesFast(&pr.rails[best])
+	}
 }
+
+// isSuspect: the rail may be slow, or its operations have met the peer at other times than those of
+// other rails. TRIALs on all rails tell.
+func (g *grade) isSuspect() bool { return g.bad >= badTicks }
 
 // tick takes how much slower than the best other rail a rail was, 0 if that is not known.
 func (g *grade) tick(slowness float64, isSlow bool) {
@@ -290,40 +326,55 @@ func (rl *Rail) longTime() float64 {
 
 // tryRails posts the TRIALs that are due.
 func (b *BML) tryRails(pr *Peer) {
-	isLong := pr.watch.count%2 == 1
+	var inDoubt RailSet
+	for i := range pr.rails {
+		if pr.slow.Has(i) || pr.rails[i].grade.isSuspect() {
+			inDoubt |= 1 << i
+		}
+	}
+	isRace := inDoubt&pr.up != 0
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		switch m := &rl.meter; {
 		case !pr.up.Has(i):
-		case pr.slow&pr.up != 0 && isLong:
-			b.postTrial(rl, rl.sendBytes-railBytes, 1)
-		case pr.slow&pr.up != 0, pr.watch.isComparing && m.short.least == 0 && m.underWay() == 0:
-			b.postTrial(rl, 0, shortTrials)
+		case isRace && pr.watch.count%2 == 1:
+			b.tryRail(rl, trialBytes, 1)
+		case isRace, pr.watch.isComparing && m.short.least == 0 && m.underWay() == 0:
+			b.tryRail(rl, 0, shortTrials)
 		}
 	}
 }
 
-// postTrial posts a TRIAL with so many bytes of padding, if none is under way. Another one follows
-// when it is delivered, until they are so many.
-func (b *BML) postTrial(rl *Rail, padding, times int) {
-	m := &rl.meter
-	if times == 0 || m.trials > 0 || !rl.queue.Empty() {
+// trialBytes is how many bytes a long TRIAL has, if need be in several fragments, but no more than
+// trialFragments.
+const trialBytes, trialFragments = 64 << 10, 16
+
+// tryRail times a TRIAL of so many bytes, if none is under way. It is repeated in this tick until
+// there were so many.
+func (b *BML) tryRail(rl *Rail, bytes, times int) {
+	pr, m := rl.peer, &rl.meter
+	if times == 0 || m.round > 0 || !rl.queue.Empty() {
 		return
 	}
-	m.trials++
-	rl.peer.watch.posts++ // it is no traffic
-	tick, begin, isAlone := rl.peer.watch.count, b.eng.Now(), m.underWay() == 0
-	b.postAbout(rl, TagTrial, railHeader{padding: uint32(padding)}, func(err error) {
-		if m.trials--; err != nil {
+	longest := rl.sendBytes - railBytes
+	fragments := min(max((bytes+longest-1)/longest, 1), trialFragments)
+	m.round = fragments
+	tick, begin, isAlone, failed := pr.watch.count, b.eng.Now(), m.underWay() == 0, false
+	ended := func(err error) {
+		failed = failed || err != nil
+		if m.round--; m.round > 0 || failed {
 			return
 		}
 		nanos := b.eng.Now() - begin
 		m.trial.add(nanos)
-		if padding == 0 && isAlone {
+		if bytes == 0 && isAlone {
 			m.short.add(nanos)
 		}
-		if tick == rl.peer.watch.count {
-			b.postTrial(rl, padding, times-1)
+		if tick == pr.watch.count {
+			b.tryRail(rl, bytes, times-1)
 		}
-	})
+	}
+	for range fragments {
+		b.postAbout(rl, TagTrial, railHeader{padding: uint32(min(bytes, longest))}, ended)
+	}
 }

@@ -160,9 +160,10 @@ func TestLateTrialFailsNoRail(t *testing.T) {
 		}
 		w.pass(25 * msec)
 	}
-	require.Len(t, w.on(TagTrial), 1)
+	require.Equal(t, trialFragments, len(w.on(TagTrial)))
 	require.NotZero(t, pr.rails[0].grade.late)
 	require.Equal(t, railUp, pr.rails[0].state)
+	require.EqualValues(t, trialFragments, pr.rails[0].meter.trials)
 	w.pass(200 * msec)
 	require.Nil(t, pr.watch.timer, "a TRIAL keeps the watch going")
 }
@@ -205,7 +206,7 @@ func TestTrialsOfATick(t *testing.T) {
 		}
 		require.Equal(t, lengths[0], lengths[1])
 		if pr.watch.count%2 == 1 {
-			require.Equal(t, map[int]int{pr.rails[0].sendBytes: 1}, lengths[0])
+			require.Equal(t, map[int]int{pr.rails[0].sendBytes: trialFragments}, lengths[0])
 		} else {
 			require.Equal(t, map[int]int{railBytes: shortTrials}, lengths[0])
 		}
@@ -214,17 +215,91 @@ func TestTrialsOfATick(t *testing.T) {
 	}
 }
 
-// Without traffic there are no ticks, and no TRIALs, even if a rail is slow.
+// Without traffic there are no ticks, and no TRIALs, even if a rail is slow: whenever the traffic
+// ends, and however long a TRIAL takes.
 func TestNoTicksWithoutTraffic(t *testing.T) {
-	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
-	require.NoError(t, w.fabric.SetLatency(0, 10*msec))
-	w.exchange(1500)
-	require.NotZero(t, w.pr.slow)
-	w.run(sec, 0, 1)
-	posts := w.pr.posts
-	w.run(5*sec, 0, 1)
-	require.Nil(t, w.pr.watch.timer)
-	require.Equal(t, posts, w.pr.posts)
+	for _, latency := range []int64{8, 10, 12, 30, 70} {
+		w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
+		require.NoError(t, w.fabric.SetLatency(0, latency*msec))
+		w.exchange(1500)
+		require.NotZero(t, w.pr.slow)
+		for range 10 {
+			w.exchange(37)
+			w.run(sec, 0, 1)
+			posts := w.pr.posts
+			w.run(2*sec, 0, 1)
+			require.Nil(t, w.pr.watch.timer)
+			require.Equal(t, posts, w.pr.posts)
+		}
+	}
+}
+
+// A TRIAL that waits for room does not keep a rail from failing that delivers nothing.
+func TestRailWithQueuedTrialFails(t *testing.T) {
+	w, pr := slowWire(t)
+	w.ranks[0].send(1, "stuck")
+	w.rails[0][0].full = true
+	w.ranks[0].tryRail(&pr.rails[0], 0, 1)
+	require.Equal(t, 1, pr.rails[0].queue.Len())
+	for n := 0; pr.rails[0].state == railUp; n++ {
+		require.Less(t, n, 50)
+		w.deliverOn(1, 25*msec)
+	}
+}
+
+// A peer that makes progress in step with this rank's ticks answers messages late and TRIALs soon.
+// That makes no rail slow.
+func TestPeerInStepMakesNoRailSlow(t *testing.T) {
+	_, pr := slowWire(t)
+	for range 100 {
+		for i, short := range []int64{10 * msec, msec} {
+			pr.rails[i].meter.short.add(short)
+			pr.rails[i].meter.trial.add(msec)
+		}
+		pr.compare()
+		require.Zero(t, pr.slow)
+		for i := range pr.rails {
+			pr.rails[i].meter.short.tick()
+			pr.rails[i].meter.trial.tick()
+		}
+	}
+	require.True(t, pr.rails[0].grade.isSuspect())
+}
+
+// One rail is always fast, that of which the TRIAL takes least.
+func TestOneRailIsFast(t *testing.T) {
+	w, pr := slowWire(t)
+	for i := range pr.rails {
+		pr.becomesSlow(&pr.rails[i])
+		pr.rails[i].meter.trial.add(int64(2-i) * msec)
+	}
+	pr.compare()
+	w.ranks[0].prefer(pr)
+	require.EqualValues(t, 0b01, pr.slow)
+	require.Same(t, &pr.rails[1], pr.first)
+}
+
+// The last rail to a peer does not fail because it is late.
+func TestLastRailDoesNotFail(t *testing.T) {
+	w, pr := slowWire(t)
+	r := w.ranks[0]
+	for i := range pr.rails {
+		r.post(&pr.rails[i], r.op("stuck"))
+		pr.rails[i].meter.oldest.ticks = 1000
+		pr.rails[i].grade.isLate = true
+	}
+	r.leaveLate(pr)
+	require.EqualValues(t, 0b10, pr.up)
+}
+
+// What a rail has delivered long ago says nothing, however many operations there were since.
+func TestDeliveryLongAgoMakesNoRailLate(t *testing.T) {
+	w, pr := slowWire(t)
+	pr.rails[1].meter.delivered = 5
+	pr.posts = 5 + 1<<31
+	w.ranks[0].send(1, "waits")
+	w.pass(sec)
+	require.Zero(t, pr.slow)
 }
 
 // A rail alone is not watched.
@@ -263,12 +338,14 @@ func TestShareFollowsTimes(t *testing.T) {
 				for i := range pr.rails {
 					if c.times[i] > 0 {
 						pr.rails[i].meter.long.add(c.times[i])
+						pr.rails[i].meter.trial.add(c.times[i] * 1000)
 					}
 				}
 				pr.compare()
 				w.ranks[0].prefer(pr)
 				for i := range pr.rails {
 					pr.rails[i].meter.long.tick()
+					pr.rails[i].meter.trial.tick()
 				}
 			}
 			for i, want := range c.weights {
