@@ -2,9 +2,9 @@ package bml
 
 import "github.com/mpigo/mpigo/btl"
 
-// An acknowledgement goes with an answer only if the answer takes the same rail. So both ends are to
-// have the same first rail, of those that are as good. But each end only knows how fast a rail is
-// for what it sends itself: one end may find a rail slow, and the other may not.
+// An acknowledgement goes with an answer only if the answer takes the same rail. So both ends are
+// to have the same first rail, of those that are as good. But each end only knows how fast a rail
+// is for what it sends itself: one end may find a rail slow, and the other may not.
 
 // follow is which rail this rank takes because the peer does.
 type follow struct {
