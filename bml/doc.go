@@ -111,12 +111,13 @@
 //	RAILDOWNACK  24  as RAILDOWN
 //	PROBE        24  as RAILDOWN, the last 4 being the length of the padding that follows
 //	PROBEACK     24  as PROBE
-//	TRIAL        24  as PROBE; only how long it takes matters
+//	TRIAL        24  as PROBE, with a number in the place of the messages delivered; 0: no answer
+//	TRIALACK     24  as TRIAL, with that number
 //
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
 //	remote key descriptor  48  module 1, zero 7, offset 8, key 32
 //
 // RAILDOWN says that its sender's half of a rail has failed. RAILDOWNACK answers it, and says that
-// its sender's half is drained. PROBE, PROBEACK and TRIAL go by the rail that they are about. None
-// of them is numbered: a late or repeated one does no harm.
+// its sender's half is drained. PROBE, PROBEACK, TRIAL and TRIALACK go by the rail that they are
+// about. None of them has a sequence number: a late or repeated one does no harm.
 package bml

@@ -36,6 +36,7 @@ const (
 	TagProbe
 	TagProbeAck
 	TagTrial
+	TagTrialAck
 )
 
 // addKinds adds the kinds of this package to the table.
@@ -44,7 +45,8 @@ func (b *BML) addKinds() {
 	b.kinds[TagRailDownAck] = Kind{Name: "RAILDOWNACK", During: Alive, Handle: b.aboutRail(b.railDownAckArrived)}
 	b.kinds[TagProbe] = Kind{Name: "PROBE", During: Alive, Handle: b.aboutRail(b.probeArrived)}
 	b.kinds[TagProbeAck] = Kind{Name: "PROBEACK", During: Alive, Handle: b.aboutRail(b.probeAckArrived)}
-	b.kinds[TagTrial] = Kind{Name: "TRIAL", During: Alive, Handle: b.aboutRail(func(*Peer, btl.Module, *Rail, railHeader) {})}
+	b.kinds[TagTrial] = Kind{Name: "TRIAL", During: Alive, Handle: b.aboutRail(b.trialArrived)}
+	b.kinds[TagTrialAck] = Kind{Name: "TRIALACK", During: Alive, Handle: b.aboutRail(b.trialAckArrived)}
 }
 
 // isNumbered reports whether fragments with a tag are numbered.

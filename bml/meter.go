@@ -8,7 +8,7 @@ type meter struct {
 	posted, ended  uint32
 	bytes          int64 // of the operations under way
 	deliveredBytes int64 // so far
-	trials         int32 // TRIALs among them
+	trials         int32 // TRIALs and TRIALACKs among them
 	// delivered is the number, by Peer.posts, of the last operation that was delivered.
 	delivered uint64
 	oldest    oldest
@@ -21,8 +21,10 @@ type meter struct {
 	short      timing // of short operations, in nanoseconds
 	long       timing // of long ones, in picoseconds for each byte under way
 	trial      timing // of TRIALs, in nanoseconds; those of a tick are of one length
-	// round is how many TRIALs of those that were posted together have not ended.
-	round int
+	// round is the TRIAL that waits for its answer. fragments counts its fragments that have not
+	// ended.
+	round     round
+	fragments int
 }
 
 // timing is how long operations of one kind took.
@@ -101,7 +103,7 @@ func (b *BML) begin(rl *Rail, op *Op) {
 	op.post, op.bytes = pr.posts, int32(op.Len())
 	m.posted++
 	m.bytes += int64(op.bytes)
-	if op.Tag == TagTrial {
+	if isTrial(op.Tag) {
 		m.trials++
 		return
 	}
@@ -134,7 +136,7 @@ func (m *meter) isTimed() bool {
 func (m *meter) undo(op *Op) {
 	m.posted--
 	m.bytes -= int64(op.bytes)
-	if op.Tag == TagTrial {
+	if isTrial(op.Tag) {
 		m.trials--
 	}
 	if m.timed == op {
@@ -147,7 +149,7 @@ func (b *BML) finish(op *Op, isDelivered bool) {
 	m := &op.peer.rails[op.rail].meter
 	m.ended++
 	m.bytes -= int64(op.bytes)
-	if op.Tag == TagTrial {
+	if isTrial(op.Tag) {
 		m.trials--
 	}
 	if isDelivered {

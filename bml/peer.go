@@ -85,6 +85,7 @@ type Peer struct {
 	// are up, and take no traffic while others are up that are not slow.
 	posts  uint64
 	follow follow
+	trials uint32 // so far
 	slow   RailSet
 	watch  watch
 	spread spread

@@ -344,37 +344,3 @@ func (b *BML) tryRails(pr *Peer) {
 		}
 	}
 }
-
-// trialBytes is how many bytes a long TRIAL has, if need be in several fragments, but no more than
-// trialFragments.
-const trialBytes, trialFragments = 64 << 10, 16
-
-// tryRail times a TRIAL of so many bytes, if none is under way. It is repeated in this tick until
-// there were so many.
-func (b *BML) tryRail(rl *Rail, bytes, times int) {
-	pr, m := rl.peer, &rl.meter
-	if times == 0 || m.round > 0 || !rl.queue.Empty() {
-		return
-	}
-	longest := rl.sendBytes - railBytes
-	fragments := min(max((bytes+longest-1)/longest, 1), trialFragments)
-	m.round = fragments
-	tick, begin, isAlone, failed := pr.watch.count, b.eng.Now(), m.underWay() == 0, false
-	ended := func(err error) {
-		failed = failed || err != nil
-		if m.round--; m.round > 0 || failed {
-			return
-		}
-		nanos := b.eng.Now() - begin
-		m.trial.add(nanos)
-		if bytes == 0 && isAlone {
-			m.short.add(nanos)
-		}
-		if tick == pr.watch.count {
-			b.tryRail(rl, bytes, times-1)
-		}
-	}
-	for range fragments {
-		b.postAbout(rl, TagTrial, railHeader{padding: uint32(min(bytes, longest))}, ended)
-	}
-}

@@ -28,7 +28,8 @@ const (
 	tagRestartNotify
 	tagRestartAck
 	tagRestartNack
-	_ // 15 to 19 are the tags of package bml
+	_ // 15 to 20 are the tags of package bml
+	_
 	_
 	_
 	_
