@@ -37,6 +37,7 @@ var (
 	length  = flag.Duration("phase", 4*time.Second, "length of a phase")
 	settle  = flag.Duration("settle", time.Second, "time from the beginning of a phase that is not measured")
 	regain  = flag.Duration("regain", 5*time.Second, "the same after the last phase began")
+	marks   = flag.Bool("marks", false, "fail if a figure is beyond its limit")
 	verbose = flag.Bool("v", false, "print the figures over time")
 )
 
@@ -105,7 +106,29 @@ func lead(world *comm.Comm) error {
 	both.mbps = max(both.mbps, all[2].mbps)
 	fmt.Printf("| %s | %.0f | %.1f | %.0f | %.1f | %.0f | %.2f | %.1f | %.2f | %d | %.0f | %.2f |\n", *label,
 		both.mbps, both.micros, one.mbps, one.micros, slow.mbps, slow.mbps/one.mbps, slow.micros, slow.micros/one.micros, slow.longest.Milliseconds(), after.mbps, after.mbps/both.mbps)
+	if err := check(slow.mbps/one.mbps, slow.micros/one.micros, after.mbps/both.mbps); err != nil {
+		return err
+	}
 	return comm.Send[byte](world, nil, 1, 0)
+}
+
+// check compares the figures with their limits. Without -marks these are such that other work on
+// the machine does not fail the run: a job that waits for the slow rail has a hundredth of the
+// bandwidth.
+func check(bandwidth, latency, mended float64) error {
+	least, most, leastMended := 0.1, 10.0, 0.1
+	if *marks {
+		least, most, leastMended = 0.8, 1.2, 0.9
+	}
+	switch {
+	case bandwidth < least:
+		return fmt.Errorf("with a slow rail, the bandwidth is %.2f of that of one rail, want %.2f", bandwidth, least)
+	case latency > most:
+		return fmt.Errorf("with a slow rail, the latency is %.2f of that of one rail, want %.2f", latency, most)
+	case mended < leastMended:
+		return fmt.Errorf("once the rail is mended, the bandwidth is %.2f of that of two rails, want %.2f", mended, leastMended)
+	}
+	return nil
 }
 
 // measure sends messages for a while.
