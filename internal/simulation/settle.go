@@ -473,7 +473,7 @@ func (r *rank) lookForLeftovers() {
 			p.RemoveMemory(r.registered)
 		}
 	})
-	r.checkWindow(st)
+	r.checkWindow(r.earlyAnswerBytes())
 	if busy := r.p.Busy(); busy != 0 {
 		w.fail("leak", "rank %d: %d sends or answers are unfinished", r.rank, busy)
 	}
