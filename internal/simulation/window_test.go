@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -99,4 +100,29 @@ func TestCheckWindowFindsOverrunAfterEarlyAnswers(t *testing.T) {
 	f.give("ACK", 0, ackBytes)
 	f.give("MATCH", 3, 16+8)
 	require.Equal(t, "bounded", failureOf(func() { f.give("MATCH", 4, 16+1) }))
+}
+
+// Rank 0 has given up rank 1, whose sends wait for the window. They end all the same.
+func TestBlockedSendDiscoversLoss(t *testing.T) {
+	w := quietWorld(t, Loop, 1, 300_000_000)
+	w.plan.setup.ending = Breaks
+	for range 100 {
+		w.sendFrom(1)
+	}
+	w.settle()
+	w.ranks[0].lose(1)
+	w.discoverLosses()
+	require.Equal(t, bml.PeerLost, w.ranks[1].p.PeerState(0))
+}
+
+// Rank 0 has given up rank 1 and does not answer. The window has room, so the send must end by
+// itself, and no rail is cut for it.
+func TestSendThatIsNotBlockedMustEnd(t *testing.T) {
+	w := quietWorld(t, Loop, 1, 300_000_000)
+	w.plan.setup.ending = Breaks
+	w.ranks[0].lose(1)
+	w.ranks[0].taps[0].until = math.MaxInt64
+	require.Equal(t, "bounded", failureOf(w.discoverLosses))
+	up, _ := w.ranks[1].p.RailsUp(0)
+	require.Equal(t, 1, up)
 }
