@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// quietWorld is two ranks that have exchanged a message in each direction, and are idle. Over verbs,
-// the last rail is of InfiniBand, the others of RoCE.
+// quietWorld is two ranks that have exchanged a message in each direction, and are idle. Over
+// verbs, the last rail is of InfiniBand, the others of RoCE.
 func quietWorld(t *testing.T, on Transport, rails int, grace int64) *world {
 	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, maxBytes: 1500, skipOdds: 8, groups: [][]int{{0, 1}, {1, 0}}, deadRail: -1, victims: [2]int{0, 1}, grace: grace}
 	for range rails {

@@ -6,8 +6,8 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Unexpected bytes of a rank: the PML may hold what the windows of all peers allow, and answers that
-// came before their turn, which need no window.
+// Unexpected bytes of a rank: the PML may hold what the windows of all peers allow, and answers
+// that came before their turn, which need no window.
 
 // numberedHeaderBytes is the length of the header that the PML does not count as unexpected bytes.
 const numberedHeaderBytes = 16
@@ -75,9 +75,9 @@ func (r *rank) earlyAnswerBytes() (sum int64) {
 	return sum
 }
 
-// checkWindow checks that the rank's PML does not hold more unexpected bytes than the windows of all
-// peers and the early answers allow, and did not since the last check. before is the number of bytes
-// of early answers at that time.
+// checkWindow checks that the rank's PML does not hold more unexpected bytes than the windows of
+// all peers and the early answers allow, and did not since the last check. before is the number of
+// bytes of early answers at that time.
 func (r *rank) checkWindow(before int64) {
 	s, st, u := &r.w.plan.setup, r.p.Stats(), &r.unexpected
 	if s.window == 0 {
