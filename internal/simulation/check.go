@@ -467,12 +467,3 @@ func (r *rank) checkCanary(rc *receive, fits int, m *message) {
 		}
 	}
 }
-
-// checkWindow checks that a rank's PML has never held more unexpected bytes than the windows of all
-// peers allow. Answers, which arrive early when a rail has failed, need no window.
-func (r *rank) checkWindow(st pml.Stats) {
-	s := &r.w.plan.setup
-	if most := s.window*int64(s.ranks) + r.earlyAnswers; s.window > 0 && st.UnexpectedPeakBytes > most {
-		r.w.fail("bounded", "rank %d held %d unexpected bytes, but its windows are %d", r.rank, st.UnexpectedPeakBytes, most)
-	}
-}

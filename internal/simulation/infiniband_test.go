@@ -16,7 +16,7 @@ func TestMessagesSurviveSubnetManager(t *testing.T) {
 			fails       bool
 		}{{newLID, 0, true}, {13, 0, false}, {14, 0, false}, {15, 2, true}, {15, 4, true}} {
 			t.Run(fmt.Sprint(rails, c), func(t *testing.T) {
-				w := quietWorld(t, rails, 1_000_000_000)
+				w := quietWorld(t, Verbs, rails, 1_000_000_000)
 				before := w.ranks[1].p.Stats().RailsFailed
 				got := w.waitFor(0, 1)
 				w.net.device(1, rails-1, c.what, c.after)

@@ -48,7 +48,7 @@ func (mt *matching) fragment(from int, f pml.Fragment) {
 	if s.early == nil {
 		s.early = map[uint32]bool{}
 	}
-	s.early[f.Number] = f.Name == "MATCH" || f.Name == "RNDV" || f.Name == "RGET"
+	s.early[f.Number] = isMessage(f.Name)
 	for {
 		isMessage, ok := s.early[s.next]
 		if !ok {
@@ -62,6 +62,9 @@ func (mt *matching) fragment(from int, f pml.Fragment) {
 		}
 	}
 }
+
+// isMessage reports whether a kind of fragments begins a message.
+func isMessage(name string) bool { return name == "MATCH" || name == "RNDV" || name == "RGET" }
 
 // covers reports whether a pattern takes a message.
 func (mt *matching) covers(p pattern, m *message) bool {

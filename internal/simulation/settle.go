@@ -308,8 +308,7 @@ func (w *world) drain() {
 }
 
 // discoverLosses sends a message from each rank to each peer that has given it up. Only a send
-// makes such a rank notice. A send that waits for the peer's window posts nothing. Then the rails
-// of btl/loop fail, as the keep-alive of a real transport makes them do.
+// makes such a rank notice.
 func (w *world) discoverLosses() {
 	for again := true; again; {
 		again = false
@@ -330,18 +329,9 @@ func (w *world) discoverLosses() {
 		}
 		if again {
 			w.settle()
-			for _, s := range asked {
-				if !w.net.hasNoKeepAlive() {
-					break
-				}
-				for _, l := range w.plan.setup.links(s.m.from, s.to) {
-					if s.active {
-						w.net.cut(l, 0, false)
-						w.net.mend(l)
-					}
-				}
+			if w.failRailsOfBlocked(asked) {
+				w.settle()
 			}
-			w.settle()
 			for _, s := range asked {
 				if s.active {
 					w.fail("bounded", "rank %d: send %d to rank %d, which has given this rank up, does not end", s.m.from, s.m.id, s.to)
@@ -349,6 +339,32 @@ func (w *world) discoverLosses() {
 			}
 		}
 	}
+}
+
+// failRailsOfBlocked cuts and mends the rails by which sends that wait for the peer's window go, if
+// the network has no keep-alive, and reports whether there are any. Such a send posts nothing, so
+// only a keep-alive would fail the rails. Any other send must end by itself.
+func (w *world) failRailsOfBlocked(sends []*send) (any bool) {
+	for _, s := range sends {
+		if !w.net.hasNoKeepAlive() || !s.active || !w.ranks[s.m.from].waitsForWindow(s) {
+			continue
+		}
+		any = true
+		for _, l := range w.plan.setup.links(s.m.from, s.to) {
+			w.net.cut(l, 0, false)
+			w.net.mend(l)
+		}
+	}
+	return any
+}
+
+// waitsForWindow reports whether an active send has posted nothing, because the peer's windows have
+// no room.
+func (r *rank) waitsForWindow(s *send) (waits bool) {
+	r.call(func(p *pml.PML) {
+		waits = slices.ContainsFunc(p.Pending(), func(op pml.Pending) bool { return op.Request == &s.r.Object && op.Phase == "pending" })
+	})
+	return waits
 }
 
 // finish cancels the receives and probes that are left, and frees persistent requests.
@@ -473,7 +489,7 @@ func (r *rank) lookForLeftovers() {
 			p.RemoveMemory(r.registered)
 		}
 	})
-	r.checkWindow(st)
+	r.checkWindow(r.earlyAnswerBytes())
 	if busy := r.p.Busy(); busy != 0 {
 		w.fail("leak", "rank %d: %d sends or answers are unfinished", r.rank, busy)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// quietWorld is two ranks that have exchanged a message in each direction, and are idle. The last
-// rail is of InfiniBand, the others of RoCE.
-func quietWorld(t *testing.T, rails int, grace int64) *world {
+// quietWorld is two ranks that have exchanged a message in each direction, and are idle. Over
+// verbs, the last rail is of InfiniBand, the others of RoCE.
+func quietWorld(t *testing.T, on Transport, rails int, grace int64) *world {
 	s := setup{ranks: 2, slots: 16, fragBytes: 1000, window: 1000, maxBytes: 1500, skipOdds: 8, groups: [][]int{{0, 1}, {1, 0}}, deadRail: -1, victims: [2]int{0, 1}, grace: grace}
 	for range rails {
 		s.rails = append(s.rails, railSetup{latency: 1000, jitter: 1, mbps: 100})
 	}
-	w, err := newWorld(&plan{seed: uint64(rails), transport: Verbs, setup: s}, false)
+	w, err := newWorld(&plan{seed: uint64(rails), transport: on, setup: s}, false)
 	require.NoError(t, err)
 	t.Cleanup(w.close)
 	for _, r := range w.ranks {
@@ -79,7 +79,7 @@ func TestRecvEndsAfterSilentCutOfAllRails(t *testing.T) {
 	const grace = 300_000_000
 	for rails := 1; rails <= 2; rails++ {
 		t.Run(fmt.Sprint(rails), func(t *testing.T) {
-			w := quietWorld(t, rails, grace)
+			w := quietWorld(t, Verbs, rails, grace)
 			got := w.waitFor(1, 0)
 			at := w.net.Now()
 			w.part()
@@ -96,7 +96,7 @@ func TestRecvEndsAfterSilentCutOfAllRails(t *testing.T) {
 func TestRecvSurvivesSilentCutOfOneRail(t *testing.T) {
 	for rails := 1; rails <= 2; rails++ {
 		t.Run(fmt.Sprint(rails), func(t *testing.T) {
-			w := quietWorld(t, rails, 1_000_000_000)
+			w := quietWorld(t, Verbs, rails, 1_000_000_000)
 			got := w.waitFor(1, 0)
 			w.net.cut(link{{0, 0}, {1, 0}}, 0, false)
 			for rank, r := range w.ranks {
@@ -119,7 +119,7 @@ func TestRecvSurvivesSilentCutOfOneRail(t *testing.T) {
 func TestRecvFailsWhenDeviceLosesAcknowledgedMessages(t *testing.T) {
 	for rails := 1; rails <= 2; rails++ {
 		t.Run(fmt.Sprintf("%d rails", rails), func(t *testing.T) {
-			w := quietWorld(t, rails, 1_000_000_000)
+			w := quietWorld(t, Verbs, rails, 1_000_000_000)
 			from, to := w.ranks[0], w.ranks[1]
 			w.sendFrom(0)
 			for range 200 { // rank 1 does not poll

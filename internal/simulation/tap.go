@@ -262,14 +262,11 @@ func (t *tap) arrived(peer int, tag btl.Tag, frag []byte) {
 		w.fail("protocol", "rank %d sent rank %d a malformed fragment: %v", peer, t.rank, err)
 	}
 	w.cover(peer, t.rank, f)
-	if r := w.ranks[t.rank]; f.Numbered && r.p.Turn(peer, f.Number) > 0 && !slices.Contains([]string{"MATCH", "RNDV", "RGET"}, f.Name) {
-		r.earlyAnswers += int64(len(frag))
-	}
 	w.ranks[t.rank].matching.fragment(peer, f)
 	if w.ladder != nil {
 		w.ladder.arrive(t, peer, f, len(frag))
 	}
-	w.ranks[t.rank].p.Arrived(t, peer, tag, frag)
+	w.ranks[t.rank].arrived(t, peer, tag, frag, f)
 }
 
 // Failed implements btl.Events. The tap does not delay it, because callbacks of operations follow.

@@ -56,8 +56,7 @@ type rank struct {
 	matching   *matching
 	waiting    bool // in a call of the Wait family
 	emptyTurns int  // turns of that call without an event
-	// earlyAnswers is the length of all fragments that came before their turn and were no messages.
-	earlyAnswers int64
+	unexpected unexpected
 
 	sends  []*send
 	recvs  []*receive
@@ -101,6 +100,9 @@ func newWorld(p *plan, trace bool) (*world, error) {
 	}
 	for i := range s.ranks {
 		r := &rank{w: w, rank: i, ctxs: make([]*pml.Context, len(s.groups))}
+		for range s.ranks {
+			r.unexpected.early = append(r.unexpected.early, map[uint32]int64{})
+		}
 		r.matching = newMatching(r)
 		r.eng = progress.New(progress.Config{Clock: w.net, Idle: r.runOthers})
 		grace := s.grace
