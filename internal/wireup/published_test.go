@@ -104,7 +104,7 @@ func TestPublishedRailsSkipsBadEntries(t *testing.T) {
 	for name, bad := range badRails {
 		client, _ := clientOf(t, handshake(" mpigo_publish=1")+"cmd=mpigo_published_result rc=0 count=3\n"+
 			formatLine(getAllWord, "key", bad[0], "value", bad[1])+
-			formatLine(getAllWord, "key", "mpigo-rail-3-0", "value", "AAAA")+ // a rank that is not in the job
+			formatLine(getAllWord, "key", "mpigo-rail-3-0", "value", "AAAA")+ // no such rank
 			formatLine(getAllWord, "key", "mpigo-rail-2-1", "value", "AAAA"))
 		list, err := client.PublishedRails()
 		require.NoError(t, err, name)

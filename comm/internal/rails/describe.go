@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Describe says on standard error how the other ranks are reached, if the tunable verbose is set. It
-// reads only what the start has fixed, so the caller need not hold the lock.
+// Describe says on standard error how the other ranks are reached, if the tunable verbose is set.
+// It reads only what the start has fixed, so the caller need not hold the lock.
 func (r *Rails) Describe() {
 	if !r.settings().Bool("verbose") {
 		return
