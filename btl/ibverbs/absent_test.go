@@ -126,10 +126,12 @@ func TestPortsThatAreDownAtStartConnectByTheirSiblings(t *testing.T) {
 // plugged is a node whose device "late" is there only once it was plugged in.
 type plugged struct {
 	*simhca.Node
-	in bool
+	in    bool
+	opens int
 }
 
 func (p *plugged) Open(name string) (verbs.Device, error) {
+	p.opens++
 	if name == "late" && !p.in {
 		return nil, verbs.ErrNoDevice
 	}
@@ -159,4 +161,33 @@ func TestOpenNamedPortThatIsAbsent(t *testing.T) {
 	for _, r := range opened.Rails {
 		require.Eventually(t, func() bool { return r.Absent(true) == nil }, 20*time.Second, time.Millisecond)
 	}
+}
+
+// TestAbsentDeviceIsOpenedMoreRarelyLater: a device that does not come is looked for twice a second
+// in the first minute, then less often. It is found even then.
+func TestAbsentDeviceIsOpenedMoreRarelyLater(t *testing.T) {
+	f := simhca.NewFabric(simhca.Config{Virtual: true})
+	t.Cleanup(f.Close)
+	node := &plugged{Node: f.NewNode(simhca.DeviceConfig{Name: "late"})}
+	w := &world{t: t, f: f, clock: fabricClock{f, new(int64)}}
+	m, err := newModule(Config{
+		Size: 2, Events: &testRank{w: w}, Provider: node, Device: "late", Secret: testSecret, Random: &fixedRandom{1},
+		Clock: w.clock, Pass: w.clock.pass, MayCome: true, Siblings: new(Siblings),
+	})
+	require.NoError(t, err)
+	defer m.Close()
+	opens := func(d time.Duration) int {
+		before := node.opens
+		for range d / (100 * time.Millisecond) {
+			w.clock.skip(100 * time.Millisecond)
+			_ = m.Absent(true)
+		}
+		return node.opens - before
+	}
+	require.InDelta(t, 120, opens(time.Minute), 10)
+	opens(time.Minute)
+	require.InDelta(t, 60, opens(10*time.Minute), 2)
+	node.in = true
+	require.Equal(t, 1, opens(11*time.Second))
+	require.NoError(t, m.Absent(true))
 }

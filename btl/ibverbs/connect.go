@@ -105,17 +105,15 @@ func (m *module) askAgain() int {
 }
 
 // mayHaveMoved reports whether a request may not be answered because one of the two ends is at
-// another address than it has published, which the other end does not know.
+// another address than it has published, which the other end does not know. e is Up, so the device
+// is open: it is closed only once all endpoints are Drained.
 func (m *module) mayHaveMoved(e *endpoint) bool {
-	if m.h == nil {
-		return false
-	}
 	here := m.h.address()
 	return here != m.publishedAddress && e.p.reached != here || e.askWait == askMost
 }
 
-// noAnswerError is the error of an endpoint whose request for a connection failed. If no peer
-// answers, the two ports are usually not on one network.
+// noAnswerError is the error of an endpoint, which is Up, whose request for a connection failed. If
+// no peer answers, the two ports are usually not on one network.
 func (m *module) noAnswerError(e *endpoint) *btl.Error {
 	if e.rejection != nil {
 		return e.rejection

@@ -78,6 +78,7 @@ type module struct {
 	downAt int64 // when the port went down; 0 while its grace does not run
 	// When to open a lost device again unless Connect does so before, and the delay after that.
 	reopenAt, reopenWait int64
+	madeAt               int64  // when the module was made
 	checkAt, checked     int64  // when deadlines are checked next, and were checked last
 	made                 uint32 // endpoints so far
 
@@ -143,7 +144,7 @@ func newModule(cfg Config) (*module, error) {
 		return nil, err
 	}
 	m := &module{cfg: cfg, h: h, portUp: h != nil, absent: absent, peers: base.MakePeers[peer](cfg.Size), now: cfg.Clock.Now()}
-	m.reopenAt, m.reopenWait = m.now+reopenFirst, 2*reopenFirst
+	m.madeAt, m.reopenAt, m.reopenWait = m.now, m.now+reopenFirst, 2*reopenFirst
 	var seed [32]byte
 	_, err = io.ReadFull(cfg.Random, seed[:])
 	if err == nil {
@@ -316,7 +317,11 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 const (
 	reopenFirst = 10e6
 	reopenMost  = 1e9
-	absentMost  = 500e6 // for a device that was absent so far
+	// For a device that was absent so far: in the first minute, and later. Opening a device takes
+	// the engine's lock for a while, and this one may never come.
+	absentMost      = 500e6
+	absentLong      = 60e9
+	absentLaterMost = 10e9
 )
 
 // reopenInTime opens a lost device again although Connect is not called: peers may ask for
@@ -327,8 +332,11 @@ func (m *module) reopenInTime(now int64) {
 	}
 	if m.reopenDevice() != nil { // the device is not back yet
 		most := int64(reopenMost)
-		if m.absent != nil {
+		switch {
+		case m.absent != nil && now-m.madeAt < absentLong:
 			most = absentMost
+		case m.absent != nil:
+			most = absentLaterMost
 		}
 		m.reopenAt, m.reopenWait = now+m.reopenWait, min(2*m.reopenWait, most)
 	}

@@ -19,7 +19,8 @@ import (
 // for a pending Barrier.
 //
 // A time-out, a lost connection and a protocol error are final, because the next answer could
-// belong to any request. Each later call except Abort returns that first error.
+// belong to any request. Each later call except Abort returns that first error. A time-out of
+// PublishRail or PublishedRails, which a job can do without, is final for these two only.
 type Client struct {
 	conn      net.Conn
 	rank      int
@@ -35,6 +36,9 @@ type Client struct {
 	in         lineReader
 	seen       int   // how many published values were read
 	broken     error // set once: why no exchange is possible any more
+	// late: publish or published was not answered in time. The lines of the answer may still come,
+	// before those of the next answer. Neither is requested any more.
+	late bool
 
 	// writing is held for the write of one line. Abort needs only this lock.
 	writing sync.Mutex
@@ -230,6 +234,9 @@ func (c *Client) request(cmd, wantCmd string, pairs ...string) (answer, error) {
 	if c.broken != nil {
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(c.broken))
 	}
+	if c.late && isOptional(cmd) {
+		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, ErrTimeout)
+	}
 	if err := c.write(formatLine(cmd, pairs...)); err != nil {
 		c.broken = err
 		return answer{}, fmt.Errorf("wireup: %s: %w", cmd, c.orClosed(err))
@@ -240,13 +247,32 @@ func (c *Client) request(cmd, wantCmd string, pairs ...string) (answer, error) {
 // readAnswer reads one line of the answer to cmd; the line's command must be wantCmd. The caller
 // holds exchanging.
 func (c *Client) readAnswer(cmd, wantCmd string) (answer, error) {
-	line, err := c.read(cmd)
-	if err != nil {
-		c.broken = err
-		return answer{}, fmt.Errorf("wireup: no answer to %s: %w", cmd, c.orClosed(err))
+	for {
+		line, err := c.read(cmd)
+		if err != nil {
+			return answer{}, c.noAnswer(cmd, err)
+		}
+		a := answer{line: line}
+		a.message, err = parseLine(line)
+		if err != nil || a.cmd == wantCmd || !c.late || !isLate(a.cmd) {
+			return c.check(a, cmd, wantCmd, err)
+		}
 	}
-	a := answer{line: line}
-	a.message, err = parseLine(line)
+}
+
+// noAnswer handles an error of reading the answer to cmd. The caller holds exchanging.
+func (c *Client) noAnswer(cmd string, err error) error {
+	if isOptional(cmd) && errors.Is(err, ErrTimeout) && !errors.Is(err, errPartOfLine) {
+		c.late = true
+	} else {
+		c.broken = err
+	}
+	return fmt.Errorf("wireup: no answer to %s: %w", cmd, c.orClosed(err))
+}
+
+// check returns an answer to cmd if it is wantCmd. err is what parsing it gave. The caller holds
+// exchanging.
+func (c *Client) check(a answer, cmd, wantCmd string, err error) (answer, error) {
 	if err == nil && cmd == "barrier_in" && a.cmd == barrierFailed {
 		var failure *BarrierError
 		if failure, err = a.barrierError(c.size); err == nil {
@@ -262,6 +288,14 @@ func (c *Client) readAnswer(cmd, wantCmd string) (answer, error) {
 		return answer{}, c.broken
 	}
 	return a, nil
+}
+
+// isOptional reports whether the job can go on without an answer to cmd.
+func isOptional(cmd string) bool { return cmd == publish || cmd == published }
+
+// isLate reports whether a line may belong to the answer to an optional request.
+func isLate(cmd string) bool {
+	return cmd == publishResult || cmd == publishedResult || cmd == getAllWord
 }
 
 // barrierError parses barrier_failed.

@@ -1,6 +1,7 @@
 package wireup
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,8 +35,9 @@ func (c *Client) PublishRail(number int, address []byte) error {
 	return a.refusal(publish)
 }
 
-// PublishedRails returns what the ranks have published since the last call, in that order. A rail
-// may be in it several times. Errors as PublishRail, and ErrProtocol.
+// PublishedRails returns what the ranks have published since the last call, in that order, without
+// entries that are no address of a rail. A rail may be in it several times. Errors as PublishRail,
+// and ErrProtocol.
 func (c *Client) PublishedRails() ([]PublishedRail, error) {
 	if !c.hasPublish {
 		return nil, fmt.Errorf("wireup: rails that were published: %w", ErrUnsupported)
@@ -55,11 +57,11 @@ func (c *Client) PublishedRails() ([]PublishedRail, error) {
 		if a, err = c.readAnswer(published, getAllWord); err != nil {
 			return nil, err
 		}
-		var r PublishedRail
-		if r, err = a.publishedRail(c.size); err != nil {
-			break
+		key, _ := a.get("key")
+		value, _ := a.get("value")
+		if r, ok := parsePublished(key, value); ok && r.Rank < c.size {
+			list = append(list, r)
 		}
-		list = append(list, r)
 	}
 	if err != nil {
 		c.broken = a.protocolError(published, err)
@@ -69,23 +71,19 @@ func (c *Client) PublishedRails() ([]PublishedRail, error) {
 	return list, nil
 }
 
-// publishedRail parses a line of the answer to published.
-func (a answer) publishedRail(size int) (r PublishedRail, err error) {
-	key, _ := a.get("key")
-	value, _ := a.get("value")
-	rank, number, _ := strings.Cut(strings.TrimPrefix(key, railPrefix), "-")
-	r.Rank, err = strconv.Atoi(rank)
-	if err == nil {
-		r.Number, err = strconv.Atoi(number)
+// parsePublished parses what a rank has published. It reports whether that is the address of a
+// rail; the rank may be one that the job does not have.
+func parsePublished(key, value string) (r PublishedRail, ok bool) {
+	place, ok := strings.CutPrefix(key, railPrefix)
+	if !ok {
+		return r, false
 	}
-	if err != nil || r.Rank < 0 || r.Rank >= size || r.Number < 0 || r.Number >= maxRails || !strings.HasPrefix(key, railPrefix) {
-		return r, fmt.Errorf("key %q", clip(key))
-	}
-	r.Address, err = pieceEncoding.DecodeString(value)
-	if err != nil || len(r.Address) > maxAddressBytes {
-		return r, fmt.Errorf("value of key %q", clip(key))
-	}
-	return r, nil
+	rank, number, _ := strings.Cut(place, "-")
+	var errs [3]error
+	r.Rank, errs[0] = strconv.Atoi(rank)
+	r.Number, errs[1] = strconv.Atoi(number)
+	r.Address, errs[2] = pieceEncoding.DecodeString(value)
+	return r, errors.Join(errs[:]...) == nil && r.Rank >= 0 && r.Number >= 0 && r.Number < maxRails && len(r.Address) <= maxAddressBytes
 }
 
 // maxPublished bounds how many values are published in a job's life.
@@ -121,6 +119,9 @@ func (p *peer) publish(m message) error {
 	key, value, why := p.keyOf(m)
 	if why == "" && !strings.HasPrefix(key, railPrefix+strconv.Itoa(p.rank)+"-") {
 		why = "bad_key" // another rank's
+	}
+	if _, ok := parsePublished(key, value); why == "" && !ok {
+		why = "bad_rail"
 	}
 	if why == "" {
 		p.s.mu.Lock()

@@ -2,7 +2,11 @@ package wireup
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -65,29 +69,104 @@ func TestOtherManagersDoNotPublish(t *testing.T) {
 }
 
 func TestPublishedRailsOfBadAnswerFails(t *testing.T) {
-	word := func(key, value string) string {
-		return fmt.Sprintf("cmd=mpigo_published_result rc=0 count=1\ncmd=mpigo_word key=%s value=%s\n", key, value)
-	}
 	for name, c := range map[string]struct {
 		answer string
 		want   error
 	}{
-		"a refusal":         {"cmd=mpigo_published_result rc=-1 msg=no\n", ErrRefused},
-		"no count":          {"cmd=mpigo_published_result rc=0\n", ErrProtocol},
-		"too many":          {"cmd=mpigo_published_result rc=0 count=1048577\n", ErrProtocol},
-		"fewer than count":  {"cmd=mpigo_published_result rc=0 count=1\n", ErrLost},
-		"another line":      {"cmd=mpigo_published_result rc=0 count=1\ncmd=barrier_out\n", ErrProtocol},
-		"another key":       {word("mpigo-card-0", "AAAA"), ErrProtocol},
-		"another prefix":    {word("0-1", "AAAA"), ErrProtocol},
-		"a bad rank":        {word("mpigo-rail-3-0", "AAAA"), ErrProtocol},
-		"a negative rank":   {word("mpigo-rail--1-0", "AAAA"), ErrProtocol},
-		"a bad number":      {word("mpigo-rail-0-64", "AAAA"), ErrProtocol},
-		"no number":         {word("mpigo-rail-0", "AAAA"), ErrProtocol},
-		"a damaged address": {word("mpigo-rail-0-0", "A"), ErrProtocol},
+		"a refusal":        {"cmd=mpigo_published_result rc=-1 msg=no\n", ErrRefused},
+		"no count":         {"cmd=mpigo_published_result rc=0\n", ErrProtocol},
+		"too many":         {"cmd=mpigo_published_result rc=0 count=1048577\n", ErrProtocol},
+		"fewer than count": {"cmd=mpigo_published_result rc=0 count=1\n", ErrLost},
+		"another line":     {"cmd=mpigo_published_result rc=0 count=1\ncmd=barrier_out\n", ErrProtocol},
 	} {
 		client, _ := clientOf(t, handshake(" mpigo_publish=1")+c.answer)
 		_, err := client.PublishedRails()
 		require.ErrorIs(t, err, c.want, name)
 		require.Zero(t, client.seen, name)
+	}
+}
+
+// badRails are keys and values that are no address of a rail of a job of three.
+var badRails = map[string][2]string{
+	"another key":       {"mpigo-card-0", "AAAA"},
+	"another prefix":    {"0-1", "AAAA"},
+	"a negative rank":   {"mpigo-rail--1-0", "AAAA"},
+	"a bad number":      {"mpigo-rail-0-64", "AAAA"},
+	"a negative number": {"mpigo-rail-0--1", "AAAA"},
+	"no number":         {"mpigo-rail-0", "AAAA"},
+	"a damaged address": {"mpigo-rail-0-0", "A"},
+	"a long address":    {"mpigo-rail-0-0", pieceEncoding.EncodeToString(make([]byte, maxAddressBytes+1))},
+}
+
+// TestPublishedRailsSkipsBadEntries: one rank that publishes nonsense does not cost the others
+// their connections.
+func TestPublishedRailsSkipsBadEntries(t *testing.T) {
+	for name, bad := range badRails {
+		client, _ := clientOf(t, handshake(" mpigo_publish=1")+"cmd=mpigo_published_result rc=0 count=3\n"+
+			formatLine(getAllWord, "key", bad[0], "value", bad[1])+
+			formatLine(getAllWord, "key", "mpigo-rail-3-0", "value", "AAAA")+ // no such rank
+			formatLine(getAllWord, "key", "mpigo-rail-2-1", "value", "AAAA"))
+		list, err := client.PublishedRails()
+		require.NoError(t, err, name)
+		require.Equal(t, []PublishedRail{{2, 1, make([]byte, 3)}}, list, name)
+		require.Equal(t, 3, client.seen, name)
+	}
+}
+
+// TestServerRefusesBadRails: what is no address of a rail is not published.
+func TestServerRefusesBadRails(t *testing.T) {
+	j := newJob(t, ServerConfig{Size: 3}, socketPair)
+	c := j.clients[0]
+	for name, bad := range badRails {
+		a, err := c.exchange(publish, publishResult, "kvsname", c.kvsName, "key", bad[0], "value", bad[1])
+		require.NoError(t, err, name)
+		require.ErrorIs(t, a.refusal(publish), ErrRefused, name)
+	}
+	_, err := j.clients[1].PublishedRails()
+	require.NoError(t, err)
+	require.Zero(t, j.clients[1].seen)
+}
+
+// TestStallWhilePublishingSparesTheConnection: a manager that does not answer PublishRail or
+// PublishedRails in time is not asked again, and serves barriers still. Its late answer is dropped,
+// but no part of a line is.
+func TestStallWhilePublishingSparesTheConnection(t *testing.T) {
+	words := "cmd=mpigo_published_result rc=0 count=2\ncmd=mpigo_word key=mpigo-rail-0-0 value=AAAA\ncmd=mpigo_word key=mpigo-rail-0-1 value=AAAA\n"
+	publishRail := func(c *Client) error { return c.PublishRail(0, []byte{1}) }
+	publishedRails := func(c *Client) error { _, err := c.PublishedRails(); return err }
+	for _, tc := range []struct {
+		call       func(*Client) error
+		soon, late string
+		barrier    error
+	}{
+		{publishRail, "", "cmd=mpigo_publish_result rc=0\n", nil},
+		{publishRail, "", "", nil},
+		{publishedRails, "", words, nil},
+		{publishedRails, words[:len(words)/2], "", ErrTimeout},
+		{publishedRails, words[:40], words[40:], nil},
+		{publishRail, "cmd=mpigo_publish", "_result rc=0\n", ErrTimeout},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			c := newClient(theirs)
+			c.size, c.kvsName, c.hasPublish = 3, "test", true
+			c.secret.barrier = true
+			defer c.Close()
+			go func() { _, _ = io.Copy(io.Discard, ours) }()
+			go func() { _, _ = io.WriteString(ours, tc.soon) }()
+			begin := time.Now()
+			require.ErrorIs(t, tc.call(c), ErrTimeout)
+			require.Equal(t, exchangeTimeout, time.Since(begin))
+			require.ErrorIs(t, publishRail(c), ErrTimeout)
+			require.ErrorIs(t, publishedRails(c), ErrTimeout)
+			require.Equal(t, exchangeTimeout, time.Since(begin), "it is not asked again")
+			go func() { _, _ = io.WriteString(ours, tc.late+"cmd=barrier_out\n") }()
+			if tc.barrier != nil {
+				require.ErrorIs(t, c.Barrier(), tc.barrier)
+				return
+			}
+			require.NoError(t, c.Barrier(), fmt.Sprintf("%q %q", tc.soon, tc.late))
+		})
 	}
 }

@@ -166,7 +166,10 @@ func formatLine(cmd string, pairs ...string) string {
 // lineReader reads lines of bounded length. Its memory grows only with the lines that arrive.
 type lineReader struct{ r *bufio.Reader }
 
-var errLineTooLong = errors.New("line too long")
+var (
+	errLineTooLong = errors.New("line too long")
+	errPartOfLine  = errors.New("within a line") // the rest would be taken for a line
+)
 
 func newLineReader(r io.Reader) lineReader { return lineReader{bufio.NewReaderSize(r, 1024)} }
 
@@ -186,6 +189,8 @@ func (l lineReader) readLine() (string, error) {
 			long = append(long, part...)
 		case errors.Is(err, io.EOF) && len(long)+len(part) > 0:
 			return "", io.ErrUnexpectedEOF
+		case len(long)+len(part) > 0:
+			return "", errors.Join(err, errPartOfLine)
 		default:
 			return "", err
 		}
@@ -195,6 +200,8 @@ func (l lineReader) readLine() (string, error) {
 // connError maps an error of a connection's Read or Write to ErrTimeout, ErrProtocol or ErrLost.
 func connError(err error) error {
 	switch {
+	case errors.Is(err, errPartOfLine) && errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w %w", ErrTimeout, errPartOfLine)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return ErrTimeout
 	case errors.Is(err, errLineTooLong):

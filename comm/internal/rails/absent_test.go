@@ -202,3 +202,62 @@ func TestAddressesThatComeLaterAreTold(t *testing.T) {
 	}
 	require.Equal(t, "eth0", string(ranks[0].published[0]))
 }
+
+// TestPairsAreThoseOfTheCards: both ends of a rail find the same pairs also after an address has
+// come that would lead elsewhere. Only connecting uses that address.
+func TestPairsAreThoseOfTheCards(t *testing.T) {
+	ranks := make([]*Rails, 2)
+	modules := make([][]*lateModule, 2)
+	cards := make([]wireup.Card, 2)
+	for i, client := range clientsOf(t, 2) {
+		ranks[i] = railsOfRank(t, i, 2, "btl", "tcp")
+		ranks[i].cfg.Client = client
+		modules[i] = lateRails(ranks[i], "eth0", "eth1")
+		cards[i] = ranks[i].Card(false)
+		ranks[i].allowed[0].Leads = func(ours, theirs [][]byte) func(local, remote int) int {
+			return func(local, remote int) int {
+				if bytes.Equal(ours[local], theirs[remote]) {
+					return 1
+				}
+				return 0
+			}
+		}
+	}
+	want := []transport.Pair{{Local: 0, Remote: 0}, {Local: 1, Remote: 1}}
+	for i, r := range ranks {
+		r.cards = cards
+		require.Equal(t, want, r.waysTo(1-i, r.allowed[0]))
+	}
+	modules[0][1].there = true
+	require.NoError(t, ranks[0].publishMoved(map[int][]byte{}))
+	require.NoError(t, ranks[1].readMoved(&exchange{asks: true}))
+	for i, r := range ranks {
+		require.Equal(t, want, r.waysTo(1-i, r.allowed[0]))
+	}
+	_, err := ranks[1].connect(0, want[1])
+	require.NoError(t, err)
+	require.Equal(t, "eth1 is there", string(modules[1][1].knows))
+}
+
+// TestNoExchangeAfterClose: an address that has come just before Close is not published.
+func TestNoExchangeAfterClose(t *testing.T) {
+	r := railsOfRank(t, 0, 2, "btl", "tcp")
+	modules := lateRails(r, "eth0")
+	r.Card(false)
+	modules[0].there = true
+	for range 64 { // a select takes either of two channels
+		r.closed = false
+		r.exchange = &exchange{wake: make(chan struct{}, 1), done: make(chan struct{}), asks: true}
+		r.exchange.wakeUp()
+		r.Close()
+		r.runExchange(r.exchange) // has no client
+	}
+}
+
+// TestIsAbsentComparesWholeNumbers: a byte of a card is no number above 255.
+func TestIsAbsentComparesWholeNumbers(t *testing.T) {
+	card := wireup.Card{Rails: []wireup.Rail{{BTL: absentEntry, Address: []byte{1, 255}}}}
+	for number, want := range map[int]bool{0: false, 1: true, 255: true, 256: false, 257: false} {
+		require.Equal(t, want, isAbsent(card, number), "rail %d", number)
+	}
+}

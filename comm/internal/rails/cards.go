@@ -48,11 +48,14 @@ func (r *Rails) Card(crowded bool) wireup.Card {
 // peer's card at any time, also in the middle of a progress call, which does not wait, or while the
 // connection to the manager waits in a barrier: so it reads all of them now.
 func (r *Rails) ReadCards() ([]wireup.Card, error) {
-	var err error
-	if r.cards, err = r.cfg.Client.GetCards(); err != nil {
+	cards, err := r.cfg.Client.GetCards()
+	if err != nil {
 		return nil, err
 	}
-	return r.cards, r.shareSecret()
+	r.cfg.Lock.Lock()
+	r.cards = cards
+	r.cfg.Lock.Unlock()
+	return cards, r.shareSecret()
 }
 
 // shareSecret gives the job's secret to the rails that authenticate their peers. The manager has
@@ -89,7 +92,9 @@ func (r *Rails) absent(place int) error {
 // isAbsent reports whether a rail in a peer's card was absent then.
 func isAbsent(card wireup.Card, number int) bool {
 	_, lists := railsOf(card, absentEntry)
-	return slices.ContainsFunc(lists, func(list []byte) bool { return slices.Contains(list, byte(number)) })
+	return slices.ContainsFunc(lists, func(list []byte) bool {
+		return slices.ContainsFunc(list, func(b byte) bool { return int(b) == number })
+	})
 }
 
 // railsOf are the numbers of a transport's rails in a card, and their addresses.

@@ -9,6 +9,7 @@ import (
 )
 
 // Describe says on standard error how the other ranks are reached, if the tunable verbose is set.
+// It reads only what the start has fixed, so the caller need not hold the lock.
 func (r *Rails) Describe() {
 	if !r.settings().Bool("verbose") {
 		return

@@ -3,6 +3,8 @@ package rails
 import (
 	"bytes"
 	"time"
+
+	"github.com/mpigo/mpigo/btl"
 )
 
 // Addresses that come after the start.
@@ -65,7 +67,7 @@ func (r *Rails) runExchange(x *exchange) {
 		select {
 		case <-x.done:
 			return
-		case <-x.wake:
+		case <-x.wake: // also after Close: the select may take either
 		}
 		if r.publishMoved(told) != nil || r.readMoved(x) != nil {
 			return // this manager does not exchange them, or the connection to it has ended
@@ -78,9 +80,14 @@ func (r *Rails) runExchange(x *exchange) {
 	}
 }
 
-// publishMoved publishes the addresses that have changed.
+// publishMoved publishes the addresses that have changed, unless Close was called: the
+// goroutine must not outlive Finalize.
 func (r *Rails) publishMoved(told map[int][]byte) error {
 	r.cfg.Lock.Lock()
+	if r.closed {
+		r.cfg.Lock.Unlock()
+		return btl.ErrClosed
+	}
 	news := map[int][]byte{}
 	for i, l := range r.list {
 		if a := l.module.Address(); !bytes.Equal(a, r.published[i]) && !bytes.Equal(a, told[i]) {
@@ -97,10 +104,10 @@ func (r *Rails) publishMoved(told map[int][]byte) error {
 	return nil
 }
 
-// readMoved reads what peers have published since, if it is needed.
+// readMoved reads what peers have published since, if it is needed and Close was not called.
 func (r *Rails) readMoved(x *exchange) error {
 	r.cfg.Lock.Lock()
-	asks := x.asks
+	asks := x.asks && !r.closed
 	x.asks = false
 	r.cfg.Lock.Unlock()
 	if !asks {
@@ -116,7 +123,7 @@ func (r *Rails) readMoved(x *exchange) error {
 		if m.Rank == r.cfg.Env.Rank || m.Number >= len(r.cards[m.Rank].Rails) {
 			continue // the peer may have written anything
 		}
-		r.cards[m.Rank].Rails[m.Number].Address = m.Address
+		r.movedTo[peerRail{m.Rank, m.Number}] = m.Address
 	}
 	return nil
 }

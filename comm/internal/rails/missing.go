@@ -42,7 +42,8 @@ func (r *Rails) mustSuffice(lacking []missing) error {
 }
 
 // Warn says on standard error which transports and devices that the user has asked for are missing,
-// a line for each. Of several ranks of a machine that miss the same, the first one says so.
+// a line for each. Of several ranks of a machine that miss the same, the first one says so. It
+// reads only what the start has fixed, so the caller need not hold the lock.
 func (r *Rails) Warn() {
 	for _, t := range r.allowed {
 		if !r.warnsOfLeftOut(t) {

@@ -39,7 +39,10 @@ type Rails struct {
 	// leftOut is, by transport, why devices or addresses of this machine are no rails, though
 	// others are.
 	leftOut map[string][]error
-	cards   []wireup.Card // of all ranks, so that nothing has to be asked of the manager later
+	// cards of all ranks, so that nothing has to be asked of the manager later. They do not change.
+	cards []wireup.Card
+	// movedTo has the addresses that peers' rails have got since. Only connect reads it.
+	movedTo map[peerRail][]byte
 	// published are the addresses in this rank's own card, by place in list; nil before Card.
 	published [][]byte
 	absentWhy []error   // why rails were absent then, by place in list; nil: it was not
@@ -58,6 +61,9 @@ type rail struct {
 	absent    func(remote bool) error // transport.Rail's Absent
 }
 
+// peerRail is a rail of a peer, by its number in the peer's card.
+type peerRail struct{ rank, number int }
+
 // missing is a transport that is allowed and could not be opened.
 type missing struct {
 	transport transport.Transport
@@ -72,7 +78,7 @@ func New(cfg Config) *Rails {
 	if cfg.Client != nil {
 		cfg.Env.LocalRank = localRankOf(cfg.Client)
 	}
-	r := &Rails{cfg: cfg}
+	r := &Rails{cfg: cfg, movedTo: map[peerRail][]byte{}}
 	r.cfg.Env.Moved = r.moved
 	for _, name := range cfg.Env.Settings.List("btl") {
 		i := slices.IndexFunc(cfg.Transports, func(t transport.Transport) bool { return t.Name == name })

@@ -98,6 +98,7 @@ func TestUnreachableExplains(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "self,sm,tcp", "tcp.include", "lo")
 	r.allowed[2] = pairless()
 	r.list = []rail{{transport: "tcp", module: addressModule{address: []byte("four")}}}
+	r.Card(false)
 	r.cards = []wireup.Card{{}, cardOf("far")}
 	require.ErrorContains(t, r.unreachable(1, r.cards[1], nil), " to rank 1 on far (btl=self,sm,tcp); tcp: [four] here and [] there (tcp.include=lo here)")
 	r.cards[1].Rails = append(r.cards[1].Rails, wireup.Rail{BTL: "tcp", Address: []byte("six")})
@@ -145,6 +146,7 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	open := func(btls string) *Rails {
 		r := railsOfRank(t, 0, 4, "btl", btls)
 		r.list = []rail{{transport: "ibverbs", module: verbs0}, {transport: "ibverbs", module: verbs1}, {transport: "sm", module: sm}}
+		r.Card(false)
 		r.cards = []wireup.Card{{}, {Host: "here", Rails: both}, {Host: "there", Rails: both}, {Host: "here", Rails: both[2:3]}}
 		return r
 	}
@@ -275,6 +277,7 @@ func TestReach(t *testing.T) {
 			{transport: "sm", module: addressModule{}},
 			{transport: "ibverbs", port: "rxe0/1", module: addressModule{}}, {transport: "ibverbs", port: "rxe1/1", module: addressModule{}},
 		}
+		r.Card(false)
 		r.cards = []wireup.Card{here, here, {}, here, {Host: "there", Rails: here.Rails}, {Host: "there", Rails: here.Rails[:2]}, {}, here}
 		return r
 	}

@@ -58,7 +58,11 @@ var errAbsentThere = errors.New("the peer's rail was not there at the start")
 
 // connect makes the next incarnation of the endpoint of a pair.
 func (r *Rails) connect(peer int, w transport.Pair) (btl.Endpoint, error) {
-	ep, err := r.list[w.Local].module.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, r.cards[peer].Rails[w.Remote].Address)
+	address, moved := r.movedTo[peerRail{peer, w.Remote}]
+	if !moved {
+		address = r.cards[peer].Rails[w.Remote].Address
+	}
+	ep, err := r.list[w.Local].module.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, address)
 	if errors.Is(err, btl.ErrNoAddress) {
 		r.ask(w.Local)
 	}
@@ -94,7 +98,9 @@ func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, er
 }
 
 // waysTo pairs the rails of a transport, by their places in r.list, with those of a peer that they
-// lead to, by their places in the peer's card.
+// lead to, by their places in the peer's card. Both ends must find the same pairs, whenever they
+// look: a probe of a pair that the other end does not know is not answered. So it reads only the
+// two cards, never an address that has come later.
 func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 	card := r.cards[peer]
 	if t.Reach == transport.Itself || t.Reach == transport.Host && card.Host != r.cfg.Host {
@@ -113,11 +119,11 @@ func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 	return ways
 }
 
-// railsOf are the places of a transport's rails in r.list, and their addresses.
+// railsOf are the places of a transport's rails in r.list, and the addresses in this rank's card.
 func (r *Rails) railsOf(name string) (places []int, addresses [][]byte) {
 	for i, l := range r.list {
 		if l.transport == name {
-			places, addresses = append(places, i), append(addresses, l.module.Address())
+			places, addresses = append(places, i), append(addresses, r.published[i])
 		}
 	}
 	return places, addresses
