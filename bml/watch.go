@@ -38,8 +38,9 @@ const (
 	// A short operation that takes less than leastSlowNanos longer than on the best rail makes no
 	// rail slow.
 	leastSlowNanos = 100_000
-	// badTicks is in how many ticks in a row a rail has to be slowFactor slower.
-	badTicks = 3
+	// badTicks is in how many ticks in a row a rail has to be slowFactor slower. Ticks that compare
+	// nothing do not count, unless unknownTicks follow each other.
+	badTicks, unknownTicks = 3, 20
 	// A rail that has become slow has to be fast in leastGoodTicks in a row. Each time it becomes
 	// slow again, that doubles, up to mostGoodTicks; calmTicks without being slow halve it.
 	leastGoodTicks, mostGoodTicks, calmTicks = 8, 32, 200
@@ -69,6 +70,7 @@ type grade struct {
 	bad, good int     // ticks in a row in which it was slow, or fast
 	need      int     // ticks in a row in which it has to be fast
 	calm      int     // ticks since it was slow
+	unknown   int     // ticks since it was compared
 	late      uint64  // how often it was late
 	// isLate: the last tick has found it late. others is how many ticks the rail took then that
 	// delivers soonest.
@@ -275,6 +277,11 @@ func (g *grade) tick(slowness float64, isSlow bool) {
 		g.calm = 0
 	} else if g.calm == calmTicks {
 		g.calm, g.need = 0, g.need/2
+	}
+	if g.unknown++; slowness > 0 {
+		g.unknown = 0
+	} else if g.unknown == unknownTicks {
+		g.bad = 0
 	}
 	switch {
 	case slowness == 0:

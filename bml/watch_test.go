@@ -264,6 +264,10 @@ func TestPeerInStepMakesNoRailSlow(t *testing.T) {
 		}
 	}
 	require.True(t, pr.rails[0].grade.isSuspect())
+	for range 100 {
+		pr.compare() // neither carries anything
+	}
+	require.False(t, pr.rails[0].grade.isSuspect())
 }
 
 // One rail is always fast, that of which the TRIAL takes least.
