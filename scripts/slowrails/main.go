@@ -116,7 +116,7 @@ func lead(world *comm.Comm) error {
 // the machine does not fail the run: a job that waits for the slow rail has a hundredth of the
 // bandwidth.
 func check(bandwidth, latency, mended float64) error {
-	least, most, leastMended := 0.1, 10.0, 0.1
+	least, most, leastMended := 0.1, 10.0, 0.02
 	if *marks {
 		least, most, leastMended = 0.8, 1.2, 0.9
 	}
