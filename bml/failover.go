@@ -129,7 +129,7 @@ func (b *BML) stopRail(rl *Rail, err error) {
 		rc.timer = nil
 	}
 	rc.epoch = rl.endpoint.Epoch()
-	rl.meter.round.number = 0
+	rl.meter.trial.number = 0
 	if wasUp || rc.cause == nil {
 		rc.cause = err // that it does not come back yet is no news
 	}

@@ -20,7 +20,7 @@ const followTicks, followTicksLower = 2, 8
 // followPeer is called at each tick.
 func (pr *Peer) followPeer(isLower bool) {
 	f := &pr.follow
-	rl := pr.upBy(f.by)
+	rl := pr.by(f.by, pr.up)
 	if rl == nil || rl == pr.first || pr.slow.Has(int(rl.index)) || rl.trust() < trusted || rl.latencyNanos != pr.first.latencyNanos {
 		f.ticks = 0
 		return
@@ -32,14 +32,4 @@ func (pr *Peer) followPeer(isLower bool) {
 	if f.ticks++; f.ticks >= need {
 		f.ticks, f.rail = 0, rl
 	}
-}
-
-// upBy is the first rail of a module that takes traffic, nil if there is none.
-func (pr *Peer) upBy(m btl.Module) *Rail {
-	for i := range pr.rails {
-		if pr.up.Has(i) && pr.rails[i].module == m {
-			return &pr.rails[i]
-		}
-	}
-	return nil
 }

@@ -46,7 +46,7 @@ func TestRankFollowsPeer(t *testing.T) {
 
 // A rank does not follow to a rail that is slow, not trusted, of another latency, or down.
 func TestRankDoesNotFollow(t *testing.T) {
-	for name, spoil := range map[string]func(w *wire, r *testRank, pr *Peer){
+	for name, change := range map[string]func(w *wire, r *testRank, pr *Peer){
 		"slow":        func(_ *wire, _ *testRank, pr *Peer) { pr.becomesSlow(&pr.rails[1]) },
 		"not trusted": func(_ *wire, _ *testRank, pr *Peer) { pr.rails[1].health = trusted - 1 },
 		"latency":     func(_ *wire, _ *testRank, pr *Peer) { pr.rails[1].latencyNanos++ },
@@ -54,7 +54,7 @@ func TestRankDoesNotFollow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r, pr, ticks := following(t, 1)
-			spoil(w, r, pr)
+			change(w, r, pr)
 			ticks(20, 1)
 			require.Same(t, &pr.rails[0], pr.first)
 		})

@@ -20,10 +20,9 @@ type meter struct {
 	timedBytes int64
 	short      timing // of short operations, in nanoseconds
 	long       timing // of long ones, in picoseconds for each byte under way
-	trial      timing // of TRIALs, in nanoseconds; those of a tick are of one length
-	// round is the TRIAL that waits for its answer. fragments counts its fragments that have not
-	// ended.
-	round     round
+	trialTimes timing // of TRIALs, in nanoseconds; those of a tick are of one length
+	// trial is the last TRIAL. fragments counts its fragments that have not ended.
+	trial     trial
 	fragments int
 }
 

@@ -83,12 +83,12 @@ type Peer struct {
 
 	// posts counts the operations that endpoints have accepted. slow are the rails that
 	// are up, and take no traffic while others are up that are not slow.
-	posts  uint64
-	follow follow
-	trials uint32 // so far
-	slow   RailSet
-	watch  watch
-	spread spread
+	posts     uint64
+	follow    follow
+	lastTrial uint32 // the number of the last TRIAL
+	slow      RailSet
+	watch     watch
+	spread    spread
 
 	rails   []Rail
 	modules int // of this rank that lead there, as far as maxModules

@@ -402,10 +402,10 @@ func (pr *Peer) between(local, remote uint8) *Rail {
 	return nil
 }
 
-// by is the first rail of a module, nil if there is none.
-func (pr *Peer) by(m btl.Module) *Rail {
+// by is the first rail of a module among those of a set, nil if there is none.
+func (pr *Peer) by(m btl.Module, among RailSet) *Rail {
 	for i := range pr.rails {
-		if pr.rails[i].module == m {
+		if among.Has(i) && pr.rails[i].module == m {
 			return &pr.rails[i]
 		}
 	}
@@ -413,7 +413,7 @@ func (pr *Peer) by(m btl.Module) *Rail {
 }
 
 // uses reports whether a module leads to the peer, or brings its fragments.
-func (pr *Peer) uses(m btl.Module) bool { return pr.via == m || pr.by(m) != nil }
+func (pr *Peer) uses(m btl.Module) bool { return pr.via == m || pr.by(m, ^RailSet(0)) != nil }
 
 // isSpare reports whether a rail would take no traffic if it were up.
 func (pr *Peer) isSpare(rl *Rail) bool {

@@ -4,15 +4,15 @@ import "github.com/mpigo/mpigo/btl"
 
 // A TRIAL shows how long a rail takes for something short, or for something long: from the first of
 // its fragments until the peer's TRIALACK arrives. Rails that have TRIALs at the same time can be
-// compared, whatever else they carry. That an operation was delivered would not do: an idle rail
-// takes longer to tell.
+// compared, whatever else they carry. The times of delivery cannot be compared: an idle rail
+// acknowledges later.
 
 // trialBytes is how many bytes a long TRIAL has, if need be in several fragments, but no more than
 // trialFragments. A TRIAL without an answer is given up after trialTicks.
 const trialBytes, trialFragments, trialTicks = 64 << 10, 16, 100
 
-// round is a TRIAL.
-type round struct {
+// trial is the last TRIAL on a rail.
+type trial struct {
 	number  uint32 // 0: none waits for its answer
 	bytes   int
 	left    int   // how many TRIALs follow, if it is answered in the same tick
@@ -27,13 +27,13 @@ func isTrial(tag btl.Tag) bool { return tag == TagTrial || tag == TagTrialAck }
 // so many.
 func (b *BML) tryRail(rl *Rail, bytes, times int) {
 	pr, m := rl.peer, &rl.meter
-	isLost := m.fragments == 0 && pr.watch.count-m.round.tick > trialTicks
-	if times == 0 || m.fragments > 0 || m.round.number != 0 && !isLost || !rl.queue.Empty() {
+	isLost := m.fragments == 0 && pr.watch.count-m.trial.tick > trialTicks
+	if times == 0 || m.fragments > 0 || m.trial.number != 0 && !isLost || !rl.queue.Empty() {
 		return
 	}
-	pr.trials++
-	m.round = round{
-		number: max(pr.trials, 1), bytes: bytes, left: times - 1,
+	pr.lastTrial++
+	m.trial = trial{
+		number: max(pr.lastTrial, 1), bytes: bytes, left: times - 1,
 		begin: b.eng.Now(), tick: pr.watch.count, isAlone: m.underWay() == 0,
 	}
 	longest := rl.sendBytes - railBytes
@@ -42,30 +42,31 @@ func (b *BML) tryRail(rl *Rail, bytes, times int) {
 	m.fragments = fragments
 	for i := range fragments {
 		if i == fragments-1 {
-			h.counters.delivered = m.round.number
+			h.counters.delivered = m.trial.number
 		}
 		b.postAbout(rl, TagTrial, h, func(error) { m.fragments-- })
 	}
 }
 
 // trialArrived answers the last fragment of a TRIAL. That carries a number in the place of the
-// delivery counters.
+// delivery counters. The sender may use the rail already while this end still waits for the
+// delivery of its PROBEACK.
 func (b *BML) trialArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
-	if rl != nil && rl.module == by && rl.state == railUp && h.counters.delivered != 0 {
+	if rl != nil && rl.module == by && (rl.state == railUp || rl.state == railProbing) && h.counters.delivered != 0 {
 		b.postAbout(rl, TagTrialAck, railHeader{counters: h.counters}, func(error) {})
 	}
 }
 
 // trialAckArrived takes the answer.
 func (b *BML) trialAckArrived(pr *Peer, by btl.Module, rl *Rail, h railHeader) {
-	if rl == nil || rl.module != by || rl.meter.round.number == 0 || rl.meter.round.number != h.counters.delivered {
+	if rl == nil || rl.module != by || rl.meter.trial.number == 0 || rl.meter.trial.number != h.counters.delivered {
 		return
 	}
 	m := &rl.meter
-	r := m.round
-	m.round.number = 0
+	r := m.trial
+	m.trial.number = 0
 	nanos := b.eng.Now() - r.begin
-	m.trial.add(nanos)
+	m.trialTimes.add(nanos)
 	if r.bytes == 0 && r.isAlone {
 		m.short.add(nanos)
 	}

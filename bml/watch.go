@@ -92,7 +92,7 @@ func (b *BML) startWatch(pr *Peer) {
 		m.oldest = oldest{upTo: m.posted, posts: pr.posts}
 		m.short.tick()
 		m.long.tick()
-		m.trial.tick()
+		m.trialTimes.tick()
 	}
 	pr.spread.before = pr.deliveredBytes()
 	w.timer = b.eng.After(int64(tickPeriod), w.tick)
@@ -115,7 +115,7 @@ func (b *BML) watchTick(pr *Peer) {
 		isQuiet = isQuiet && m.underWay() == m.trials
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-			m.short.least, m.long.least, m.trial.least = 0, 0, 0
+			m.short.least, m.long.least, m.trialTimes.least = 0, 0, 0
 		}
 	}
 	if isQuiet {
@@ -134,7 +134,7 @@ func (b *BML) watchTick(pr *Peer) {
 		m := &pr.rails[i].meter
 		m.short.tick()
 		m.long.tick()
-		m.trial.tick()
+		m.trialTimes.tick()
 	}
 	pr.spread.tick(pr.deliveredBytes(), after)
 }
@@ -317,7 +317,7 @@ func (pr *Peer) slowness(i int, time func(rl *Rail) float64) float64 {
 // shortTime is how long a short operation took on a rail since the last tick, and trialTime how
 // long a TRIAL took, with an allowance; 0 if not known.
 func (rl *Rail) shortTime() float64 { return allowance(rl.meter.short.least) }
-func (rl *Rail) trialTime() float64 { return allowance(rl.meter.trial.least) }
+func (rl *Rail) trialTime() float64 { return allowance(rl.meter.trialTimes.least) }
 
 func allowance(nanos int64) float64 {
 	if nanos == 0 {

@@ -174,14 +174,14 @@ func TestLongTrialsCount(t *testing.T) {
 	pr.becomesSlow(&pr.rails[0])
 	for i := range 10 * leastGoodTicks {
 		for j := range pr.rails {
-			pr.rails[j].meter.trial.add(10_000)
+			pr.rails[j].meter.trialTimes.add(10_000)
 		}
 		if i%2 == 1 {
-			pr.rails[0].meter.trial.least = 200_000
+			pr.rails[0].meter.trialTimes.least = 200_000
 		}
 		pr.compare()
 		for j := range pr.rails {
-			pr.rails[j].meter.trial.tick()
+			pr.rails[j].meter.trialTimes.tick()
 		}
 	}
 	require.EqualValues(t, 0b01, pr.slow)
@@ -254,13 +254,13 @@ func TestPeerInStepMakesNoRailSlow(t *testing.T) {
 	for range 100 {
 		for i, short := range []int64{10 * msec, msec} {
 			pr.rails[i].meter.short.add(short)
-			pr.rails[i].meter.trial.add(msec)
+			pr.rails[i].meter.trialTimes.add(msec)
 		}
 		pr.compare()
 		require.Zero(t, pr.slow)
 		for i := range pr.rails {
 			pr.rails[i].meter.short.tick()
-			pr.rails[i].meter.trial.tick()
+			pr.rails[i].meter.trialTimes.tick()
 		}
 	}
 	require.True(t, pr.rails[0].grade.isSuspect())
@@ -275,7 +275,7 @@ func TestOneRailIsFast(t *testing.T) {
 	w, pr := slowWire(t)
 	for i := range pr.rails {
 		pr.becomesSlow(&pr.rails[i])
-		pr.rails[i].meter.trial.add(int64(2-i) * msec)
+		pr.rails[i].meter.trialTimes.add(int64(2-i) * msec)
 	}
 	pr.compare()
 	w.ranks[0].prefer(pr)
@@ -342,14 +342,14 @@ func TestShareFollowsTimes(t *testing.T) {
 				for i := range pr.rails {
 					if c.times[i] > 0 {
 						pr.rails[i].meter.long.add(c.times[i])
-						pr.rails[i].meter.trial.add(c.times[i] * 1000)
+						pr.rails[i].meter.trialTimes.add(c.times[i] * 1000)
 					}
 				}
 				pr.compare()
 				w.ranks[0].prefer(pr)
 				for i := range pr.rails {
 					pr.rails[i].meter.long.tick()
-					pr.rails[i].meter.trial.tick()
+					pr.rails[i].meter.trialTimes.tick()
 				}
 			}
 			for i, want := range c.weights {
@@ -388,12 +388,12 @@ func TestSlowRailProvesItself(t *testing.T) {
 		for range times {
 			for i, nanos := range []int64{short, 1000} {
 				pr.rails[i].meter.short.add(nanos)
-				pr.rails[i].meter.trial.add(nanos)
+				pr.rails[i].meter.trialTimes.add(nanos)
 			}
 			pr.compare()
 			for i := range pr.rails {
 				pr.rails[i].meter.short.tick()
-				pr.rails[i].meter.trial.tick()
+				pr.rails[i].meter.trialTimes.tick()
 			}
 		}
 	}
@@ -468,6 +468,23 @@ func TestPieceAvoidsLoadedRail(t *testing.T) {
 	s.begin(0, 4<<10)
 	i, _, _ := s.take(pr.rails, 0b11, Fragments, testHeaderBytes)
 	require.Equal(t, 1, i)
+}
+
+// An end that still waits for the delivery of its PROBEACK answers a TRIAL: the other end may use
+// the rail already.
+func TestProbingRailAnswersTrial(t *testing.T) {
+	w, pr := slowWire(t)
+	w.rails[0][0].lose(1, pathError(0))
+	for n := 0; pr.rails[0].state != railProbing; n++ {
+		require.Less(t, n, 1000)
+		w.pass(msec)
+	}
+	h := railHeader{counters: deliveryCounters{delivered: 7}}
+	w.arrive(0, 1, 0, TagTrial, railMessage(h))
+	require.Len(t, w.on(TagTrialAck), 1)
+	h.counters.delivered = 0
+	w.arrive(0, 1, 0, TagTrial, railMessage(h))
+	require.Len(t, w.on(TagTrialAck), 1, "only the last fragment is answered")
 }
 
 // A TRIAL is dropped by its receiver, whatever it says.

@@ -98,8 +98,8 @@ var badRails = map[string][2]string{
 	"a long address":    {"mpigo-rail-0-0", pieceEncoding.EncodeToString(make([]byte, maxAddressBytes+1))},
 }
 
-// TestPublishedRailsSkipsBadEntries: one rank that publishes nonsense does not cost the others
-// their connections.
+// TestPublishedRailsSkipsBadEntries: one rank that publishes malformed entries does not cost the
+// others their connections.
 func TestPublishedRailsSkipsBadEntries(t *testing.T) {
 	for name, bad := range badRails {
 		client, _ := clientOf(t, handshake(" mpigo_publish=1")+"cmd=mpigo_published_result rc=0 count=3\n"+
