@@ -1,5 +1,7 @@
 package bml
 
+import "slices"
+
 // meter is what the operations on a rail show of it. Only the rails to one peer are compared: a
 // peer that is busy is slow on all of them.
 type meter struct {
@@ -26,13 +28,14 @@ type meter struct {
 	fragments int
 }
 
-// timing is how long operations of one kind took.
+// timing is how long operations of one kind took. The least time tells most, because the peer may
+// be busy. But the least of many is less than the least of few: two rails are compared by equally
+// many.
 type timing struct {
-	// least is the least time since the last tick, 0 if none was taken. It tells most, because the
-	// peer may be busy.
-	least int64
-	usual int64 // a moving average of the least of each tick; 0: not known
-	left  int   // how many more operations may be timed before the next tick
+	samples [samplesPerTick]int64 // since the last tick
+	n       int                   // how many there are
+	usual   int64                 // a moving average of the median of each tick; 0: not known
+	left    int                   // how many more operations may be timed before the next tick
 }
 
 const (
@@ -46,23 +49,33 @@ const (
 )
 
 func (t *timing) add(sample int64) {
-	sample = max(sample, 1)
-	if t.least == 0 || sample < t.least {
-		t.least = sample
+	if t.n < len(t.samples) {
+		t.samples[t.n] = max(sample, 1)
+		t.n++
 	}
+}
+
+// least is the least of the first n samples, 0 if there is none.
+func (t *timing) least(n int) int64 {
+	if n == 0 {
+		return 0
+	}
+	return slices.Min(t.samples[:n])
 }
 
 // tick ends a tick.
 func (t *timing) tick() {
 	t.left = samplesPerTick
-	switch {
-	case t.least == 0:
-	case t.usual == 0:
-		t.usual = t.least
-	default:
-		t.usual = max(t.usual+(t.least-t.usual)/8, 1)
+	if t.n == 0 {
+		return
 	}
-	t.least = 0
+	slices.Sort(t.samples[:t.n])
+	if median := t.samples[t.n/2]; t.usual == 0 {
+		t.usual = median
+	} else {
+		t.usual = max(t.usual+(median-t.usual)/8, 1)
+	}
+	t.n = 0
 }
 
 // rate is what a usual time for a byte, in picoseconds, comes to in 10⁶ bytes a second; 0 if not

@@ -2,6 +2,7 @@ package bml
 
 import (
 	"errors"
+	"math"
 	"math/bits"
 	"time"
 
@@ -35,6 +36,8 @@ const (
 	// shareFactor is how much slower than the best a rail may be without losing a part of its
 	// share: measured times vary by as much.
 	slowFactor, fastFactor, shareFactor = 4, 2, 1.5
+	// leastSlowness bounds how much credit a rail has for having been faster than the others.
+	leastSlowness = 0.25
 	// A short operation that takes less than leastSlowNanos longer than on the best rail makes no
 	// rail slow.
 	leastSlowNanos = 100_000
@@ -66,7 +69,7 @@ type watch struct {
 
 // grade is what the comparison with other rails has shown of a rail.
 type grade struct {
-	slowness  float64 // of long operations; at least 1, which is that of the best rail
+	slowness  float64 // of long operations, by the best other rail; at least leastSlowness
 	bad, good int     // ticks in a row in which it was slow, or fast
 	need      int     // ticks in a row in which it has to be fast
 	calm      int     // ticks since it was slow
@@ -115,7 +118,7 @@ func (b *BML) watchTick(pr *Peer) {
 		isQuiet = isQuiet && m.underWay() == m.trials
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-			m.short.least, m.long.least, m.trialTimes.least = 0, 0, 0
+			m.short.n, m.long.n, m.trialTimes.n = 0, 0, 0
 		}
 	}
 	if isQuiet {
@@ -234,14 +237,12 @@ func (pr *Peer) compare() {
 			continue
 		}
 		isSlow := pr.slow.Has(i)
-		trial := pr.slowness(i, (*Rail).trialTime)
+		trial := pr.slowness(i, trialTimes)
 		slowness := trial
 		if !isSlow {
-			long := pr.slowness(i, (*Rail).longTime)
-			if long > 0 {
-				rl.grade.slowness += (max(long, 1) - rl.grade.slowness) / 4
-			}
-			slowness = max(long, pr.slowness(i, (*Rail).shortTime))
+			long := pr.slowness(i, longTimes)
+			rl.grade.takeLong(long)
+			slowness = max(long, pr.slowness(i, shortTimes))
 		}
 		rl.weigh()
 		rl.grade.tick(slowness, isSlow)
@@ -259,7 +260,7 @@ func (pr *Peer) compare() {
 	if pr.up != 0 && pr.up&^pr.slow == 0 { // none is better than the others
 		best := -1
 		for i := range pr.rails {
-			if pr.up.Has(i) && (best < 0 || pr.rails[i].trialTime() < pr.rails[best].trialTime()) {
+			if pr.up.Has(i) && (best < 0 || pr.times(i, best, trialTimes) < 1) {
 				best = i
 			}
 		}
@@ -296,40 +297,50 @@ func (g *grade) tick(slowness float64, isSlow bool) {
 	}
 }
 
-// slowness is how much more time rail i takes than the best other one; 0 if one of them is not
-// known.
-func (pr *Peer) slowness(i int, time func(rl *Rail) float64) float64 {
-	mine, best := time(&pr.rails[i]), 0.0
+// takeLong takes how much slower than the best other rail a rail was for long operations, 0 if that
+// is not known. One tick may be off by a large factor, either way, so the factors are averaged.
+func (g *grade) takeLong(slowness float64) {
+	if slowness > 0 {
+		g.slowness *= math.Pow(max(slowness, leastSlowness)/g.slowness, 0.25)
+	}
+}
+
+// slowness is how many times as long rail i took as the best other one; 0 if that is not known.
+func (pr *Peer) slowness(i int, which func(rl *Rail) times) (most float64) {
 	for j := range pr.rails {
-		if j == i || !pr.up.Has(j) {
-			continue
-		}
-		if t := time(&pr.rails[j]); t > 0 && (best == 0 || t < best) {
-			best = t
+		if j != i && pr.up.Has(j) {
+			most = max(most, pr.times(i, j, which))
 		}
 	}
-	if mine == 0 || best == 0 {
+	return most
+}
+
+// times is how many times as long rail i took as rail j, for the operations of one kind since the
+// last tick; 0 if that is not known.
+func (pr *Peer) times(i, j int, which func(rl *Rail) times) float64 {
+	a, b := which(&pr.rails[i]), which(&pr.rails[j])
+	n := min(a.n, b.n)
+	if n == 0 {
 		return 0
 	}
-	return mine / best
+	return (float64(a.least(n))*a.unit + a.allowance) / (float64(b.least(n))*b.unit + b.allowance)
 }
 
-// shortTime is how long a short operation took on a rail since the last tick, and trialTime how
-// long a TRIAL took, with an allowance; 0 if not known.
-func (rl *Rail) shortTime() float64 { return allowance(rl.meter.short.least) }
-func (rl *Rail) trialTime() float64 { return allowance(rl.meter.trialTimes.least) }
-
-func allowance(nanos int64) float64 {
-	if nanos == 0 {
-		return 0
-	}
-	return float64(nanos) + leastSlowNanos/(slowFactor-1)
+// times is what rails are compared by.
+type times struct {
+	*timing
+	unit, allowance float64
 }
 
-// longTime is how long a byte took, by what the link promises; 0 if not known.
-func (rl *Rail) longTime() float64 {
-	return float64(rl.meter.long.least) * float64(max(rl.module.Attrs().BandwidthMBps, 1))
+func shortTimes(rl *Rail) times { return times{&rl.meter.short, 1, shortAllowance} }
+func trialTimes(rl *Rail) times { return times{&rl.meter.trialTimes, 1, shortAllowance} }
+
+// longTimes are by what the link promises.
+func longTimes(rl *Rail) times {
+	return times{&rl.meter.long, float64(max(rl.module.Attrs().BandwidthMBps, 1)), 0}
 }
+
+const shortAllowance = leastSlowNanos / (slowFactor - 1)
 
 // tryRails posts the TRIALs that are due.
 func (b *BML) tryRails(pr *Peer) {
@@ -346,7 +357,7 @@ func (b *BML) tryRails(pr *Peer) {
 		case !pr.up.Has(i):
 		case isRace && pr.watch.count%2 == 1:
 			b.tryRail(rl, trialBytes, 1)
-		case isRace, pr.watch.isComparing && m.short.least == 0 && m.underWay() == 0:
+		case isRace, pr.watch.isComparing && m.short.n == 0 && m.underWay() == 0:
 			b.tryRail(rl, 0, shortTrials)
 		}
 	}

@@ -2,6 +2,8 @@ package bml
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -177,7 +179,7 @@ func TestLongTrialsCount(t *testing.T) {
 			pr.rails[j].meter.trialTimes.add(10_000)
 		}
 		if i%2 == 1 {
-			pr.rails[0].meter.trialTimes.least = 200_000
+			pr.rails[0].meter.trialTimes.samples[0] = 200_000
 		}
 		pr.compare()
 		for j := range pr.rails {
@@ -364,10 +366,11 @@ func TestShareFollowsTimes(t *testing.T) {
 	}
 }
 
-// The least time of a tick counts: an operation that waited for the peer says nothing of the rail.
-func TestLeastTimeOfTickCounts(t *testing.T) {
+// What is shown of a rail is the median of each tick: an operation that waited for the peer says
+// nothing of the rail.
+func TestMedianOfTickIsUsual(t *testing.T) {
 	var m timing
-	for _, sample := range []int64{900, 100, 500} {
+	for _, sample := range []int64{90_000, 10, 100} {
 		m.add(sample)
 	}
 	m.tick()
@@ -378,6 +381,32 @@ func TestLeastTimeOfTickCounts(t *testing.T) {
 	require.EqualValues(t, 200, m.usual)
 	m.tick()
 	require.EqualValues(t, 200, m.usual, "nothing was timed")
+	for range 2 * samplesPerTick {
+		m.add(1)
+	}
+	require.Equal(t, samplesPerTick, m.n)
+}
+
+// A rail that carries little is not slower for it: the least time of many operations is less than
+// that of few.
+func TestRailsAreComparedByEquallyMany(t *testing.T) {
+	_, pr := slowWire(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	average, ticks := 0.0, 2000
+	for range ticks {
+		for i, n := range []int{samplesPerTick, 1} {
+			for range n {
+				pr.rails[i].meter.long.add(1000 + int64(random.ExpFloat64()*20_000))
+			}
+		}
+		pr.compare()
+		for i := range pr.rails {
+			pr.rails[i].meter.long.tick()
+		}
+		average += math.Log(pr.rails[1].grade.slowness) / float64(ticks)
+	}
+	require.InDelta(t, 0, average, 0.2)
+	require.Zero(t, pr.slow)
 }
 
 // A rail that becomes slow again and again has to be fast for longer each time.
@@ -438,7 +467,7 @@ func TestFailedOperationsAreNotTimed(t *testing.T) {
 	require.Nil(t, m.timed)
 	require.Zero(t, m.underWay())
 	require.Zero(t, m.bytes)
-	require.Zero(t, m.short.least)
+	require.Zero(t, m.short.n)
 	require.Zero(t, m.delivered)
 }
 
