@@ -5,24 +5,32 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
 )
 
 // A collective call has three parts. The public generic function turns its slices into bytes. A
 // method of Comm checks the arguments and calls the builder of the algorithm. Package
-// comm/internal/coll has the builders, and runs the schedules that they make.
+// comm/internal/coll has the builders, and runs the schedules that they make. The blocking,
+// nonblocking and persistent forms of a collective differ only in their public functions.
+
+const (
+	blocking    = coll.Blocking
+	nonblocking = coll.Nonblocking
+	persistent  = coll.Persistent
+)
 
 // begin opens a collective that has no root. It checks the communicator, and returns an empty
 // schedule and holds the engine's lock until endCollective. err is the error of an earlier check. A
-// call that fails here does not count as a collective. A call that begin has opened goes to refuse
-// or run.
-func (c *Comm) begin(call string, err error) (*coll.Schedule, error) {
-	return c.open(call, coll.NoRoot, err)
+// call that fails here does not count as a collective. A call that begin has opened goes to
+// Schedule.Refuse or run.
+func (c *Comm) begin(how coll.How, call string, err error) (*coll.Schedule, error) {
+	return c.open(how, call, coll.NoRoot, err)
 }
 
 // beginRooted is begin of a collective with a root, which it checks. A call that fails because of
 // its root counts as a collective.
-func (c *Comm) beginRooted(call string, root int, err error) (*coll.Schedule, error) {
-	s, err := c.open(call, root, err)
+func (c *Comm) beginRooted(how coll.How, call string, root int, err error) (*coll.Schedule, error) {
+	s, err := c.open(how, call, root, err)
 	if err != nil {
 		return nil, err
 	}
@@ -36,27 +44,30 @@ func (c *Comm) beginRooted(call string, root int, err error) (*coll.Schedule, er
 	return nil, s.Refuse(err)
 }
 
-func (c *Comm) open(call string, root int, err error) (*coll.Schedule, error) {
+func (c *Comm) open(how coll.How, call string, root int, err error) (*coll.Schedule, error) {
 	if err == nil {
 		err = c.enter()
 	}
 	if err != nil {
-		return nil, c.fail(call, root, none, err)
+		return nil, c.fail(how.Name(call), root, none, err)
 	}
-	if err := c.team.Prepare(c.collectiveContext(), call, root); err != nil {
-		c.leave()
-		return nil, err
+	if how == blocking {
+		if err := c.team.Prepare(c.collectiveContext(), call, root); err != nil {
+			c.leave()
+			return nil, err
+		}
 	}
-	s := c.team.Begin(call, root)
+	s := c.team.Begin(how, call, root)
 	if s == nil {
 		c.leave()
-		return nil, c.fail(call, root, none, fmt.Errorf("%w: another goroutine is in a collective of it", ErrComm))
+		return nil, c.fail(how.Name(call), root, none, fmt.Errorf("%w: another goroutine is in a collective of it", ErrComm))
 	}
 	return s, nil
 }
 
-// run does the schedule. It heeds the context of the view.
-func (c *Comm) run(s *coll.Schedule) error { return s.Run(c.collectiveContext()) }
+// run does the schedule, or begins it, or makes its request, by the form of the call. It heeds the
+// context of the view.
+func (c *Comm) run(s *coll.Schedule) (request.Request, error) { return s.Call(c.collectiveContext()) }
 
 // collectiveContext is the context of the view, or nil if that never ends.
 func (c *Comm) collectiveContext() context.Context {
@@ -66,11 +77,11 @@ func (c *Comm) collectiveContext() context.Context {
 	return c.ctx
 }
 
-// endCollective ends a collective and gives the engine's lock back. Callers defer it, so that not
-// even a panic leaves the lock held.
+// endCollective ends a call and gives the engine's lock back. Callers defer it, so that not even a
+// panic leaves the lock held.
 func (c *Comm) endCollective(s *coll.Schedule) {
 	defer c.leave()
-	s.End()
+	s.Leave()
 }
 
 // Checks of buffers. Lengths are in bytes here, and in elements in the errors.

@@ -1,20 +1,26 @@
 package comm
 
+import (
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
+
 // Alltoall sends the first part of in to rank 0, the second part to rank 1, and so on. It puts the
 // parts that arrive into out, in the order of ranks. in and out have the same length at all ranks,
 // a multiple of Size(). If in is nil, the parts to send are in out.
 func Alltoall[T any](c *Comm, in, out []T) error {
-	return c.alltoall(bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	_, err := c.alltoall(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	return err
 }
 
-func (c *Comm) alltoall(in, out []byte, elem int, err error) error {
-	s, err := c.begin("alltoall", err)
+func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, err error) (request.Request, error) {
+	s, err := c.begin(how, "alltoall", err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkExchange(in, out, elem, len(c.group)); err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Alltoall(in, out)
 	return c.run(s)

@@ -1,10 +1,20 @@
 package comm
 
+import (
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
+
 // Barrier returns when every rank of the communicator has called it.
 func (c *Comm) Barrier() error {
-	s, err := c.begin("barrier", nil)
+	_, err := c.barrier(blocking)
+	return err
+}
+
+func (c *Comm) barrier(how coll.How) (request.Request, error) {
+	s, err := c.begin(how, "barrier", nil)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	s.NoBuffers()

@@ -1,15 +1,21 @@
 package comm
 
+import (
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
+
 // Bcast copies the root's buffer to the buffer of every other rank. All buffers have the same
 // length.
 func Bcast[T any](c *Comm, buf []T, root int) error {
-	return c.bcast(bytesOf(buf), root, checkElem[T](c))
+	_, err := c.bcast(blocking, bytesOf(buf), root, checkElem[T](c))
+	return err
 }
 
-func (c *Comm) bcast(buf []byte, root int, err error) error {
-	s, err := c.beginRooted("bcast", root, err)
+func (c *Comm) bcast(how coll.How, buf []byte, root int, err error) (request.Request, error) {
+	s, err := c.beginRooted(how, "bcast", root, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	s.Bcast(buf, root)

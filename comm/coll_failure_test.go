@@ -221,11 +221,12 @@ func TestSplitWithForgedContextIDFails(t *testing.T) {
 			return
 		}
 		forge := func() error {
-			s := must(w.begin("split", nil))
+			s := must(w.begin(blocking, "split", nil))
 			defer w.endCollective(s)
 			me := splitMember{id: pml.WorldContext, host: w.job.hostKey}
 			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))
-			return w.run(s)
+			_, err := w.run(s)
+			return err
 		}
 		// Rank 1 may give up before rank 0 has finished.
 		if err := forge(); err != nil {

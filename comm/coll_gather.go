@@ -1,30 +1,38 @@
 package comm
 
+import (
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
+
 // Gather collects the in of every rank into out at the root, in the order of ranks:
 // len(out) == Size()*len(in). in has the same length at all ranks. Other ranks ignore out. If in is
 // nil at the root, the root's part is in its place in out.
 func Gather[T any](c *Comm, in, out []T, root int) error {
-	return c.gather(bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+	_, err := c.gather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+	return err
 }
 
 // Scatter cuts in at the root into a part for each rank, in the order of ranks, and puts each part
 // into the out of its rank: len(in) == Size()*len(out). Other ranks ignore in. If out is nil at the
 // root, the root's part stays in its place in in.
 func Scatter[T any](c *Comm, in, out []T, root int) error {
-	return c.scatter(bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+	_, err := c.scatter(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+	return err
 }
 
 // Allgather collects the in of every rank into out at every rank, in the order of ranks: len(out)
 // == Size()*len(in). in has the same length at all ranks. If in is nil, this rank's part is in its
 // place in out.
 func Allgather[T any](c *Comm, in, out []T) error {
-	return c.allgather("allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	_, err := c.allgather(blocking, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	return err
 }
 
-func (c *Comm) gather(in, out []byte, elem, root int, err error) error {
-	s, err := c.beginRooted("gather", root, err)
+func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, err error) (request.Request, error) {
+	s, err := c.beginRooted(how, "gather", root, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -32,16 +40,16 @@ func (c *Comm) gather(in, out []byte, elem, root int, err error) error {
 		return c.run(s)
 	}
 	if err := checkParts("out", in, out, elem, len(c.group)); err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Gather(in, out, root)
 	return c.run(s)
 }
 
-func (c *Comm) scatter(in, out []byte, elem, root int, err error) error {
-	s, err := c.beginRooted("scatter", root, err)
+func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, err error) (request.Request, error) {
+	s, err := c.beginRooted(how, "scatter", root, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -49,20 +57,20 @@ func (c *Comm) scatter(in, out []byte, elem, root int, err error) error {
 		return c.run(s)
 	}
 	if err := checkParts("in", out, in, elem, len(c.group)); err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Scatter(in, out, root)
 	return c.run(s)
 }
 
-func (c *Comm) allgather(call string, in, out []byte, elem int, err error) error {
-	s, err := c.begin(call, err)
+func (c *Comm) allgather(how coll.How, call string, in, out []byte, elem int, err error) (request.Request, error) {
+	s, err := c.begin(how, call, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkParts("out", in, out, elem, len(c.group)); err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Allgather(in, out)
 	return c.run(s)

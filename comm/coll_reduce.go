@@ -1,19 +1,24 @@
 package comm
 
-import "github.com/mpigo/mpigo/comm/internal/coll"
+import (
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
 
 // Reduce combines the in of all ranks, element by element, into out at the root. in has the same
 // length at all ranks, and so has out at the root. Other ranks ignore out. If in is nil at the
 // root, the root's part is in out.
 func Reduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) error {
-	return c.reduce(bytesOf(in), bytesOf(out), reductionOf(op, opts), root, checkElem[T](c))
+	_, err := c.reduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, checkElem[T](c))
+	return err
 }
 
 // Allreduce combines the in of all ranks, element by element, into out at every rank. All ranks get
 // the same bits. in and out have the same length at all ranks. If in is nil, this rank's part is in
 // out.
 func Allreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	return c.allreduce(bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.allreduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	return err
 }
 
 // reductionOf is a reduction without the type of its elements.
@@ -25,10 +30,10 @@ func reductionOf[T any](op Op[T], opts []CollOption) coll.Reduction {
 	return r
 }
 
-func (c *Comm) reduce(in, out []byte, op coll.Reduction, root int, err error) error {
-	s, err := c.beginRooted("reduce", root, err)
+func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, err error) (request.Request, error) {
+	s, err := c.beginRooted(how, "reduce", root, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank == root {
@@ -37,21 +42,21 @@ func (c *Comm) reduce(in, out []byte, op coll.Reduction, root int, err error) er
 		err, out = checkOp(op), nil
 	}
 	if err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Reduction = op
 	s.Reduce(in, out, root)
 	return c.run(s)
 }
 
-func (c *Comm) allreduce(in, out []byte, op coll.Reduction, err error) error {
-	s, err := c.begin("allreduce", err)
+func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, err error) (request.Request, error) {
+	s, err := c.begin(how, "allreduce", err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkReduction(in, out, op); err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Reduction = op
 	s.Allreduce(in, out)

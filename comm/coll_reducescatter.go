@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
 )
 
 // ReduceScatter combines the in of all ranks, element by element, and leaves at each rank its part
@@ -15,40 +16,42 @@ import (
 // If in is nil, this rank's contribution is in out, which then has the length of all. Its part of
 // the result is left at the front of out; the rest of out is undefined.
 func ReduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) error {
-	return c.reduceScatter(bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), checkElem[T](c))
+	_, err := c.reduceScatter(blocking, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), checkElem[T](c))
+	return err
 }
 
 // ReduceScatterBlock is ReduceScatter with equal parts: len(in) == Size()*len(out). If in is nil,
 // this rank's contribution is in out, and its part of the result is left at the front of out.
 func ReduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	return c.reduceScatterBlock(bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.reduceScatterBlock(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	return err
 }
 
-func (c *Comm) reduceScatter(in, out []byte, counts []int, op coll.Reduction, err error) error {
-	s, err := c.begin("reducescatter", err)
+func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll.Reduction, err error) (request.Request, error) {
+	s, err := c.begin(how, "reducescatter", err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkOp(op); err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Ints, err = partEnds(s.Ints[:0], counts, len(c.group), op.Elem)
 	if err == nil {
 		err = checkReduceScatter(in, out, s.Ints, c.rank, op.Elem)
 	}
 	if err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Reduction = op
 	s.ReduceScatter(in, out, s.Ints)
 	return c.run(s)
 }
 
-func (c *Comm) reduceScatterBlock(in, out []byte, op coll.Reduction, err error) error {
-	s, err := c.begin("reducescatterblock", err)
+func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reduction, err error) (request.Request, error) {
+	s, err := c.begin(how, "reducescatterblock", err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	n, total := len(c.group), max(len(in), len(out))
@@ -63,7 +66,7 @@ func (c *Comm) reduceScatterBlock(in, out []byte, op coll.Reduction, err error) 
 		err = checkApart(in, out)
 	}
 	if err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Ints = s.Ints[:0]
 	for r := range n {

@@ -1,28 +1,33 @@
 package comm
 
-import "github.com/mpigo/mpigo/comm/internal/coll"
+import (
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
 
 // Scan combines, at each rank, the in of the ranks up to and including this one into out, element
 // by element and in the order of ranks. in and out have the same length at all ranks. If in is nil,
 // this rank's part is in out.
 func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	return c.scan("scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.scan(blocking, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	return err
 }
 
 // Exscan is Scan without this rank's own part. At rank 0, which has no rank before it, out does not
 // change.
 func Exscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	return c.scan("exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.scan(blocking, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	return err
 }
 
-func (c *Comm) scan(call string, in, out []byte, op coll.Reduction, err error) error {
-	s, err := c.begin(call, err)
+func (c *Comm) scan(how coll.How, call string, in, out []byte, op coll.Reduction, err error) (request.Request, error) {
+	s, err := c.begin(how, call, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkReduction(in, out, op); err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Reduction = op
 	if call == "scan" {

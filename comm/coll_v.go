@@ -1,6 +1,11 @@
 package comm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
 
 // Collectives whose parts have a length for each rank.
 
@@ -9,7 +14,8 @@ import "fmt"
 // the parts lie one after the other. Other ranks ignore out, counts and displs. If in is nil at the
 // root, the root's part is in its place in out.
 func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
-	return c.gatherv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+	_, err := c.gatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+	return err
 }
 
 // Scatterv is Scatter of parts of different lengths. in[displs[r]:] at the root has counts[r]
@@ -17,7 +23,8 @@ func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error 
 // one after the other. Other ranks ignore in, counts and displs. If out is nil at the root, the
 // root's part stays in its place in in.
 func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
-	return c.scatterv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+	_, err := c.scatterv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+	return err
 }
 
 // Allgatherv is Allgather of parts of different lengths. counts[r] elements of rank r go to
@@ -25,7 +32,8 @@ func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error
 // do not change. If displs is nil, the parts lie one after the other. If in is nil, this rank's
 // part is in its place in out.
 func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
-	return c.allgatherv(bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+	_, err := c.allgatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+	return err
 }
 
 // Alltoallv is Alltoall of parts of different lengths. scounts[r] elements at in[sdispls[r]:] go to
@@ -34,8 +42,9 @@ func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 // nil, the parts lie one after the other. If in is nil, the part for rank r is in the place, and
 // has the length, of the part from rank r; scounts and sdispls are then ignored.
 func Alltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
-	return c.alltoallv(bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
+	_, err := c.alltoallv(blocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		checkElem[T](c))
+	return err
 }
 
 // layout says where the parts of the ranks are in a buffer.
@@ -83,10 +92,10 @@ func checkOwn(what string, own, place []byte, elem int) error {
 	return checkApart(own, place)
 }
 
-func (c *Comm) gatherv(in, out []byte, l layout, root int, err error) error {
-	s, err := c.beginRooted("gatherv", root, err)
+func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, err error) (request.Request, error) {
+	s, err := c.beginRooted(how, "gatherv", root, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -98,16 +107,16 @@ func (c *Comm) gatherv(in, out []byte, l layout, root int, err error) error {
 		err = checkOwn("in", in, s.Parts[root], l.elem)
 	}
 	if err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Gatherv(in, s.Parts, root)
 	return c.run(s)
 }
 
-func (c *Comm) scatterv(in, out []byte, l layout, root int, err error) error {
-	s, err := c.beginRooted("scatterv", root, err)
+func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, err error) (request.Request, error) {
+	s, err := c.beginRooted(how, "scatterv", root, err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -119,16 +128,16 @@ func (c *Comm) scatterv(in, out []byte, l layout, root int, err error) error {
 		err = checkOwn("out", out, s.Parts[root], l.elem)
 	}
 	if err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Scatterv(s.Parts, out, root)
 	return c.run(s)
 }
 
-func (c *Comm) allgatherv(in, out []byte, l layout, err error) error {
-	s, err := c.begin("allgatherv", err)
+func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, err error) (request.Request, error) {
+	s, err := c.begin(how, "allgatherv", err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	s.Parts, err = l.parts(s.Parts[:0], "out", out, len(c.group))
@@ -136,16 +145,16 @@ func (c *Comm) allgatherv(in, out []byte, l layout, err error) error {
 		err = checkOwn("in", in, s.Parts[c.rank], l.elem)
 	}
 	if err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	s.Allgatherv(in, s.Parts)
 	return c.run(s)
 }
 
-func (c *Comm) alltoallv(in []byte, sl layout, out []byte, rl layout, err error) error {
-	s, err := c.begin("alltoallv", err)
+func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, err error) (request.Request, error) {
+	s, err := c.begin(how, "alltoallv", err)
 	if err != nil {
-		return err
+		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	n := len(c.group)
@@ -166,7 +175,7 @@ func (c *Comm) alltoallv(in []byte, sl layout, out []byte, rl layout, err error)
 		}
 	}
 	if err != nil {
-		return s.Refuse(err)
+		return request.Request{}, s.Refuse(err)
 	}
 	if in == nil {
 		s.AlltoallvInPlace(s.Parts)

@@ -73,7 +73,7 @@ func (o *owner) Describe(op string, peer, tag int, err error) error {
 // DescribeCollective implements coll.Owner.
 func (o *owner) DescribeCollective(call string, root int, err error) error {
 	if e, ok := err.(*Error); ok {
-		e.Tag = Undefined // users do not know the tags of collectives
+		e.Op, e.Tag = call, Undefined // users do not know the tags of collectives
 		return e
 	}
 	return (*state)(o).describe(call, root, none, err)

@@ -70,7 +70,7 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 // communicator takes the one of its rank 0, because only the rank that proposes an id knows that it
 // is new.
 func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
-	s, err := c.begin(op, nil)
+	s, err := c.begin(blocking, op, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, e
 	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
 	b := make([]byte, len(c.group)*splitMemberBytes)
 	s.Allgather(me.encode(), b)
-	if err := c.run(s); err != nil {
+	if _, err := c.run(s); err != nil {
 		return nil, err
 	}
 	all := make([]splitMember, len(c.group))

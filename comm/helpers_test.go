@@ -124,7 +124,7 @@ func awaitPending(ctx context.Context, w *Comm) {
 
 // awaitRunning returns when this rank is in a collective of c.
 func awaitRunning(c *Comm) {
-	for !locked(c, func() bool { return c.team.Running() != nil }) {
+	for !locked(c, func() bool { return c.team.Blocking() != nil }) {
 		runtime.Gosched()
 	}
 }

@@ -103,7 +103,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 	}
 	for _, s := range o.comms() {
 		snap.Collectives = append(snap.Collectives,
-			observe.Collective{Comm: uint64(s.id), Next: s.team.Next(), In: s.team.Running() != nil})
+			observe.Collective{Comm: uint64(s.id), Next: s.team.Next(), In: s.team.Blocking() != nil})
 	}
 	return snap
 }
@@ -111,7 +111,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 // awaited fills in wait, a wait in the collective that is running. The call waits for one of the
 // operations that are posted, but the collective needs all of them.
 func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
-	run := s.team.Running()
+	run := s.team.Blocking()
 	if run == nil {
 		return
 	}

@@ -56,7 +56,7 @@ func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 // their contributions. The other ranks then have the communicator. Before it gives up, it waits
 // until each of them has sent a message in w, after messages in the new communicator.
 func giveUpSplit(w, parent *Comm) {
-	s := must(parent.begin("split", nil))
+	s := must(parent.begin(blocking, "split", nil))
 	defer parent.endCollective(s)
 	must(parent.gatherMembers(s, splitMember{}))
 	func() {

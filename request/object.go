@@ -83,6 +83,9 @@ type Object struct {
 	waiter *progress.Waiter
 	// pool, if not nil, takes the object back in place of Operation.Release.
 	pool *Pool
+	// MustEnd: Cancel, and Free while the operation is active, are errors. The owner sets it before
+	// there is a handle.
+	MustEnd bool
 
 	// ElemBytes is the size of an element in bytes, from which Status.Count is computed. With 0, a
 	// status of one or more bytes has Count −1.
@@ -361,6 +364,13 @@ func (o *Object) move(to State) {
 func (o *Object) illegal(to State) {
 	panic("request: illegal transition " + o.state.String() + " → " + to.String())
 }
+
+// Watch registers w to be signalled when the object, which is active, completes, or to be finished
+// if it completes with an error. Unwatch reverts that. Lock held.
+func (o *Object) Watch(w *progress.Waiter) { o.watch(w) }
+
+// Unwatch reverts Watch, also if the object has completed. Lock held.
+func (o *Object) Unwatch(w *progress.Waiter) { o.unwatch(w) }
 
 // watch registers w to be signalled when the object, which is active, completes.
 func (o *Object) watch(w *progress.Waiter) {

@@ -130,8 +130,8 @@ func (r Request) Start() error {
 
 // Cancel asks the operation to end without effect, and does not wait for that. After Wait,
 // Status.Cancelled says whether the operation was cancelled or has completed. Cancel of a request
-// that is complete and not observed yet does nothing. For null and inactive requests it returns
-// ErrRequest.
+// that is complete and not observed yet does nothing. For null and inactive requests, and for
+// collectives, it returns ErrRequest.
 func (r Request) Cancel() error {
 	o := r.enter()
 	if o == nil {
@@ -142,19 +142,26 @@ func (r Request) Cancel() error {
 	case Inactive:
 		return o.newError("cancel", "the request is inactive")
 	case Active:
+		if o.MustEnd {
+			return o.newError("cancel", "a collective cannot be cancelled")
+		}
 		o.op.Cancel()
 	}
 	return nil
 }
 
 // Free makes r and every copy of it null. An active operation goes on in the background and keeps
-// its buffer until it is complete. Free of a null request returns ErrRequest.
+// its buffer until it is complete. Free of a null request returns ErrRequest, and so does Free of a
+// collective that is active (MPI 4.1, sections 6.12 and 6.13).
 func (r Request) Free() error {
 	o := r.enter()
 	if o == nil {
 		return newError("free", nullHandle)
 	}
 	defer o.eng.Unlock()
+	if o.MustEnd && o.state == Active {
+		return o.newError("free", "the collective is active")
+	}
 	o.Abandon()
 	return nil
 }

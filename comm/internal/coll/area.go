@@ -179,19 +179,22 @@ func (t *Team) wantsArea(call string) bool {
 		return false
 	}
 	tuning := t.Tuning()
-	return tuning.SharedBytes > 0 && t.now >= tuning.SharedAfter && t.owner.OneHost()
+	return tuning.SharedBytes > 0 && t.next >= tuning.SharedAfter && t.owner.OneHost()
 }
 
 // Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
 // before Begin of each collective, with the name, root and context of the call. Its error, which is
 // described, ends the call; the call then counts as a collective.
 func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
-	if !t.wantsArea(call) || t.unfit != nil || t.running != nil || ctx != nil && ctx.Err() != nil {
+	if !t.wantsArea(call) || t.unfit != nil || t.blocking != nil || ctx != nil && ctx.Err() != nil {
 		return nil
 	}
-	s := t.Begin(call, root)
+	s := t.Begin(Blocking, call, root)
+	if s == nil {
+		return nil
+	}
 	defer func() {
-		s.End()
+		s.Leave()
 		if err != nil { // otherwise the call goes on, also if the communicator was freed meanwhile
 			t.removeIfFreed()
 		}
@@ -284,10 +287,16 @@ func (t *Team) dropArea() {
 	}
 }
 
-// poison gives the area up because a collective has failed here, and tells the other ranks.
-func (t *Team) poison() {
-	if t.area != nil {
+// tidyArea gives the area up if it is time for that and no call uses it: because a collective has
+// failed here, which the other ranks are told, or because the job ends.
+func (t *Team) tidyArea() {
+	if t.area == nil || t.blocking != nil && t.blocking.meeting.call != meetNowhere {
+		return
+	}
+	if t.mustPoison {
 		t.tellPoisoned()
+	}
+	if t.mustPoison || t.hub.closed {
 		t.dropArea()
 	}
 }

@@ -1,7 +1,5 @@
 package coll
 
-import "errors"
-
 // The arithmetic of meetings: what is put into the area, combined, and copied out of it.
 
 // chunkBytes is the length of the pieces in which contributions are combined, so that a piece of
@@ -108,10 +106,10 @@ func (s *Schedule) shortResult() []byte {
 }
 
 // combineShort combines all contributions to a short collective, for all ranks.
-func (s *Schedule) combineShort() {
+func (s *Schedule) combineShort() error {
 	m := &s.meeting
 	c := s.makeCombining(len(m.out))
-	s.withoutLock(func() { c.combine(0, len(m.out), len(m.out), s.shortResult()) })
+	return s.apart(func() { c.combine(0, len(m.out), len(m.out), s.shortResult()) })
 }
 
 // combine combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into the
@@ -168,10 +166,10 @@ func (s *Schedule) combineRange() error {
 	if m.in != nil {
 		c.own = m.in[m.at:][:s.blockLen()]
 	}
-	s.withoutLock(func() { c.combine(from, to, chunk, a.result(from, to-from)) })
+	err := s.apart(func() { c.combine(from, to, chunk, a.result(from, to-from)) })
 	s.untemp(used)
-	if s.failure() != nil {
-		return nil
+	if err != nil || s.failed() != nil {
+		return err
 	}
 	all, last, ok := a.arrive()
 	if !ok {
@@ -207,23 +205,4 @@ func (s *Schedule) copyParts() (done bool) {
 	m.at += n
 	m.phase = meetingArrive
 	return m.at == len(m.out)
-}
-
-var errOperationPanicked = errors.New("the operation panicked")
-
-// withoutLock runs f, which calls the user's operation, without the engine's lock, because it may
-// take long, or panic. After a panic it gives the collective up, and lets the panic go on to the
-// user.
-func (s *Schedule) withoutLock(f func()) {
-	eng := s.team.p.Engine()
-	eng.Unlock()
-	returned := false
-	defer func() {
-		eng.Lock()
-		if !returned {
-			s.giveUp(errOperationPanicked)
-		}
-	}()
-	f()
-	returned = true
 }

@@ -23,22 +23,22 @@ func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error 
 		err = fmt.Errorf("%w: rank %d sent %d bytes where %d are due: its arguments differ",
 			request.ErrCount, r.peer, st.Bytes, r.room)
 	}
-	return s.team.owner.Describe(s.call, r.peer, s.seq, err)
+	return s.team.owner.Describe(s.how.Name(s.call), r.peer, s.seq, err)
 }
 
 // otherCall is the error of a message that can only be of another call.
 func (s *Schedule) otherCall(peer int) error {
 	ours := s.signature()
-	err := &callError{s.call, s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
-	return s.team.owner.Describe(s.call, peer, s.seq, err)
+	err := &callError{s.how.Name(s.call), s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
+	return s.team.owner.Describe(s.how.Name(s.call), peer, s.seq, err)
 }
 
 // explain makes the user's error of the error that ended the collective.
 func (s *Schedule) explain(err error) error {
 	if revoked := (*RevokedError)(nil); errors.As(err, &revoked) {
-		err = &callError{s.call, s.noBuffers, revoked}
+		err = &callError{s.how.Name(s.call), s.noBuffers, revoked}
 	}
-	return s.team.owner.DescribeCollective(s.call, s.root, err)
+	return s.describe(err)
 }
 
 // callError is the error of a call whose collective another rank has revoked, or called otherwise.
@@ -77,7 +77,7 @@ func (e *callError) Error() string {
 // difference says how the call of another rank differs.
 func (e *callError) difference() string {
 	switch theirs, ours := e.cause.Theirs, e.cause.Ours; {
-	case theirs.Call != ours.Call:
+	case theirs.Call != ours.Call, (theirs.Kind^ours.Kind)&(kindNonblocking|kindPersistent) != 0:
 		return fmt.Sprintf("rank %d is in another collective", e.cause.Rank)
 	case theirs.Root != ours.Root:
 		return fmt.Sprintf("at rank %d the root is %d", e.cause.Rank, theirs.Root)

@@ -13,7 +13,7 @@ type Hub struct {
 	p       *pml.PML
 	block   int         // bytes of a rank's cell, see area; 0: no memory is shared
 	added   bool        // to the engine's pollers
-	closed  bool        // areas go as soon as no collective is running
+	closed  bool        // areas go as soon as no collective uses them
 	teams   []*Team     // that have an area
 	waiting []*Schedule // that wait for a change of shared memory
 }
@@ -30,14 +30,12 @@ func NewHub(p *pml.PML, blockBytes int) *Hub {
 	return &Hub{p: p, block: alignArea(blockBytes)}
 }
 
-// Close gives the memory of all teams back: at once, or when the collective ends that a goroutine
-// is in.
+// Close gives the memory of all teams back: at once, or when the collective ends that uses
+// it.
 func (h *Hub) Close() {
 	h.closed = true
 	for _, t := range slices.Clone(h.teams) {
-		if t.running == nil {
-			t.dropArea()
-		}
+		t.tidyArea()
 	}
 }
 

@@ -52,9 +52,6 @@ type meeting struct {
 	watching bool // they are
 }
 
-// watchTag and a sequence number are the tag of receives that are posted to learn of failures.
-const watchTag = SequenceNumbers
-
 type meetingCall uint8
 
 const (
@@ -115,7 +112,7 @@ func (s *Schedule) goOn() (done bool, err error) {
 			done = s.copyParts()
 		}
 		if err == nil {
-			err = s.failure()
+			err = s.failed()
 		}
 		if done || err != nil {
 			s.team.p.Engine().CountCompletion(err != nil)
@@ -189,7 +186,9 @@ func (s *Schedule) arrive() (done bool, err error) {
 	}
 	m.isFirst = false
 	if m.call == meetAllreduce {
-		s.combineShort()
+		if err := s.combineShort(); err != nil {
+			return false, err
+		}
 	}
 	atomic.StoreUint64(a.released, all)
 	s.team.wake()
@@ -222,14 +221,14 @@ func (s *Schedule) checkCalls() (ok bool, err error) {
 			continue
 		case seq >= SequenceNumbers:
 			return false, errArrivals
-		case t.ahead(int(seq)) < 0:
+		case distance(s.seq, int(seq)) < 0:
 			isBehind = true
 			continue
-		case t.ahead(int(seq)) > 0:
+		case distance(s.seq, int(seq)) > 0:
 			theirs = Signature{}
 		}
-		t.compare(probe{rank: rank, seq: s.seq, signature: theirs}, ours)
-		return false, s.failure()
+		s.compare(probe{rank: rank, seq: s.seq, signature: theirs}, ours)
+		return false, s.failed()
 	}
 	if isBehind {
 		t.tellPoisoned()
@@ -332,7 +331,7 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 	}
 	for rank := range s.size {
 		if rank != s.rank && (!someMissing || isMissing(rank)) {
-			r := t.p.Irecv(t.ctx, nil, 1, rank, s.seq|watchTag, s.call)
+			r := t.p.Irecv(t.ctx, nil, 1, rank, s.tag|watchTag, s.call)
 			s.recvs = append(s.recvs, postedRecv{r, rank, 0})
 		}
 	}

@@ -2,7 +2,6 @@ package coll
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"github.com/mpigo/mpigo/pml"
@@ -35,8 +34,10 @@ type Signature struct {
 
 // Bits of Signature.Kind. The lower bits are the size of an element of a reduction.
 const (
-	kindInOrder = 1 << 63 // the reduction combines in the order of ranks
-	kindInPlace = 1 << 62 // the schedule is the one for in place
+	kindInOrder     = 1 << 63 // the reduction combines in the order of ranks
+	kindInPlace     = 1 << 62 // the schedule is the one for in place
+	kindPersistent  = 1 << 61 // it is an Init call
+	kindNonblocking = 1 << 60
 )
 
 // probe is a mismatch probe that this rank keeps.
@@ -48,20 +49,8 @@ type probe struct {
 
 // mismatch is what a rank knows of mismatch probes.
 type mismatch struct {
-	probes      []probe // of ranks that are in a collective before this one, at most one of each
-	probedRanks []int   // ranks of the job that this one has probed in the collective now
-	noFurther   Reason  // why this rank makes no further call, 0 if it may
-	// The state when the rank was idle last: the collective, and how many messages it had received.
-	idleAt       int
-	idleReceived uint64
-}
-
-// signature of the running collective; false if there is none.
-func (t *Team) signature() (Signature, bool) {
-	if t.running == nil {
-		return Signature{}, false
-	}
-	return t.running.signature(), true
+	probes    []probe // of ranks that are in a collective before this one, at most one of each
+	noFurther Reason  // why this rank makes no further call, 0 if it may
 }
 
 func (s *Schedule) signature() Signature {
@@ -78,6 +67,12 @@ func (s *Schedule) signature() Signature {
 	if s.inPlace {
 		sign.Kind |= kindInPlace
 	}
+	switch s.how {
+	case Nonblocking:
+		sign.Kind |= kindNonblocking
+	case Persistent:
+		sign.Kind |= kindPersistent
+	}
 	return sign
 }
 
@@ -93,36 +88,36 @@ func hashOf(name string) uint64 {
 // stillAwaits reports whether this rank waits, in a collective, for a message of a rank of the job
 // or for that rank to match one. If not, an answer of that rank to a probe is outdated, and this
 // rank may probe it again.
-func (t *Team) stillAwaits(from, seq int) bool {
-	if t.now == seq && t.running != nil {
-		t.running.meeting.poll(t.running) // the rank may have ended the wait before it answered
+func (t *Team) stillAwaits(from, tag int) bool {
+	s := t.underWay(tag)
+	if s == nil {
+		return false
 	}
-	if t.now == seq && slices.Contains(t.awaited(), from) {
+	s.meeting.poll(s) // the rank may have ended the wait before it answered
+	if slices.Contains(s.awaited(), from) {
 		return true
 	}
-	t.probedRanks = slices.DeleteFunc(t.probedRanks, func(world int) bool { return world == from })
+	s.probed = slices.DeleteFunc(s.probed, func(world int) bool { return world == from })
 	return false
 }
 
-// awaited lists the ranks of the job that this rank waits for in the collective now.
-func (t *Team) awaited() []int {
-	return append(t.p.Awaited(t.ctx, t.now), t.p.Awaited(t.ctx, t.now|watchTag)...)
+// awaited lists the ranks of the job that this rank waits for in the collective.
+func (s *Schedule) awaited() []int {
+	p, ctx := s.team.p, s.team.ctx
+	return append(p.Awaited(ctx, s.tag), p.Awaited(ctx, s.tag|watchTag)...)
 }
 
 // probed answers a probe, or keeps it.
 func (t *Team) probed(pr probe) {
 	from := t.group.World(pr.rank)
-	switch ahead := t.ahead(pr.seq); {
-	case ahead < 0:
-		t.answer(from, pr.seq, Finished)
+	if s := t.underWay(pr.seq); s != nil {
+		s.compare(pr, s.signature())
 		return
-	case ahead == 0:
-		if ours, in := t.signature(); in {
-			t.compare(pr, ours)
-			return
-		}
 	}
 	switch {
+	case t.isOver(pr.seq):
+		t.answer(from, pr.seq, Finished)
+		return
 	case t.revoked != nil, t.unfit != nil:
 		t.answer(from, pr.seq, Unfit)
 		return
@@ -155,80 +150,82 @@ func (t *Team) declineProbes(reason Reason) {
 	}
 }
 
-// answerProbes compares this rank's call with the probes that have arrived before it.
-func (t *Team) answerProbes() {
+// answerProbes compares a call that is about to run with the probes that have arrived before it.
+func (t *Team) answerProbes(s *Schedule) {
 	if len(t.probes) == 0 {
 		return
 	}
-	ours, _ := t.signature()
+	ours := s.signature()
 	for _, pr := range t.probes {
-		if pr.seq == t.now {
-			t.compare(pr, ours)
+		if pr.seq == s.seq {
+			s.compare(pr, ours)
 		}
 	}
-	t.probes = slices.DeleteFunc(t.probes, func(pr probe) bool { return t.ahead(pr.seq) <= 0 })
+	t.probes = slices.DeleteFunc(t.probes, func(pr probe) bool { return t.ahead(pr.seq) < 0 })
 }
 
-// compare revokes the collective now if another rank, which is in it, has made another call.
-func (t *Team) compare(pr probe, ours Signature) {
-	if pr.signature == ours {
-		return
+// compare revokes the collective if another rank, which is in it, has made another call.
+func (s *Schedule) compare(pr probe, ours Signature) {
+	if pr.signature != ours {
+		reason := differenceOf(pr.signature, ours)
+		s.team.revoke(s.tag, &RevokedError{Rank: pr.rank, Reason: reason, Theirs: &pr.signature, Ours: &ours})
 	}
-	reason := Differs
-	if pr.signature.Call == ours.Call && pr.signature.Root == ours.Root {
-		reason = Lengths
-	}
-	t.revoke(&RevokedError{Rank: pr.rank, Reason: reason, Theirs: &pr.signature, Ours: &ours})
 }
 
-// Idle implements pml.Handler. It probes if the rank is in the same collective as when it was idle
-// last, and has received nothing since then.
+// differenceOf is the reason to revoke a collective that another rank has called otherwise.
+func differenceOf(theirs, ours Signature) Reason {
+	if theirs.Call == ours.Call && theirs.Root == ours.Root {
+		return Lengths
+	}
+	return Differs
+}
+
+// Idle implements pml.Handler. It probes if the rank has received nothing since it was idle last.
+// It probes for its first call that is not over: if that ends, it probes for the next one. All
+// ranks make the same calls in the same order, so if ranks wait for each other, one of them does so
+// in a call that comes before those in which the others wait.
 func (h handler) Idle() {
-	ours, in := h.signature()
-	if !in {
+	if h.blocking != nil {
+		h.blocking.watchSoon()
+	}
+	if len(h.calls) == 0 {
 		return
 	}
-	h.running.watchSoon()
+	s := h.calls[0]
 	received := h.p.Received()
-	isStuck := h.idleAt == h.now && h.idleReceived == received
-	h.idleAt, h.idleReceived = h.now, received
+	isStuck := s.wasIdle && s.idleReceived == received
+	s.wasIdle, s.idleReceived = true, received
 	if !isStuck {
 		return
 	}
-	for _, world := range h.awaited() {
-		if world == h.group.World(h.rank) || slices.Contains(h.probedRanks, world) {
+	ours := s.signature()
+	for _, world := range s.awaited() {
+		if world == h.group.World(h.rank) || slices.Contains(s.probed, world) {
 			continue
 		}
-		h.probedRanks = append(h.probedRanks, world)
-		b := probeBody{ours}
-		h.p.SendControl(world, h.ctx.ID(), pml.ControlMismatchProbe, h.now, b.encode())
+		s.probed = append(s.probed, world)
+		h.p.SendControl(world, h.ctx.ID(), pml.ControlMismatchProbe, s.seq, ours.append(nil))
 	}
 }
 
-const probeBytes = 32
+const signatureBytes = 32
 
-// probeBody is the data of a MISMATCHPROBE:
+// append appends the encoding of a signature, which is the data of a MISMATCHPROBE:
 //
 //	call 8, root 8, bytes 8, kind 8
-type probeBody struct{ signature Signature }
-
-func (b *probeBody) encode() []byte {
-	data := make([]byte, 0, probeBytes)
-	data = binary.LittleEndian.AppendUint64(data, b.signature.Call)
-	data = binary.LittleEndian.AppendUint64(data, uint64(b.signature.Root))
-	data = binary.LittleEndian.AppendUint64(data, b.signature.Bytes)
-	return binary.LittleEndian.AppendUint64(data, b.signature.Kind)
+func (s *Signature) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, s.Call)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.Root))
+	b = binary.LittleEndian.AppendUint64(b, s.Bytes)
+	return binary.LittleEndian.AppendUint64(b, s.Kind)
 }
 
-func (b *probeBody) decode(data []byte) error {
-	if len(data) != probeBytes {
-		return fmt.Errorf("%w: MISMATCHPROBE with %d bytes of data, not %d", errMalformed, len(data), probeBytes)
+// decodeSignature decodes signatureBytes.
+func decodeSignature(b []byte) Signature {
+	return Signature{
+		Call:  binary.LittleEndian.Uint64(b),
+		Root:  int64(binary.LittleEndian.Uint64(b[8:])),
+		Bytes: binary.LittleEndian.Uint64(b[16:]),
+		Kind:  binary.LittleEndian.Uint64(b[24:]),
 	}
-	b.signature = Signature{
-		Call:  binary.LittleEndian.Uint64(data),
-		Root:  int64(binary.LittleEndian.Uint64(data[8:])),
-		Bytes: binary.LittleEndian.Uint64(data[16:]),
-		Kind:  binary.LittleEndian.Uint64(data[24:]),
-	}
-	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // beginAs begins a collective with a signature.
 func (t *Team) beginAs(call string, root, agreed int, inPlace bool) *Schedule {
-	s := t.Begin(call, root)
+	s := t.Begin(Blocking, call, root)
 	s.agreed, s.inPlace = agreed, inPlace
 	return s
 }
@@ -68,19 +68,19 @@ func TestMismatchProbe(t *testing.T) {
 // TestMismatchProbeOfLateRank: a rank that makes the same call later does not answer.
 func TestMismatchProbeOfLateRank(t *testing.T) {
 	w, teams := newTeams(2, nil)
-	s := teams[1].Begin("bcast", 0)
+	s := teams[1].Begin(Blocking, "bcast", 0)
 	r := teams[1].irecv(make([]byte, 10), 0, 0)
 	w.sleep(1, 1)
 	w.settle()
 	require.Len(t, teams[0].probes, 1)
-	teams[0].Begin("bcast", 0)
+	teams[0].Begin(Blocking, "bcast", 0)
 	require.NoError(t, teams[0].enter())
 	require.Empty(t, teams[0].probes)
 	teams[0].isend(pattern(10, 1), 1, 0).Abandon()
 	w.settle()
 	requireReceived(t, r)
-	s.End()
-	require.Empty(t, teams[1].probedRanks)
+	s.Leave()
+	require.Empty(t, s.probed)
 	requireClean(t, w)
 }
 
@@ -95,15 +95,15 @@ func TestMismatchProbeOfFinishedCollective(t *testing.T) {
 			if sends {
 				teams[0].isend(pattern(10, 1), 1, 0).Abandon()
 			}
-			s[0].End()
+			s[0].Leave()
 			if removed {
 				teams[0].Remove()
 			}
 			w.settle()
 			if sends {
 				requireReceived(t, r)
-				require.NoError(t, s[1].failure())
-				require.Empty(t, teams[1].probedRanks, "the rank may be probed again")
+				require.NoError(t, s[1].failed())
+				require.Empty(t, s[1].probed, "the rank may be probed again")
 			} else {
 				requireRevoked(t, r, 0, map[bool]Reason{false: Finished, true: Freed}[removed])
 			}
@@ -127,8 +127,8 @@ func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 			for _, before := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s sends=%v before=%v", name, sends, before), func(t *testing.T) {
 					w, teams := newTeams(3, nil)
-					teams[0].Begin("test", NoRoot)
-					s := teams[1].Begin("test", NoRoot)
+					teams[0].Begin(Blocking, "test", NoRoot)
+					s := teams[1].Begin(Blocking, "test", NoRoot)
 					s.steps = make([]step, 1)
 					var waits taker
 					if sends && end.reason == Finalized {
@@ -149,7 +149,7 @@ func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 						require.Empty(t, teams[2].probes)
 						w.settle()
 					}
-					requireRevokedError(t, s.failure(), 2, end.reason)
+					requireRevokedError(t, s.failed(), 2, end.reason)
 					require.Equal(t, 1, s.next)
 					s.Revoke(Failed)
 					w.settle()
@@ -173,7 +173,7 @@ func TestMismatchProbeOfRemovedContext(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	kept := teams[0].irecv(make([]byte, 10), 1, 7)
 	teams[0].Remove()
-	teams[1].Begin("test", NoRoot)
+	teams[1].Begin(Blocking, "test", NoRoot)
 	r := teams[1].irecv(make([]byte, 10), 0, 0)
 	w.sleep(1)
 	w.settle()
@@ -185,7 +185,7 @@ func TestMismatchProbeOfRemovedContext(t *testing.T) {
 // TestMismatchProbeWithoutSleep: a rank that never sleeps probes too.
 func TestMismatchProbeWithoutSleep(t *testing.T) {
 	w, teams := newTeams(2, nil)
-	teams[1].Begin("test", NoRoot)
+	teams[1].Begin(Blocking, "test", NoRoot)
 	teams[1].irecv(make([]byte, 10), 0, 0)
 	for range 1 << 20 {
 		w.pmls[1].Progress()

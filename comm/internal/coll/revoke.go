@@ -122,38 +122,37 @@ func (h handler) ReceiveError(tag int) error {
 
 // Arriving implements pml.Handler.
 func (h handler) Arriving(from, tag int) (keep bool, err error) {
-	if h.isOpen(tag) && tag < SequenceNumbers {
+	if tag < tags && h.isOpen(tag) {
 		return true, nil
 	}
-	if err := checkNumber(tag); err != nil {
+	if err := checkTag(tag); err != nil {
 		return false, err
 	}
-	if h.ahead(tag) < 0 {
+	if h.isOver(tag) {
 		h.answer(from, tag, Unwanted)
 	}
 	return false, nil
 }
 
-func checkNumber(tag int) error {
-	if tag >= SequenceNumbers {
-		return fmt.Errorf("%w: sequence number %d", errMalformed, tag)
+func checkTag(tag int) error {
+	if tag >= tags {
+		return fmt.Errorf("%w: tag %d", errMalformed, tag)
 	}
 	return nil
 }
 
 // Control implements pml.Handler.
 func (h handler) Control(f pml.Control) error {
-	if err := checkNumber(f.Tag); err != nil {
+	if err := checkTag(f.Tag); err != nil {
 		return err
 	}
 	rank, _ := h.group.Rank(f.From)
 	switch f.Kind {
 	case pml.ControlMismatchProbe:
-		var b probeBody
-		if err := b.decode(f.Data); err != nil {
-			return err
+		if len(f.Data) != signatureBytes || f.Tag >= SequenceNumbers {
+			return fmt.Errorf("%w: MISMATCHPROBE for tag %d with %d bytes of data", errMalformed, f.Tag, len(f.Data))
 		}
-		h.probed(probe{rank: rank, seq: f.Tag, signature: b.signature})
+		h.probed(probe{rank: rank, seq: f.Tag, signature: decodeSignature(f.Data)})
 		return nil
 	case pml.ControlRevoke:
 		var b revokeBody
@@ -170,7 +169,9 @@ func (h handler) Revoked(err error) {
 	if h.revoked == nil {
 		h.revoked = err
 	}
-	h.abandonRunning()
+	for _, s := range h.underWayOrKept() {
+		s.interrupt()
+	}
 	h.declineProbes(Unfit)
 }
 
@@ -182,8 +183,10 @@ func (h handler) Finalizing() { h.noFurtherCalls(Finalized) }
 
 // Uses implements pml.Handler.
 func (h handler) Uses(mem []byte) bool {
-	return h.running != nil && slices.ContainsFunc(h.running.steps, func(st step) bool {
-		return Overlap(mem, st.a) || Overlap(mem, st.b)
+	return slices.ContainsFunc(h.underWayOrKept(), func(s *Schedule) bool {
+		return s.isRunning() && slices.ContainsFunc(s.steps, func(st step) bool {
+			return Overlap(mem, st.a) || Overlap(mem, st.b)
+		})
 	})
 }
 
@@ -201,7 +204,7 @@ func Orphans(p *pml.PML) pml.OrphanHandler {
 		if err := b.decode(f.Data); err != nil {
 			return false, err
 		}
-		if err := checkNumber(f.Tag); err != nil {
+		if err := checkTag(f.Tag); err != nil {
 			return false, err
 		}
 		if b.reason == NeverMade {
@@ -223,42 +226,43 @@ func revokeMade(p *pml.PML, parent pml.ContextID, seq, from int) bool {
 }
 
 // revokedBy takes a REVOKE of a rank, whose rank in the job is from.
-func (t *Team) revokedBy(from, rank, seq int, b revokeBody) error {
+func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 	switch {
 	case b.rank >= t.size:
 		return fmt.Errorf("%w: revoked by rank %d of %d", errMalformed, b.rank, t.size)
 	case b.reason == NeverMade: // this rank has the communicator: see pml.PML.Disown
 		return nil
 	case b.reason.givesUp():
-		revokeMade(t.p, t.ctx.ID(), seq, from)
+		revokeMade(t.p, t.ctx.ID(), tag, from)
+		if t.kept[tag|persistentTag] != nil { // the Init call is over here
+			tag |= persistentTag
+		}
 	default:
 		b.rank = rank
 	}
-	if t.ahead(seq) < 0 || b.reason.isDone() && !t.stillAwaits(from, seq) {
+	if t.isOver(tag) || b.reason.isDone() && !t.stillAwaits(from, tag) {
 		return nil
 	}
-	if f, isNew := t.fail(seq, &RevokedError{Rank: b.rank, Reason: b.reason}); isNew {
-		t.end(seq, f.err)
+	if f, isNew := t.fail(tag, &RevokedError{Rank: b.rank, Reason: b.reason}); isNew {
+		t.discard(tag, f.err)
 	}
 	return nil
 }
 
 // Revoke gives the collective up at every rank. The caller has to give its sends up.
 func (s *Schedule) Revoke(reason Reason) {
-	s.failed = true
-	s.team.revoke(&RevokedError{Rank: s.rank, Reason: reason})
+	s.isGivenUp = true
+	s.team.revoke(s.tag, &RevokedError{Rank: s.rank, Reason: reason})
 }
 
-// revoke gives the collective now up. If it has failed already, the ranks are told of the error
-// that was first, so that all name the same rank.
-func (t *Team) revoke(err *RevokedError) {
-	f, isNew := t.fail(t.now, err)
+// revoke gives up a collective that is under way. If it has failed already, the ranks are told of
+// the error that was first, so that all name the same rank.
+func (t *Team) revoke(tag int, err *RevokedError) {
+	f, isNew := t.fail(tag, err)
 	if f.told {
 		return
 	}
-	if f.first == f.last { // of several, each is told when this rank comes to it
-		f.told = true
-	}
+	f.told = true
 	first, tell := f.err, *f.err
 	switch tell.Reason {
 	case Finished, Unwanted:
@@ -273,46 +277,52 @@ func (t *Team) revoke(err *RevokedError) {
 	}
 	for rank := range t.size {
 		if world := t.group.World(rank); rank != t.rank && !t.ctx.IsRevokedFor(world) {
-			sendRevoke(t.p, world, t.ctx.ID(), t.now, &tell)
+			sendRevoke(t.p, world, t.ctx.ID(), tag, &tell)
 		}
 	}
 	// After that, so that a rank whose message is discarded knows the reason before it is answered.
 	if isNew {
-		t.end(t.now, first)
+		t.discard(tag, first)
 	}
 }
 
-// end fails the receives and discards the messages of a collective that has just failed.
-func (t *Team) end(seq int, err *RevokedError) {
-	if seq == t.now {
-		t.p.FailReceives(t.ctx, seq, err)
-		t.abandonRunning()
+// discard fails the receives and discards the messages of a collective that has just failed.
+func (t *Team) discard(tag int, err *RevokedError) {
+	if s := t.underWay(tag); s != nil {
+		t.p.FailReceives(t.ctx, tag, err)
+		s.interrupt()
 	}
-	t.p.DiscardUnexpected(t.ctx, seq, nil)
+	t.p.DiscardUnexpected(t.ctx, tag, nil)
 }
 
-// abandonRunning ends the steps of the running collective. The goroutine that is in it waits for
-// messages that are arriving, and for devices that still read buffers, when it gives up itself.
-func (t *Team) abandonRunning() {
-	if s := t.running; s != nil {
-		s.abandonSends()
-		s.next = len(s.steps)
-		s.meeting.interrupt(s)
+// pass takes a call that is over from those that are under way.
+func (t *Team) pass(s *Schedule) {
+	if s.seq == uncounted {
+		return
 	}
+	seq := s.seq
+	t.sequence.end(s)
+	t.p.DiscardUnexpected(t.ctx, seq, func(from int) { t.answer(from, seq, Unwanted) })
 }
 
-// passTo goes on to the collective with a sequence number. All before it are finished.
-func (t *Team) passTo(seq int) {
-	over := t.now
-	t.now = seq
-	if seq%originSpan == 0 {
+// uncounted is the number of a call that does not count as a collective.
+const uncounted = -1
+
+// uncount takes the last call back, as if it had not been made.
+func (t *Team) uncount(s *Schedule) {
+	t.sequence.end(s)
+	t.next = s.seq
+	if s.failure.err != nil {
+		t.failed = append(t.failed, failedRange{s.seq, s.seq, s.failure})
+	}
+	s.seq = uncounted
+}
+
+// expireOrigins is called for each call.
+func (t *Team) expireOrigins() {
+	if t.next%originSpan == 0 {
 		t.p.ExpireOrigins(t.ctx, func(seq int) bool { return t.ahead(seq) < -originSpan })
 	}
-	t.probedRanks = t.probedRanks[:0]
-	if len(t.failed) > 0 {
-		t.failed = slices.DeleteFunc(t.failed, func(f failedRange) bool { return t.ahead(f.last) < 0 })
-	}
-	t.p.DiscardUnexpected(t.ctx, over, func(from int) { t.answer(from, over, Unwanted) })
 }
 
 // originSpan is for how many collectives of its parent a communicator remembers which collective

@@ -47,10 +47,14 @@ func requireRevokedError(t *testing.T, err error, rank int, reason Reason) {
 	require.Equal(t, rank, revoked.Rank, "%v", err)
 }
 
-// enter does what Run does first, and returns why the collective has failed.
+// enter does what Run does first with the call that is under way, and returns why that has failed,
+// or the next call, if there is none.
 func (t *Team) enter() error {
-	t.answerProbes()
-	return t.errorOf(t.now)
+	if len(t.calls) == 0 {
+		return t.errorOf(t.next)
+	}
+	t.answerProbes(t.calls[0])
+	return t.calls[0].failed()
 }
 
 // TestRevokeEndsCollectiveEverywhere: rank 0 revokes a collective in which rank 1 waits for
@@ -58,7 +62,7 @@ func (t *Team) enter() error {
 func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 	for _, protocol := range []pml.Protocol{pml.Copy, pml.Get, pml.Put} {
 		w, teams := newTeams(3, withRemote(protocol))
-		s0, s1 := teams[0].Begin("test", NoRoot), teams[1].Begin("test", NoRoot)
+		s0, s1 := teams[0].Begin(Blocking, "test", NoRoot), teams[1].Begin(Blocking, "test", NoRoot)
 		s0.steps, s1.steps = make([]step, 1), make([]step, 1)
 		receives := []*pml.RecvRequest{teams[1].irecv(make([]byte, 10), 0, 0), teams[1].irecv(make([]byte, 10), 2, 0)}
 		var sends []*pml.SendRequest
@@ -80,9 +84,9 @@ func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 			requireReceived(t, s) // senders are answered
 		}
 		require.Equal(t, len(s1.steps), s1.next)
-		requireRevokedError(t, s1.failure(), 0, Refused)
-		s2 := teams[2].Begin("test", NoRoot)
-		requireRevokedError(t, s2.failure(), 0, Refused)
+		requireRevokedError(t, s1.failed(), 0, Refused)
+		s2 := teams[2].Begin(Blocking, "test", NoRoot)
+		requireRevokedError(t, s2.failed(), 0, Refused)
 		// Operations that begin later.
 		requireRevoked(t, teams[2].irecv(make([]byte, 10), 1, 0), 0, Refused)
 		late := teams[2].isend(pattern(1000, 1), 0, 0)
@@ -92,7 +96,7 @@ func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 		// The next collective is not revoked, even if it had begun.
 		require.Equal(t, request.Active, next.State())
 		for _, s := range []*Schedule{s0, s1, s2} {
-			s.End()
+			s.Leave()
 			require.NoError(t, s.team.enter())
 		}
 		teams[0].isend(pattern(10, 3), 1, 1).Abandon()
@@ -129,9 +133,9 @@ func TestRevokeKeepsItsPlace(t *testing.T) {
 	s[0].Revoke(Failed)
 	other := NewTeam(w.pmls[0], 3, teams[0].group, 0, testOwner{})
 	for range 2 {
-		other.Begin("test", NoRoot).End()
+		other.Begin(Blocking, "test", NoRoot).Leave()
 	}
-	other.Begin("test", NoRoot).Revoke(Refused)
+	other.Begin(Blocking, "test", NoRoot).Revoke(Refused)
 	r := teams[1].irecv(make([]byte, 50), 0, 0)
 	for len(w.flying) > 0 || w.refuse > 0 || w.pmls[0].Busy() > 0 {
 		w.pmls[0].Progress()
@@ -145,7 +149,7 @@ func TestRevokeKeepsItsPlace(t *testing.T) {
 	mine := NewTeam(w.pmls[1], 3, teams[1].group, 1, testOwner{})
 	for range 2 {
 		require.NoError(t, mine.enter())
-		mine.Begin("test", NoRoot).End()
+		mine.Begin(Blocking, "test", NoRoot).Leave()
 	}
 	requireRevokedError(t, mine.enter(), 0, Refused)
 	requireClean(t, w)
@@ -174,7 +178,7 @@ func TestRevokeLetsArrivingMessageArrive(t *testing.T) {
 // TestRevokeOfFinishedCollectiveIsIgnored: the rank has finished, and needs nothing more.
 func TestRevokeOfFinishedCollectiveIsIgnored(t *testing.T) {
 	w, teams, s := inCollective(2, nil)
-	s[1].End()
+	s[1].Leave()
 	s[0].Revoke(Failed)
 	w.settle()
 	require.NoError(t, teams[1].enter())
@@ -191,12 +195,12 @@ func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 			if before {
 				w.step(0)
 			}
-			s[1].End()
+			s[1].Leave()
 			if !before {
 				w.step(0)
 			}
 			w.step(0)
-			requireRevokedError(t, s[0].failure(), 1, Unwanted)
+			requireRevokedError(t, s[0].failed(), 1, Unwanted)
 			require.Equal(t, size > 100, send.State() == request.Active)
 			w.settle()
 			requireReceived(t, send)
@@ -204,7 +208,7 @@ func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 
 			s[0].Revoke(Failed)
 			require.Len(t, w.flying, 1, "the other rank gets a REVOKE")
-			s[0].End()
+			s[0].Leave()
 			w.settle()
 			require.NoError(t, teams[1].enter())
 		}
@@ -215,7 +219,7 @@ func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 func TestRevokeOfFreedCommunicatorIsIgnored(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	teams[1].Remove()
-	teams[0].Begin("test", NoRoot).Revoke(Failed)
+	teams[0].Begin(Blocking, "test", NoRoot).Revoke(Failed)
 	w.settle()
 	requireClean(t, w)
 }
@@ -243,7 +247,7 @@ func makeOf(w *wire, s []*Schedule, ranks []int, without int) (p2p []*pml.Contex
 		p2p[rank] = w.pmls[rank].AddContext(id, g, place, testCaller{})
 		made[rank] = NewTeam(w.pmls[rank], id.Collective(), g, place, testOwner{})
 		s[rank].Made(p2p[rank], made[rank])
-		s[rank].End()
+		s[rank].Leave()
 	}
 	return p2p, made
 }
@@ -254,7 +258,7 @@ func TestRevokeRevokesWhatTheCollectiveMade(t *testing.T) {
 	for _, freeParent := range []bool{false, true} {
 		w, teams, s := inCollective(3, nil)
 		p2p, made := makeOf(w, s, []int{2, 0, 1}, 2)
-		running := made[0].Begin("barrier", NoRoot)
+		running := made[0].Begin(Blocking, "barrier", NoRoot)
 		running.steps = make([]step, 1)
 		r := made[0].irecv(make([]byte, 10), 2, 0)
 		later := made[0].irecv(make([]byte, 10), 2, 1)
@@ -282,7 +286,7 @@ func TestRevokeRevokesWhatTheCollectiveMade(t *testing.T) {
 		}
 		require.True(t, running.HasFailed())
 		running.Revoke(Unfit)
-		running.End()
+		running.Leave()
 		require.ErrorIs(t, made[0].enter(), request.ErrComm, "the next collective too")
 		require.Equal(t, request.Active, other.State())
 		other.Cancel()
@@ -312,7 +316,7 @@ func TestMismatchProbeInRevokedCommunicator(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, _, s := inCollective(3, nil)
 		_, made := makeOf(w, s, []int{0, 1, 2}, 2)
-		made[0].Begin("barrier", NoRoot)
+		made[0].Begin(Blocking, "barrier", NoRoot)
 		r := made[0].irecv(make([]byte, 9), 1, 0)
 		probe := func() {
 			w.sleep(0)
@@ -338,7 +342,7 @@ func revokeOf(id pml.ContextID, seq int, b revokeBody) []byte {
 }
 
 func probeOf(id pml.ContextID, seq int, s Signature) []byte {
-	return append(header(id, seq, 0), (&probeBody{s}).encode()...)
+	return append(header(id, seq, 0), s.append(nil)...)
 }
 
 // TestForgedFragment: a malformed fragment fails the peer that has sent it, and no collective.
@@ -357,21 +361,21 @@ func TestForgedFragment(t *testing.T) {
 		"unknown reason":        {tagRevoke, revokeOf(teamContext, 0, revokeBody{reason: NeverMade + 1})},
 		"rank out of range":     {tagRevoke, revokeOf(teamContext, 0, revokeBody{rank: 2, reason: Failed})},
 		"negative rank":         {tagRevoke, revokeOf(teamContext, 0, revokeBody{rank: -1, reason: Failed})},
-		"tag too high":          {tagRevoke, revokeOf(teamContext, SequenceNumbers, revokeBody{reason: Failed})},
+		"tag too high":          {tagRevoke, revokeOf(teamContext, tags, revokeBody{reason: Failed})},
 		"short, no context":     {tagRevoke, revokeOf(77, 0, revokeBody{reason: Failed})[:20]},
-		"high tag, no context":  {tagRevoke, revokeOf(77, SequenceNumbers, revokeBody{reason: Failed})},
+		"high tag, no context":  {tagRevoke, revokeOf(77, tags, revokeBody{reason: Failed})},
 		"tag of a probe":        {tagMismatchProbe, probeOf(teamContext, SequenceNumbers, Signature{})},
 		"short probe":           {tagMismatchProbe, probeOf(teamContext, 0, Signature{})[:40]},
-		"message, tag too high": {tagMatch, header(teamContext, SequenceNumbers, 0)},
+		"message, tag too high": {tagMatch, header(teamContext, tags, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, group, worlds := newWire(2, nil)
 			p := w.pmls[0]
 			team := NewTeam(p, teamContext, group, 0, testOwner{})
-			s := team.Begin("test", NoRoot)
+			s := team.Begin(Blocking, "test", NoRoot)
 			p.Arrived(w.modules[0], 1, f.tag, f.frag)
 			require.ErrorIs(t, p.Lost(worlds[0], 1), errMalformed)
-			require.NoError(t, s.failure())
+			require.NoError(t, s.failed())
 			require.Empty(t, team.probes)
 			require.Zero(t, p.Stats().UnexpectedBytes)
 		})
@@ -384,7 +388,7 @@ func TestForgedNeverMadeIsIgnored(t *testing.T) {
 	p := w.pmls[0]
 	p.Arrived(w.modules[0], 1, tagRevoke, revokeOf(teamContext, 0, revokeBody{reason: NeverMade}))
 	require.NoError(t, p.Lost(teams[0].ctx, 1))
-	require.NoError(t, s[0].failure())
+	require.NoError(t, s[0].failed())
 }
 
 // FuzzControl feeds fragments that a peer could send to a rank that is in a collective. The rank
@@ -395,8 +399,8 @@ func FuzzControl(f *testing.F) {
 	teams[0].irecv(make([]byte, 10), 1, 0)
 	w.sleep(0)
 	s[0].Revoke(Refused)
-	s[0].End()
-	teams[0].Begin("test", NoRoot).Revoke(Lengths)
+	s[0].Leave()
+	teams[0].Begin(Blocking, "test", NoRoot).Revoke(Lengths)
 	teams[0].isend(pattern(10, 1), 1, 0)
 	teams[0].isend(pattern(1000, 1), 1, 1)
 	for _, fl := range w.flying {
@@ -422,7 +426,7 @@ func FuzzControl(f *testing.F) {
 			_ = teams[0].enter()
 		}
 		require.LessOrEqual(t, len(teams[0].probes), 1)
-		s[0].End()
+		s[0].Leave()
 		require.LessOrEqual(t, len(teams[0].failed), 2)
 		for i, b := range guarded {
 			if (i < 1000 || i >= 2000) && b != 0 {

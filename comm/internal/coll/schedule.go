@@ -5,27 +5,43 @@ import (
 	"unsafe"
 
 	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
 )
 
 // Schedule is a collective at one rank: a list of steps. A builder (Barrier in barrier.go, Bcast in
-// bcast.go, …) knows the algorithm, makes the steps, and knows nothing of requests. Run (run.go)
-// does them: it posts sends and receives in the order of the steps, and copies and combines at
-// once. A step may wait until everything that was posted before it has finished. Steps between two
-// such steps overlap.
+// bcast.go, …) knows the algorithm, makes the steps, and knows nothing of requests. What runs them
+// (steps.go) posts sends and receives in the order of the steps, and copies and combines at once. A
+// step may wait until everything that was posted before it has finished. Steps between two such
+// steps overlap. Blocking, nonblocking and persistent calls run the same steps.
 //
 // Between two ranks, the sends of one and the receives of the other are in the same order, and a
-// receive knows the exact length of its message. All messages of a collective have its sequence
-// number as their tag.
+// receive knows the exact length of its message. All messages of a collective have the same tag.
 type Schedule struct {
+	request.Object // of a nonblocking or persistent call
+
 	team       *Team
 	rank, size int     // of the team
 	tuning     *Tuning // of this collective
-	call       string  // the name of the call
-	root       int     // NoRoot if the call has none
-	seq        int     // its sequence number
-	uncounted  bool    // the call does not count as a collective
-	failed     bool    // it was given up at this rank
+	how        How
+	call       string // the name of the call, in its blocking form
+	root       int    // NoRoot if the call has none
+	seq        int    // its sequence number
+	tag        int    // of its messages
+	phase      phase
+	failure    failure // at some rank
+	isGivenUp  bool    // at this rank
+	isInline   bool    // the goroutine of the call runs the steps, and waits
 	setUp      bool    // it sets up the team's area
+	// cause is why a nonblocking collective ends with an error, once it is failing.
+	cause error
+	// wakes has a nonblocking collective go on when what is posted has ended.
+	wakes progress.Waiter
+	// For mismatch probes: the ranks of the job that were probed, and how many messages this rank had
+	// received when it was idle last.
+	probed       []int
+	wasIdle      bool
+	idleReceived uint64
 
 	// agreed is the length, in bytes, that chooses the schedule and that all ranks agree on; 0 if
 	// there is none.
@@ -40,8 +56,9 @@ type Schedule struct {
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
 
-	meeting meeting // if it goes through the team's area
-	hook    func()  // of stepCall
+	meeting meeting      // if it goes through the team's area
+	hook    func()       // of stepCall
+	atEnd   func() error // see AtEnd
 
 	recvs []postedRecv // since the last step that waited
 	sends []*pml.SendRequest
@@ -100,11 +117,16 @@ type postedRecv struct {
 // NoBuffers says that the call has no slices of the user's.
 func (s *Schedule) NoBuffers() { s.noBuffers = true }
 
-// Number is the sequence number, which is the tag of its messages.
+// Number is the sequence number of the call.
 func (s *Schedule) Number() int { return s.seq }
 
 // Posts reports whether the receives and sends of the collective have a tag.
-func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.seq }
+func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.tag }
+
+// AtEnd has f called when all steps are done, before the collective is over and its messages are
+// discarded. Its error is that of the call. The engine's lock is held from the last step until the
+// collective is over.
+func (s *Schedule) AtEnd(f func() error) { s.atEnd = f }
 
 // NeedsAll reports whether no rank can return from the collective before all ranks have called it,
 // whatever the schedule is: the result depends on what each rank contributes.
@@ -116,8 +138,11 @@ func (s *Schedule) NeedsAll() bool {
 	return s.noBuffers
 }
 
+// isRunning reports whether the collective uses its buffers now.
+func (s *Schedule) isRunning() bool { return s.phase != phaseReady && s.phase != phaseOpen }
+
 // HasFailed reports whether the collective was revoked.
-func (s *Schedule) HasFailed() bool { return s.team.errorOf(s.seq) != nil }
+func (s *Schedule) HasFailed() bool { return s.team.errorOf(s.tag) != nil }
 
 // What follows is for builders.
 

@@ -1,16 +1,35 @@
 package coll
 
+import (
+	"maps"
+	"slices"
+)
+
 // Each collective of a communicator has a sequence number, which is the same at every rank and the
-// tag of all its messages. The numbers grow by one from collective to collective. No receive of a
-// collective has a wildcard.
+// tag of all its messages. The numbers grow by one from call to call. No receive of a collective
+// has a wildcard.
 //
-// A collective is finished at a rank once that rank has gone on to the next one. Nothing of it is
-// remembered: its lower number says all, since nobody will receive anything under it again. So only
-// later collectives have to be remembered as failed, and their number is bounded.
+// A collective is under way at a rank from the call until it is complete there. Several may be, and
+// they may end in any order. Of one that is over nothing is remembered: its number is lower than
+// that of the next one, and it is not among those under way. Nobody will receive anything under it
+// again. So only later collectives have to be remembered as failed, and their number is bounded.
+//
+// Persistent collectives have the number of their Init call, with a bit (persistentTag) that tells
+// their messages from those of that call. All starts have the same tag: between two ranks the
+// messages of each start are as many, and they arrive in order.
 
 // SequenceNumbers is after how many collectives a sequence number is used again. A number is behind
 // another one if it is less than half of that behind.
-const SequenceNumbers = 1 << 30
+const SequenceNumbers = 1 << 29
+
+const (
+	// persistentTag and the sequence number of an Init call are the tag of its starts.
+	persistentTag = SequenceNumbers
+	// watchTag and a tag are the tag of receives that are posted to learn of failures.
+	watchTag = 2 * SequenceNumbers
+	// tags is the number of tags that messages may have.
+	tags = watchTag
+)
 
 // maxFailed bounds the ranges of failed collectives that a rank remembers. A rank that is farther
 // behind takes all collectives between the first and the last of them for failed. So too many
@@ -19,29 +38,98 @@ const maxFailed = 256
 
 // sequence is the place of a rank in the collectives of a communicator.
 type sequence struct {
-	now     int           // the collective that this rank is in, or comes to next
-	failed  []failedRange // in no order; none is behind now
-	revoked error         // why all collectives of the communicator fail, or nil
+	next    int               // the number of the next call
+	calls   []*Schedule       // that are under way, in the order of their numbers
+	kept    map[int]*Schedule // persistent collectives from Init to Free, by tag
+	failed  []failedRange     // of later calls, in no order
+	revoked error             // why all collectives of the communicator fail, or nil
+	// failures counts the collectives in calls and kept that have failed.
+	failures int
 }
 
-// failedRange is a collective that a rank has revoked, or several in a row.
+// failure is that a collective was revoked.
+type failure struct {
+	err  *RevokedError // nil: it was not
+	told bool          // this rank has told all others
+}
+
+// failedRange is a later collective that a rank has revoked, or several in a row.
 type failedRange struct {
 	first, last int
-	err         *RevokedError
-	told        bool // this rank has told all others
+	failure
 }
 
 // nextNumber is the sequence number after seq.
 func nextNumber(seq int) int { return (seq + 1) % SequenceNumbers }
 
-// ahead is how far a sequence number is ahead of now. It is negative for a finished collective.
-func (q *sequence) ahead(seq int) int {
-	const unusedBits = 2
-	return int(int32(uint32(seq-q.now)<<unusedBits) >> unusedBits)
+// distance is how far number b is after number a. It is negative if b is before a.
+func distance(a, b int) int {
+	const unusedBits = 3
+	return int(int32(uint32(b-a)<<unusedBits) >> unusedBits)
 }
 
-// find returns the failed range with a sequence number, or nil.
-func (q *sequence) find(seq int) *failedRange {
+// ahead is how far a sequence number is ahead of the next call. It is negative for calls that were
+// made.
+func (q *sequence) ahead(seq int) int { return distance(q.next, seq) }
+
+// underWay returns the collective with a tag that is under way, or that is persistent and not
+// freed; nil if there is none.
+func (q *sequence) underWay(tag int) *Schedule {
+	if tag&persistentTag != 0 {
+		return q.kept[tag]
+	}
+	if n := len(q.calls); n == 0 || q.ahead(tag) >= 0 {
+		return nil
+	} else if s := q.calls[n-1]; s.seq == tag {
+		return s
+	}
+	if i, found := q.find(tag); found {
+		return q.calls[i]
+	}
+	return nil
+}
+
+// find finds the place of a number in calls.
+func (q *sequence) find(seq int) (i int, found bool) {
+	return slices.BinarySearchFunc(q.calls, seq, func(s *Schedule, seq int) int { return -distance(s.seq, seq) })
+}
+
+// underWayOrKept lists the collectives that may have something posted.
+func (q *sequence) underWayOrKept() []*Schedule {
+	return slices.AppendSeq(slices.Clone(q.calls), maps.Values(q.kept))
+}
+
+// begin adds a call, which gets the next number.
+func (q *sequence) begin(s *Schedule) {
+	s.seq = q.next
+	s.tag = s.seq
+	q.calls = append(q.calls, s)
+	if f := q.laterFailure(s.seq); f != nil {
+		s.failure = f.failure
+		s.failure.told = f.told && f.first == f.last
+		q.failures++
+	}
+	q.next = nextNumber(q.next)
+	if len(q.failed) > 0 {
+		q.failed = slices.DeleteFunc(q.failed, func(f failedRange) bool { return q.ahead(f.last) < 0 })
+	}
+}
+
+// end removes a call, which is over.
+func (q *sequence) end(s *Schedule) {
+	if n := len(q.calls) - 1; q.calls[n] == s {
+		q.calls[n] = nil
+		q.calls = q.calls[:n]
+	} else if i, found := q.find(s.seq); found {
+		q.calls = slices.Delete(q.calls, i, i+1)
+	}
+	if s.failure.err != nil {
+		q.failures--
+	}
+}
+
+// laterFailure returns the failure of a later call, or nil.
+func (q *sequence) laterFailure(seq int) *failedRange {
 	a := q.ahead(seq)
 	for i := range q.failed {
 		if f := &q.failed[i]; q.ahead(f.first) <= a && a <= q.ahead(f.last) {
@@ -51,17 +139,35 @@ func (q *sequence) find(seq int) *failedRange {
 	return nil
 }
 
-// isOpen reports whether messages of a collective may still be received.
-func (q *sequence) isOpen(seq int) bool {
-	return q.revoked == nil && q.ahead(seq) >= 0 && (len(q.failed) == 0 || q.find(seq) == nil)
+// isOver reports whether the rank sends and receives nothing more under a tag.
+func (q *sequence) isOver(tag int) bool {
+	seq := tag &^ persistentTag // of the Init call, which may not be over
+	return q.ahead(seq) < 0 && q.underWay(tag) == nil && q.underWay(seq) == nil
 }
 
-// fail marks a collective, which is not finished, as failed. isNew is false if it was.
-func (q *sequence) fail(seq int, err *RevokedError) (f *failedRange, isNew bool) {
-	if f := q.find(seq); f != nil {
-		return f, false
+// isOpen reports whether messages with a tag may still be received.
+func (q *sequence) isOpen(tag int) bool {
+	return q.revoked == nil && !q.isOver(tag) && (!q.hasFailures() || q.errorOf(tag) == nil)
+}
+
+// fail marks a collective, which is not over, as failed. isNew is false if it was.
+func (q *sequence) fail(tag int, err *RevokedError) (f *failure, isNew bool) {
+	seq := tag &^ persistentTag
+	s := q.underWay(tag)
+	if s == nil { // the Init call is not over: it fails
+		s = q.underWay(seq)
 	}
-	whole := failedRange{first: seq, last: seq, err: err}
+	if s != nil {
+		if isNew = s.failure.err == nil; isNew {
+			s.failure.err = err
+			q.failures++
+		}
+		return &s.failure, isNew
+	}
+	if f := q.laterFailure(seq); f != nil {
+		return &f.failure, false
+	}
+	whole := failedRange{first: seq, last: seq, failure: failure{err: err}}
 	if len(q.failed) == maxFailed {
 		for i := range q.failed {
 			if f := &q.failed[i]; q.ahead(f.first) < q.ahead(whole.first) {
@@ -74,18 +180,26 @@ func (q *sequence) fail(seq int, err *RevokedError) (f *failedRange, isNew bool)
 		q.failed = q.failed[:0]
 	}
 	q.failed = append(q.failed, whole)
-	return &q.failed[len(q.failed)-1], true
+	return &q.failed[len(q.failed)-1].failure, true
 }
 
 // hasFailures reports whether some collective may have failed, now or later.
-func (q *sequence) hasFailures() bool { return len(q.failed) > 0 || q.revoked != nil }
+func (q *sequence) hasFailures() bool {
+	return q.failures > 0 || len(q.failed) > 0 || q.revoked != nil
+}
 
 // errorOf is why a collective fails: a *pml.RevokedError, a *RevokedError, or nil.
-func (q *sequence) errorOf(seq int) error {
+func (q *sequence) errorOf(tag int) error {
 	if q.revoked != nil {
 		return q.revoked
 	}
-	if f := q.find(seq); f != nil {
+	if s := q.underWay(tag); s != nil {
+		if s.failure.err != nil {
+			return s.failure.err
+		}
+		return nil
+	}
+	if f := q.laterFailure(tag &^ persistentTag); f != nil {
 		return f.err
 	}
 	return nil

@@ -14,23 +14,23 @@ func TestManyFailedCollectives(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	const collectives = 3 * maxFailed
 	for seq := range collectives {
-		s := teams[0].Begin("test", NoRoot)
+		s := teams[0].Begin(Blocking, "test", NoRoot)
 		if seq%2 == 1 {
 			s.Revoke(Refused)
 		}
-		s.End()
+		s.Leave()
 	}
 	w.settle()
 	require.LessOrEqual(t, len(teams[1].failed), maxFailed)
 	for seq := range collectives {
-		s := teams[1].Begin("test", NoRoot)
+		s := teams[1].Begin(Blocking, "test", NoRoot)
 		if seq%2 == 1 {
-			requireRevokedError(t, s.failure(), 0, Refused)
+			requireRevokedError(t, s.failed(), 0, Refused)
 		}
-		if s.failure() != nil {
+		if s.failed() != nil {
 			s.Revoke(Failed)
 		}
-		s.End()
+		s.Leave()
 	}
 	require.NoError(t, teams[1].enter())
 	require.Empty(t, teams[1].failed)
@@ -43,31 +43,31 @@ func TestSequenceNumbersWrapAround(t *testing.T) {
 	const first = SequenceNumbers - 2
 	w, teams := newTeams(2, nil)
 	for _, team := range teams {
-		team.passTo(first)
+		team.next = first
 	}
 	for i := range 6 {
 		seq := (first + i) % SequenceNumbers
-		s := teams[0].Begin("test", NoRoot)
-		require.Equal(t, seq, s.Number())
 		require.Zero(t, teams[0].ahead(seq))
+		s := teams[0].Begin(Blocking, "test", NoRoot)
+		require.Equal(t, seq, s.Number())
 		teams[0].isend(pattern(10, i), 1, seq).Abandon()
 		if i == 3 {
 			s.Revoke(Failed)
 		}
-		s.End()
+		s.Leave()
 	}
 	w.settle()
 	require.Len(t, w.pmls[1].Unreceived(), 5, "the message of the revoked collective is dropped")
 	for i := range 6 {
 		seq := (first + i) % SequenceNumbers
-		s := teams[1].Begin("test", NoRoot)
+		s := teams[1].Begin(Blocking, "test", NoRoot)
 		if i == 3 {
-			requireRevokedError(t, s.failure(), 0, Failed)
+			requireRevokedError(t, s.failed(), 0, Failed)
 		} else {
-			require.NoError(t, s.failure())
+			require.NoError(t, s.failed())
 			requireReceived(t, teams[1].irecv(make([]byte, 10), 0, seq))
 		}
-		s.End()
+		s.Leave()
 	}
 	requireClean(t, w)
 }
@@ -80,7 +80,8 @@ func TestOriginExpires(t *testing.T) {
 		_, made := makeOf(w, s, []int{0, 1}, -1)
 		if expires {
 			for seq := originSpan; seq != 0; seq = (seq + originSpan) % SequenceNumbers {
-				teams[0].passTo(seq)
+				teams[0].next = seq
+				teams[0].expireOrigins()
 			}
 		}
 		sendRevoke(w.pmls[1], 0, teamContext, 0, &RevokedError{Rank: 1, Reason: Failed})

@@ -34,15 +34,17 @@ type Team struct {
 	rank, size int
 	owner      Owner
 
-	running *Schedule   // the collective that a goroutine is in, or nil
-	idle    []*Schedule // kept with their memory for the next collectives
-	tuning  *Tuning     // nil: chosen by Owner.Crowded
-	unfit   error       // why every later collective is refused here, or nil
-	removed bool        // by the owner; the context goes when no collective is running
+	blocking *Schedule   // the blocking call that a goroutine is in, or nil
+	idle     []*Schedule // kept with their memory for the next collectives
+	tuning   *Tuning     // nil: chosen by Owner.Crowded
+	unfit    error       // why every later collective is refused here, or nil
+	removed  bool        // by the owner; the context goes when no collective is left
 
 	hub       *Hub
 	area      *area
 	areaState areaState
+	// mustPoison: a collective has failed here, so the area is to be given up.
+	mustPoison bool
 
 	sequence
 	mismatch
@@ -52,7 +54,6 @@ type Team struct {
 // number. id is the communicator's context for collectives. Lock held.
 func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Owner) *Team {
 	t := &Team{p: p, group: group, rank: rank, size: group.Size(), owner: owner, hub: owner.Hub()}
-	t.mismatch.idleAt = -1
 	p.AddControlledContext(id, group, rank, owner, func(c *pml.Context) pml.Handler {
 		t.ctx = c
 		return handler{t}
@@ -60,45 +61,56 @@ func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Own
 	return t
 }
 
-// Begin opens the next collective and returns its empty schedule. It returns nil if another one is
-// running. End must be called, and before it Run or Refuse.
-func (t *Team) Begin(call string, root int) *Schedule {
-	if t.running != nil {
+// Begin opens the next collective and returns its empty schedule. It returns nil if a goroutine is
+// in a blocking one, or if the number of the collective is that of one under way. The caller then
+// makes the steps, calls Run, Launch, Keep or Refuse, and Leave after any of them.
+func (t *Team) Begin(how How, call string, root int) *Schedule {
+	if t.blocking != nil || t.underWay(t.next) != nil || t.kept[t.next|persistentTag] != nil {
 		return nil
 	}
 	var s *Schedule
 	if last := len(t.idle) - 1; last >= 0 {
 		s = t.idle[last]
+		t.idle[last] = nil
 		t.idle = t.idle[:last]
 	} else {
 		s = &Schedule{team: t, rank: t.rank, size: t.size}
+		s.Bind(t.p.Engine(), s)
+		s.MustEnd = true
 	}
-	s.call, s.root, s.seq, s.tuning = call, root, t.now, t.Tuning()
-	t.running = s
+	s.how, s.call, s.root, s.tuning = how, call, root, t.Tuning()
+	s.move(phaseOpen)
+	t.expireOrigins()
+	t.begin(s)
+	if how != Nonblocking {
+		t.blocking = s
+	}
 	return s
 }
 
-// Running returns the collective that a goroutine is in, or nil.
-func (t *Team) Running() *Schedule { return t.running }
+// Blocking returns the blocking call that a goroutine is in, or nil.
+func (t *Team) Blocking() *Schedule { return t.blocking }
 
-// Next is the sequence number of the collective that the rank is in, or comes to next.
-func (t *Team) Next() int { return t.now }
+// UnderWay returns the collectives that are under way, in the order of the calls. The slice is valid
+// until the lock is given up.
+func (t *Team) UnderWay() []*Schedule { return t.calls }
+
+// Next is the sequence number of the next call.
+func (t *Team) Next() int { return t.next }
 
 // Unfit is the error of every later collective of the team at this rank, or nil.
 func (t *Team) Unfit() error { return t.unfit }
 
-// Remove says that the communicator was freed. A running collective completes (MPI 4.1, section
-// 7.4.3).
+// Remove says that the communicator was freed. Collectives under way complete, and persistent ones
+// go on until they are freed (MPI 4.1, section 7.4.3).
 func (t *Team) Remove() {
 	t.removed = true
-	if t.running == nil {
-		t.removeIfFreed()
-	}
+	t.removeIfFreed()
 }
 
-// removeIfFreed removes the context of a communicator that was freed. No collective is running.
+// removeIfFreed removes the context of a communicator that was freed when no collective needs it.
 func (t *Team) removeIfFreed() {
-	if t.removed {
+	if t.removed && len(t.calls) == 0 && len(t.kept) == 0 {
 		t.dropArea()
 		t.p.RemoveContext(t.ctx)
 	}

@@ -253,7 +253,7 @@ func inCollective(n int, change func(w *wire)) (*wire, []*Team, []*Schedule) {
 	w, teams := newTeams(n, change)
 	var all []*Schedule
 	for _, t := range teams {
-		all = append(all, t.Begin("test", NoRoot))
+		all = append(all, t.Begin(Blocking, "test", NoRoot))
 	}
 	return w, teams, all
 }

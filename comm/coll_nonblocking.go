@@ -1,0 +1,91 @@
+package comm
+
+import "github.com/mpigo/mpigo/request"
+
+// Nonblocking collectives (MPI 4.1, section 6.12). A call begins the operation, and its request is
+// complete when this rank's part is done. Until then, the slices of elements belong to the library;
+// counts and displacements may be used again at once. All ranks make the collective calls of a
+// communicator in one order, blocking, nonblocking and persistent ones together. Any number may be
+// under way, and they may end in any order. Errors of the arguments are those of the call, all other
+// errors those of the request. Its status is the empty one. Cancel, and Free before the request is
+// complete, are ErrRequest.
+
+// Ibarrier is the nonblocking form of [Comm.Barrier]: the request is complete once every rank has
+// called Ibarrier.
+func (c *Comm) Ibarrier() (request.Request, error) { return c.barrier(nonblocking) }
+
+// Ibcast is the nonblocking form of [Bcast].
+func Ibcast[T any](c *Comm, buf []T, root int) (request.Request, error) {
+	return c.bcast(nonblocking, bytesOf(buf), root, checkElem[T](c))
+}
+
+// Ireduce is the nonblocking form of [Reduce].
+func Ireduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) (request.Request, error) {
+	return c.reduce(nonblocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, checkElem[T](c))
+}
+
+// Iallreduce is the nonblocking form of [Allreduce].
+func Iallreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.allreduce(nonblocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// Iscan is the nonblocking form of [Scan].
+func Iscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.scan(nonblocking, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// Iexscan is the nonblocking form of [Exscan].
+func Iexscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.scan(nonblocking, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// IreduceScatter is the nonblocking form of [ReduceScatter].
+func IreduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.reduceScatter(nonblocking, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), checkElem[T](c))
+}
+
+// IreduceScatterBlock is the nonblocking form of [ReduceScatterBlock].
+func IreduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.reduceScatterBlock(nonblocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// Igather is the nonblocking form of [Gather].
+func Igather[T any](c *Comm, in, out []T, root int) (request.Request, error) {
+	return c.gather(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+}
+
+// Igatherv is the nonblocking form of [Gatherv].
+func Igatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) (request.Request, error) {
+	return c.gatherv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+}
+
+// Iscatter is the nonblocking form of [Scatter].
+func Iscatter[T any](c *Comm, in, out []T, root int) (request.Request, error) {
+	return c.scatter(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+}
+
+// Iscatterv is the nonblocking form of [Scatterv].
+func Iscatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) (request.Request, error) {
+	return c.scatterv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+}
+
+// Iallgather is the nonblocking form of [Allgather].
+func Iallgather[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.allgather(nonblocking, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// Iallgatherv is the nonblocking form of [Allgatherv].
+func Iallgatherv[T any](c *Comm, in, out []T, counts, displs []int) (request.Request, error) {
+	return c.allgatherv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+}
+
+// Ialltoall is the nonblocking form of [Alltoall].
+func Ialltoall[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.alltoall(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// Ialltoallv is the nonblocking form of [Alltoallv].
+func Ialltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (request.Request, error) {
+	return c.alltoallv(nonblocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
+		checkElem[T](c))
+}

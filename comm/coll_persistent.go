@@ -1,0 +1,90 @@
+package comm
+
+import "github.com/mpigo/mpigo/request"
+
+// Persistent collectives (MPI 4.1, section 6.13). The Init call is a collective: all ranks make it,
+// in order with their other collective calls, and it waits for the others to make it. Each Start of
+// the request then runs the collective. All ranks start it equally often, and may start several in
+// any order. The slices of elements belong to the library from Start until the request is complete,
+// and are read and written where they were at Init. Counts and displacements may be used again after
+// Init. If a start fails, all later ones do. Cancel, and Free while the request is active, are
+// ErrRequest. Free is local.
+
+// BarrierInit is the persistent form of [Comm.Barrier].
+func (c *Comm) BarrierInit() (request.Request, error) { return c.barrier(persistent) }
+
+// BcastInit is the persistent form of [Bcast].
+func BcastInit[T any](c *Comm, buf []T, root int) (request.Request, error) {
+	return c.bcast(persistent, bytesOf(buf), root, checkElem[T](c))
+}
+
+// ReduceInit is the persistent form of [Reduce].
+func ReduceInit[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) (request.Request, error) {
+	return c.reduce(persistent, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, checkElem[T](c))
+}
+
+// AllreduceInit is the persistent form of [Allreduce].
+func AllreduceInit[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.allreduce(persistent, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// ScanInit is the persistent form of [Scan].
+func ScanInit[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.scan(persistent, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// ExscanInit is the persistent form of [Exscan].
+func ExscanInit[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.scan(persistent, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// ReduceScatterInit is the persistent form of [ReduceScatter].
+func ReduceScatterInit[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.reduceScatter(persistent, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), checkElem[T](c))
+}
+
+// ReduceScatterBlockInit is the persistent form of [ReduceScatterBlock].
+func ReduceScatterBlockInit[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+	return c.reduceScatterBlock(persistent, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+}
+
+// GatherInit is the persistent form of [Gather].
+func GatherInit[T any](c *Comm, in, out []T, root int) (request.Request, error) {
+	return c.gather(persistent, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+}
+
+// GathervInit is the persistent form of [Gatherv].
+func GathervInit[T any](c *Comm, in, out []T, counts, displs []int, root int) (request.Request, error) {
+	return c.gatherv(persistent, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+}
+
+// ScatterInit is the persistent form of [Scatter].
+func ScatterInit[T any](c *Comm, in, out []T, root int) (request.Request, error) {
+	return c.scatter(persistent, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+}
+
+// ScattervInit is the persistent form of [Scatterv].
+func ScattervInit[T any](c *Comm, in, out []T, counts, displs []int, root int) (request.Request, error) {
+	return c.scatterv(persistent, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+}
+
+// AllgatherInit is the persistent form of [Allgather].
+func AllgatherInit[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.allgather(persistent, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// AllgathervInit is the persistent form of [Allgatherv].
+func AllgathervInit[T any](c *Comm, in, out []T, counts, displs []int) (request.Request, error) {
+	return c.allgatherv(persistent, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+}
+
+// AlltoallInit is the persistent form of [Alltoall].
+func AlltoallInit[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.alltoall(persistent, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// AlltoallvInit is the persistent form of [Alltoallv].
+func AlltoallvInit[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (request.Request, error) {
+	return c.alltoallv(persistent, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
+		checkElem[T](c))
+}

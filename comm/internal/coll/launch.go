@@ -1,0 +1,201 @@
+package coll
+
+import (
+	"context"
+
+	"github.com/mpigo/mpigo/progress"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Nonblocking calls, and starts of persistent ones. They run in turns of progress, whoever makes
+// them: when everything that was posted has ended, the schedule is queued in the engine, and goes on
+// at the end of the turn. So a step never runs inside another one, nor inside a transport.
+
+// task is a Schedule as a task of the engine.
+type task Schedule
+
+var (
+	_ request.Operation = (*Schedule)(nil)
+	_ progress.Task     = (*task)(nil)
+)
+
+// Launch begins a nonblocking collective and returns its request. The schedule is the engine's from
+// then on. If ctx, which may be nil, has ended, the call does not count.
+func (s *Schedule) Launch(ctx context.Context) (request.Request, error) {
+	if err := s.admit(ctx); err != nil {
+		return request.Request{}, err
+	}
+	s.isInline = false
+	s.Activate()
+	r := s.Handle()
+	s.team.answerProbes(s)
+	s.move(phaseRunning)
+	s.advance()
+	return r, nil
+}
+
+// Run implements progress.Task: what the schedule has waited for has ended, or something has failed.
+// It may also be queued once too often.
+func (k *task) Run() {
+	switch s := (*Schedule)(k); s.phase {
+	case phaseWaiting:
+		s.unwatch()
+		s.move(phaseRunning)
+		s.advance()
+	case phaseFailing:
+		s.unwatch()
+		s.drain()
+	}
+}
+
+// advance does what can be done of the steps now.
+func (s *Schedule) advance() {
+	err := s.failed()
+	for err == nil {
+		var active int
+		if active, err = s.collect(); err != nil {
+			break
+		}
+		if active > 0 {
+			s.move(phaseWaiting)
+			s.watch(active)
+			return
+		}
+		var waiting bool
+		if waiting, err = s.post(); err == nil && !waiting {
+			err = s.failed()
+			break
+		}
+	}
+	if err == nil && s.atEnd != nil {
+		err = s.atEnd()
+	}
+	if err == nil {
+		s.complete(nil)
+		return
+	}
+	s.cause = s.explain(err)
+	s.revokeFor(s.cause)
+	s.move(phaseFailing)
+	s.drain()
+}
+
+// interrupt ends the steps of a collective that has just failed. A goroutine that is in it waits for
+// messages that are arriving, and for devices that still read buffers, when it gives up itself.
+func (s *Schedule) interrupt() {
+	s.abandonSends()
+	s.next = len(s.steps)
+	s.meeting.interrupt(s)
+	if s.phase == phaseWaiting {
+		s.team.p.Engine().Queue((*task)(s))
+	}
+}
+
+// collect takes what has ended, and returns how much has not. After an error the rest remains.
+func (s *Schedule) collect() (active int, err error) {
+	for _, r := range s.recvs {
+		if r.req.State() == request.Active || err != nil {
+			s.recvs[active] = r
+			active++
+			continue
+		}
+		st, e := r.req.Take()
+		if e != nil || st.Bytes != int64(r.room) {
+			err = s.badMessage(r, st, e)
+		}
+	}
+	s.recvs = s.recvs[:active]
+	left := 0
+	for _, r := range s.sends {
+		if r.State() == request.Active || err != nil {
+			s.sends[left] = r
+			left++
+			continue
+		}
+		_, err = r.Take()
+	}
+	clear(s.sends[left:])
+	s.sends = s.sends[:left]
+	return active + left, err
+}
+
+// watch has the schedule run when everything that is posted has ended, of which there is so much,
+// or when something has failed.
+func (s *Schedule) watch(active int) {
+	s.wakes.ResetTask(active, s.team.p.Engine(), (*task)(s))
+	s.eachPosted(func(o *request.Object) { o.Watch(&s.wakes) })
+}
+
+// unwatch reverts watch for what is still active.
+func (s *Schedule) unwatch() {
+	s.eachPosted(func(o *request.Object) { o.Unwatch(&s.wakes) })
+}
+
+func (s *Schedule) eachPosted(f func(o *request.Object)) {
+	for _, r := range s.recvs {
+		f(&r.req.Object)
+	}
+	for _, r := range s.sends {
+		f(&r.Object)
+	}
+	for _, d := range s.lent {
+		f(&d.Object)
+	}
+}
+
+// drain completes a schedule that has failed as soon as its buffers are the user's again: when the
+// messages that were arriving are here, and no device reads a buffer.
+func (s *Schedule) drain() {
+	active := 0
+	for _, r := range s.recvs {
+		if r.req.State() == request.Active {
+			s.recvs[active] = r
+			active++
+		} else {
+			r.req.Abandon()
+		}
+	}
+	s.recvs = s.recvs[:active]
+	left := 0
+	for _, d := range s.lent {
+		if d.State() == request.Active {
+			s.lent[left] = d
+			left++
+		} else {
+			d.Abandon()
+		}
+	}
+	clear(s.lent[left:])
+	s.lent = s.lent[:left]
+	if active+left == 0 {
+		s.complete(s.cause)
+		return
+	}
+	s.watch(active + left)
+}
+
+// complete ends a nonblocking collective, or a start of a persistent one.
+func (s *Schedule) complete(err error) {
+	s.cause = nil
+	s.move(phaseOver)
+	if s.how == Persistent {
+		s.move(phaseReady)
+	} else {
+		s.end()
+	}
+	s.Complete(request.Empty(), err)
+}
+
+// Release implements request.Operation.
+func (s *Schedule) Release() {
+	if s.how == Persistent {
+		s.free()
+	}
+	s.recycle()
+}
+
+// Cancel implements request.Operation. It is never called: see request.Object.MustEnd.
+func (s *Schedule) Cancel() {}
+
+// Describe implements request.Operation.
+func (s *Schedule) Describe(err error) error { return s.describe(err) }

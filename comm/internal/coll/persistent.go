@@ -1,0 +1,74 @@
+package coll
+
+import (
+	"context"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// A persistent collective keeps its steps, its temporary memory and its tag from Init to Free. The
+// Init call is a collective in which the ranks compare their calls. So all starts have the same
+// steps at all ranks, and no start needs a mismatch probe.
+//
+// If a start fails, messages of it may be left over, which a later start would take for its own. So
+// all later starts fail as well, at all ranks.
+
+// Keep ends an Init call: it waits for the Init calls of the other ranks, and returns an inactive
+// request. ctx is as for Run.
+func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
+	if err := s.admit(ctx); err != nil {
+		return request.Request{}, err
+	}
+	if err := s.compareInits(ctx); err != nil {
+		return request.Request{}, err
+	}
+	t := s.team
+	tag := s.seq | persistentTag
+	t.pass(s)
+	s.tag = tag
+	if t.kept == nil {
+		t.kept = make(map[int]*Schedule)
+	}
+	t.kept[tag] = s
+	s.move(phaseReady)
+	s.InitPersistent()
+	return s.Handle(), nil
+}
+
+// compareInits gathers the signatures of all ranks' calls. It borrows the schedule for that.
+func (s *Schedule) compareInits(ctx context.Context) error {
+	steps, words, used, want, noBuffers, ours := s.steps, s.words, s.used, s.want, s.noBuffers, s.signature()
+	all := make([]byte, s.size*signatureBytes)
+	s.steps, s.words, s.used, s.noBuffers, s.waits = nil, nil, 0, true, false
+	s.allgatherBruck(ours.append(nil), all)
+	err := s.run(ctx)
+	s.steps, s.words, s.used, s.want, s.noBuffers, s.next = steps, words, used, want, noBuffers, 0
+	if err != nil {
+		return err
+	}
+	for rank := range s.size {
+		if theirs := decodeSignature(all[rank*signatureBytes:]); theirs != ours {
+			return s.explain(&RevokedError{Rank: rank, Reason: differenceOf(theirs, ours), Theirs: &theirs, Ours: &ours})
+		}
+	}
+	return nil
+}
+
+// Start implements request.Operation.
+func (s *Schedule) Start() {
+	s.next, s.isInline = 0, false
+	s.move(phaseRunning)
+	s.advance()
+}
+
+// free ends a persistent collective.
+func (s *Schedule) free() {
+	t := s.team
+	delete(t.kept, s.tag)
+	if s.failure.err != nil {
+		t.failures--
+	}
+	t.p.DiscardUnexpected(t.ctx, s.tag, func(from int) { t.answer(from, s.tag, Unwanted) })
+	s.move(phaseOver)
+	t.removeIfFreed()
+}

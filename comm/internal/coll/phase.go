@@ -1,0 +1,81 @@
+package coll
+
+import "fmt"
+
+// How is how a collective is called.
+type How uint8
+
+const (
+	// Blocking calls run in the goroutine of the caller.
+	Blocking How = iota
+	// Nonblocking calls run in whatever goroutine makes progress. Their Schedule is the request.
+	Nonblocking
+	// Persistent calls make a request, each Start of which runs as a nonblocking call.
+	Persistent
+)
+
+// Name is the name of a call in this form.
+func (h How) Name(call string) string {
+	switch h {
+	case Nonblocking:
+		return "i" + call
+	case Persistent:
+		return call + " init"
+	}
+	return call
+}
+
+// phase is what a schedule is doing.
+//
+//	from     to       when
+//	idle     open     Team.Begin
+//	open     running  Run, Launch, Keep
+//	         idle     the arguments are bad, or the communicator is unfit
+//	running  apart    a step that takes long begins: it runs without the engine's lock
+//	         waiting  nonblocking: a step has to wait for what is posted
+//	         failing  nonblocking: it has failed
+//	         over     all steps are done, or it has failed and nothing of it is left
+//	apart    running  that step ends
+//	waiting  running  what it waited for has ended, or something has failed
+//	failing  over     no device and no message that is arriving uses a buffer of it any more
+//	over     idle     a blocking call ends, the request is released, or Keep has failed
+//	         ready    persistent: Keep, or a start, has ended
+//	ready    running  Start
+//	         idle     Free
+//
+// A blocking call is running while its goroutine waits, too.
+type phase uint8
+
+const (
+	phaseIdle phase = iota
+	phaseOpen
+	phaseRunning
+	phaseApart
+	phaseWaiting
+	phaseFailing
+	phaseOver
+	phaseReady
+)
+
+var phaseNames = [...]string{"idle", "open", "running", "apart", "waiting", "failing", "over", "ready"}
+
+func (p phase) String() string { return phaseNames[p] }
+
+// phaseLegal has a bit for each phase that may follow.
+var phaseLegal = [...]uint16{
+	phaseIdle:    1 << phaseOpen,
+	phaseOpen:    1<<phaseRunning | 1<<phaseIdle,
+	phaseRunning: 1<<phaseApart | 1<<phaseWaiting | 1<<phaseFailing | 1<<phaseOver,
+	phaseApart:   1 << phaseRunning,
+	phaseWaiting: 1 << phaseRunning,
+	phaseFailing: 1 << phaseOver,
+	phaseOver:    1<<phaseIdle | 1<<phaseReady,
+	phaseReady:   1<<phaseRunning | 1<<phaseIdle,
+}
+
+func (s *Schedule) move(to phase) {
+	if phaseLegal[s.phase]>>to&1 == 0 {
+		panic(fmt.Sprintf("coll: illegal transition %v → %v", s.phase, to))
+	}
+	s.phase = to
+}

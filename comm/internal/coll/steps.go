@@ -1,0 +1,187 @@
+package coll
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Everything in this file runs with the engine's lock held. Long copies and the user's operations
+// give it up meanwhile.
+
+// failed is why the collective was revoked, or nil.
+func (s *Schedule) failed() error {
+	if !s.team.hasFailures() {
+		return nil
+	}
+	return s.team.errorOf(s.tag)
+}
+
+// post does steps until one has to wait, and reports whether there is one, or something is left to
+// wait for.
+func (s *Schedule) post() (waiting bool, err error) {
+	for s.next < len(s.steps) {
+		st := &s.steps[s.next]
+		if st.waits && s.isOutstanding() {
+			return true, nil
+		}
+		if st.kind == stepMeet {
+			done, err := s.goOn()
+			if err != nil {
+				return false, err
+			}
+			if s.meeting.call == meetNowhere { // other steps have taken its place
+				continue
+			}
+			if !done {
+				return true, nil
+			}
+			s.next++
+			continue
+		}
+		s.next++
+		switch st.kind {
+		case stepSend:
+			s.postSend(int(st.peer), st.a)
+		case stepRecv:
+			if err := s.postRecv(int(st.peer), st.a); err != nil {
+				return false, err
+			}
+		case stepCopy:
+			s.doCopy(st.a, st.b)
+		case stepCombine:
+			if err := s.apart(func() { s.Op.Combine(st.a, st.b) }); err != nil {
+				return false, err
+			}
+		case stepCall:
+			s.hook()
+		}
+	}
+	return s.isOutstanding(), nil
+}
+
+// postSend posts a send. A collective that is not inline may run inside a turn of progress, so it must not make
+// turns itself, as PML.Send does.
+func (s *Schedule) postSend(peer int, buf []byte) {
+	p, ctx := s.team.p, s.team.ctx
+	var r *pml.SendRequest
+	if s.isInline {
+		r = p.Send(ctx, buf, peer, s.tag, pml.Standard, s.call)
+	} else if !p.SendNow(ctx, buf, peer, s.tag) {
+		r = p.Isend(ctx, buf, peer, s.tag, pml.Standard, s.call)
+	}
+	if r != nil {
+		s.sends = append(s.sends, r)
+	}
+}
+
+// postRecv posts a receive. Inline, one that is the only one, while there is nothing to do before its
+// message is here, is waited for without a request.
+func (s *Schedule) postRecv(peer int, buf []byte) error {
+	p, ctx := s.team.p, s.team.ctx
+	isAlone := len(s.recvs) == 0 && (s.next == len(s.steps) || s.steps[s.next].waits)
+	if !isAlone || !s.isInline {
+		r := p.Irecv(ctx, buf, 1, peer, s.tag, s.call)
+		s.recvs = append(s.recvs, postedRecv{r, peer, len(buf)})
+		return nil
+	}
+	var got request.Status
+	r := p.Recv(&got, ctx, buf, 1, peer, s.tag, s.call)
+	if recv := (postedRecv{r, peer, len(buf)}); r != nil {
+		s.recvs = append(s.recvs, recv)
+	} else if got.Bytes != int64(len(buf)) {
+		return s.badMessage(recv, got, nil)
+	}
+	return nil
+}
+
+// isOutstanding reports whether something is posted and not known to be finished.
+func (s *Schedule) isOutstanding() bool { return len(s.recvs) > 0 || len(s.sends) > 0 }
+
+// unlockBytes is from which length on a copy is made without the engine's lock: it takes longer
+// than giving the lock up and taking it again.
+const unlockBytes = 32 << 10
+
+func (s *Schedule) doCopy(dst, src []byte) {
+	if len(src) < unlockBytes {
+		copy(dst, src)
+		return
+	}
+	_ = s.apart(func() { copy(dst, src) }) // it does not panic
+}
+
+// panicError is the error of an operation of the user's that has panicked.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("the operation panicked: %v", e.value) }
+
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+var errOperationPanicked = errors.New("the operation panicked")
+
+// apart runs f, which takes long or calls the user's operation, without the engine's lock. If f
+// panics inline, the collective is given up, and the panic goes on to the user. Otherwise f runs in
+// a wait for something else, perhaps: the panic is the error of the collective.
+func (s *Schedule) apart(f func()) (err error) {
+	eng := s.team.p.Engine()
+	s.move(phaseApart)
+	eng.Unlock()
+	returned := false
+	defer func() {
+		eng.Lock()
+		s.move(phaseRunning)
+		switch {
+		case returned:
+		case s.isInline:
+			s.giveUp(errOperationPanicked)
+		default:
+			err = &panicError{recover()}
+		}
+	}()
+	f()
+	returned = true
+	return nil
+}
+
+// revokeFor tells all other ranks that this one gives the collective up, because of an error. If that is
+// more than a mismatch of arguments, the communicator becomes unfit for collectives. Sends go on in
+// the background, from copies.
+func (s *Schedule) revokeFor(cause error) {
+	call, revoked := (*callError)(nil), (*pml.RevokedError)(nil)
+	switch {
+	case errors.As(cause, &revoked):
+		s.Revoke(Unfit)
+	case errors.Is(cause, request.ErrCount), errors.Is(cause, request.ErrTruncate), errors.As(cause, &call):
+		if s.noBuffers {
+			s.Revoke(Differs)
+		} else {
+			s.Revoke(Lengths)
+		}
+	case errors.Is(cause, request.ErrProcFailed), errors.Is(cause, request.ErrUnreachable):
+		s.Revoke(Lost)
+		s.team.markUnfit(s.how.Name(s.call), cause)
+	default:
+		s.Revoke(Failed)
+		s.team.markUnfit(s.how.Name(s.call), cause)
+	}
+	s.abandonSends()
+}
+
+// abandonSends lets the sends go on in the background. Buffers that devices still read are in
+// s.lent afterwards.
+func (s *Schedule) abandonSends() {
+	for _, r := range s.sends {
+		r.Unwatch(&s.wakes)
+		if d := r.Detach(); d != nil {
+			s.lent = append(s.lent, d)
+		}
+		r.Abandon()
+	}
+	clear(s.sends)
+	s.sends = s.sends[:0]
+}
