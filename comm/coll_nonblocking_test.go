@@ -1,0 +1,187 @@
+package comm
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// Many nonblocking collectives are under way at a time, and are waited for in another order at each
+// rank.
+func TestManyNonblockingCollectives(t *testing.T) {
+	const calls = 500
+	for _, n := range []int{1, 2, 3, 5, 8} {
+		run(t, n, func(w *Comm) {
+			var reqs []request.Request
+			out := make([][]int64, calls)
+			for i := range calls {
+				out[i] = make([]int64, 1+i%300)
+				for j := range out[i] {
+					out[i][j] = int64(w.Rank() + i + j)
+				}
+				switch i % 3 {
+				case 0:
+					reqs = append(reqs, must(Iallreduce(w, nil, out[i], Sum)))
+				case 1:
+					reqs = append(reqs, must(Ibcast(w, out[i], i%n)))
+				case 2:
+					reqs = append(reqs, must(w.Ibarrier()))
+				}
+			}
+			random := rand.New(rand.NewPCG(uint64(w.Rank()), 1))
+			random.Shuffle(calls, func(i, j int) { reqs[i], reqs[j] = reqs[j], reqs[i] })
+			for _, r := range reqs {
+				st := must(r.Wait())
+				require.Equal(t, request.Empty(), st)
+			}
+			for i := range calls {
+				for j, got := range out[i] {
+					want := int64(w.Rank() + i + j)
+					switch i % 3 {
+					case 0:
+						want = int64(n*(n-1)/2 + n*(i+j))
+					case 1:
+						want = int64(i%n + i + j)
+					}
+					if got != want {
+						failf("call %d, element %d: %d, not %d", i, j, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A blocking call completes what nonblocking calls wait for.
+func TestNonblockingCollectivesProgressInOtherCalls(t *testing.T) {
+	run(t, 2, func(w *Comm) {
+		r := must(w.Ibarrier())
+		if w.Rank() == 0 {
+			check(Send(w, make([]int, 100_000), 1, 0))
+			must(Recv(w, make([]int, 1), 1, 1))
+		} else {
+			must(Recv(w, make([]int, 100_000), 0, 0))
+			check(Send(w, make([]int, 1), 0, 1))
+		}
+		check(w.Barrier())
+		_, done, err := r.Test()
+		check(err)
+		require.True(t, done, "the barrier was begun after it")
+	})
+}
+
+// The starts of persistent collectives may come in another order at each rank.
+func TestPersistentCollectives(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5, 8} {
+		run(t, n, func(w *Comm) {
+			in, sum := make([]int, 100), make([]int, 100)
+			b := make([]int, 70)
+			reqs := []request.Request{
+				must(AllreduceInit(w, in, sum, Sum)),
+				must(BcastInit(w, b, n-1)),
+				must(w.BarrierInit()),
+			}
+			for _, r := range reqs {
+				assert.True(t, r.IsPersistent())
+				assert.False(t, r.IsActive())
+				assert.Equal(t, request.Empty(), must(r.Wait()))
+			}
+			random := rand.New(rand.NewPCG(uint64(w.Rank()), 1))
+			for start := range 50 {
+				for i := range in {
+					in[i] = w.Rank()*start + i
+				}
+				clear(b)
+				if w.Rank() == n-1 {
+					for i := range b {
+						b[i] = start * i
+					}
+				}
+				order := random.Perm(len(reqs))
+				for _, i := range order {
+					check(reqs[i].Start())
+				}
+				assert.ErrorIs(t, reqs[0].Start(), ErrRequest)
+				check(request.WaitAll(reqs[order[1]], reqs[order[0]], reqs[order[2]]))
+				for i := range sum {
+					if want := n*(n-1)/2*start + n*i; sum[i] != want {
+						failf("start %d: element %d of the sum is %d, not %d", start, i, sum[i], want)
+					}
+				}
+				for i := range b {
+					if b[i] != start*i {
+						failf("start %d: element %d of the broadcast is %d", start, i, b[i])
+					}
+				}
+			}
+			for _, r := range reqs {
+				check(r.Free())
+				assert.True(t, r.IsNull())
+			}
+		})
+	}
+}
+
+// Calls of different forms do not belong together.
+func TestFormsOfCollectivesDoNotMatch(t *testing.T) {
+	for name, other := range map[string]func(w *Comm) (request.Request, error){
+		"nonblocking": func(w *Comm) (request.Request, error) { return w.Ibarrier() },
+		"persistent":  func(w *Comm) (request.Request, error) { return w.BarrierInit() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 3, func(w *Comm) {
+				if w.Rank() > 0 {
+					assert.ErrorIs(t, w.Barrier(), ErrComm)
+					return
+				}
+				r, err := other(w)
+				if err == nil {
+					_, err = r.Wait()
+				}
+				assert.ErrorIs(t, err, ErrComm)
+			})
+		})
+	}
+}
+
+// An operation that panics ends its own collective at all ranks, and no other call.
+func TestPanicOfOperationEndsItsCollective(t *testing.T) {
+	run(t, 4, func(w *Comm) {
+		in, out := make([]int, 100), make([]int, 100)
+		r := must(Iallreduce(w, in, out, func(in, inout []int) {
+			if w.Rank() == 0 {
+				panic(errors.New("too bad"))
+			}
+		}))
+		must(SendrecvReplace(w, []int{1}, (w.Rank()+1)%4, 0, (w.Rank()+3)%4, 0))
+		_, err := r.Wait()
+		assert.Error(t, err)
+		if w.Rank() == 0 {
+			assert.ErrorContains(t, err, "iallreduce on world: the operation panicked: too bad")
+		} else {
+			assert.ErrorIs(t, err, ErrComm)
+		}
+		must(SendrecvReplace(w, []int{1}, (w.Rank()+1)%4, 0, (w.Rank()+3)%4, 0))
+	})
+}
+
+// Cancel and Free of a collective that is under way are errors.
+func TestActiveCollectiveCannotBeCancelled(t *testing.T) {
+	run(t, 2, func(w *Comm) {
+		if w.Rank() == 0 {
+			r := must(w.Ibarrier())
+			assert.ErrorIs(t, r.Cancel(), ErrRequest)
+			assert.ErrorIs(t, r.Free(), ErrRequest)
+			check(Send(w, []int{1}, 1, 0))
+			must(r.Wait())
+		} else {
+			must(Recv(w, []int{1}, 0, 0))
+			must(must(w.Ibarrier()).Wait())
+		}
+	})
+}
