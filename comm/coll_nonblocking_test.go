@@ -162,7 +162,7 @@ func TestPanicOfOperationEndsItsCollective(t *testing.T) {
 		_, err := r.Wait()
 		assert.Error(t, err)
 		if w.Rank() == 0 {
-			assert.ErrorContains(t, err, "iallreduce on world: the operation panicked: too bad")
+			assert.ErrorContains(t, err, "world: iallreduce: the operation panicked: too bad")
 		} else {
 			assert.ErrorIs(t, err, ErrComm)
 		}

@@ -221,6 +221,9 @@ func (c *Context) freeIfUnused() {
 // rejectUnexpected rejects the unexpected messages under a key. before, if not nil, is called with
 // the sender's rank in the job before each answer.
 func (c *Context) rejectUnexpected(key matchKey, before func(from int)) {
+	if c.unexpected.count == 0 {
+		return
+	}
 	why := int64(discarded)
 	if c.removed {
 		why = freed

@@ -23,13 +23,12 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 		return request.Request{}, err
 	}
 	t := s.team
-	tag := s.seq | persistentTag
 	t.pass(s)
-	s.tag = tag
+	s.tag = s.seq + startForm
 	if t.kept == nil {
 		t.kept = make(map[int]*Schedule)
 	}
-	t.kept[tag] = s
+	t.kept[s.seq] = s
 	s.move(phaseReady)
 	s.InitPersistent()
 	return s.Handle(), nil
@@ -64,11 +63,10 @@ func (s *Schedule) Start() {
 // free ends a persistent collective.
 func (s *Schedule) free() {
 	t := s.team
-	delete(t.kept, s.tag)
+	delete(t.kept, s.seq)
 	if s.failure.err != nil {
 		t.failures--
 	}
 	t.p.DiscardUnexpected(t.ctx, s.tag, func(from int) { t.answer(from, s.tag, Unwanted) })
-	s.move(phaseOver)
 	t.removeIfFreed()
 }

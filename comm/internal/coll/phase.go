@@ -25,6 +25,17 @@ func (h How) Name(call string) string {
 	return call
 }
 
+// form is the form of the messages' tags.
+func (h How) form() int {
+	switch h {
+	case Nonblocking:
+		return nonblockingForm
+	case Persistent:
+		return initForm
+	}
+	return blockingForm
+}
+
 // phase is what a schedule is doing.
 //
 //	from     to       when

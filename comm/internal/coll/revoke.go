@@ -122,11 +122,15 @@ func (h handler) ReceiveError(tag int) error {
 
 // Arriving implements pml.Handler.
 func (h handler) Arriving(from, tag int) (keep bool, err error) {
-	if tag < tags && h.isOpen(tag) {
-		return true, nil
-	}
 	if err := checkTag(tag); err != nil {
 		return false, err
+	}
+	if s := h.underWay(tag); s != nil && s.tag != tag { // the rank has called another form
+		rank, _ := h.group.Rank(from)
+		h.revoke(s.tag, &RevokedError{Rank: rank, Reason: Differs})
+	}
+	if h.isOpen(tag) {
+		return true, nil
 	}
 	if h.isOver(tag) {
 		h.answer(from, tag, Unwanted)
@@ -210,7 +214,7 @@ func Orphans(p *pml.PML) pml.OrphanHandler {
 		if b.reason == NeverMade {
 			return false, p.Disown(f.Context)
 		}
-		return !b.reason.givesUp() || !revokeMade(p, f.Context, f.Tag, f.From), nil
+		return !b.reason.givesUp() || !revokeMade(p, f.Context, numberOf(f.Tag), f.From), nil
 	}
 }
 
@@ -233,9 +237,9 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 	case b.reason == NeverMade: // this rank has the communicator: see pml.PML.Disown
 		return nil
 	case b.reason.givesUp():
-		revokeMade(t.p, t.ctx.ID(), tag, from)
-		if t.kept[tag|persistentTag] != nil { // the Init call is over here
-			tag |= persistentTag
+		revokeMade(t.p, t.ctx.ID(), numberOf(tag), from)
+		if formOf(tag) == initForm && t.kept[numberOf(tag)] != nil { // the Init call is over here
+			tag = numberOf(tag) + startForm
 		}
 	default:
 		b.rank = rank
@@ -289,6 +293,7 @@ func (t *Team) revoke(tag int, err *RevokedError) {
 // discard fails the receives and discards the messages of a collective that has just failed.
 func (t *Team) discard(tag int, err *RevokedError) {
 	if s := t.underWay(tag); s != nil {
+		tag = s.tag
 		t.p.FailReceives(t.ctx, tag, err)
 		s.interrupt()
 	}
@@ -300,9 +305,11 @@ func (t *Team) pass(s *Schedule) {
 	if s.seq == uncounted {
 		return
 	}
-	seq := s.seq
 	t.sequence.end(s)
-	t.p.DiscardUnexpected(t.ctx, seq, func(from int) { t.answer(from, seq, Unwanted) })
+	for form := blockingForm; form < startForm; form += SequenceNumbers {
+		tag := s.seq + form
+		t.p.DiscardUnexpected(t.ctx, tag, func(from int) { t.answer(from, tag, Unwanted) })
+	}
 }
 
 // uncounted is the number of a call that does not count as a collective.

@@ -5,31 +5,38 @@ import (
 	"slices"
 )
 
-// Each collective of a communicator has a sequence number, which is the same at every rank and the
-// tag of all its messages. The numbers grow by one from call to call. No receive of a collective
-// has a wildcard.
+// Each collective of a communicator has a sequence number, which is the same at every rank. The
+// numbers grow by one from call to call. The tag of its messages is that number and the form of the
+// call, so that calls of different forms do not match. No receive of a collective has a wildcard.
 //
 // A collective is under way at a rank from the call until it is complete there. Several may be, and
 // they may end in any order. Of one that is over nothing is remembered: its number is lower than
 // that of the next one, and it is not among those under way. Nobody will receive anything under it
 // again. So only later collectives have to be remembered as failed, and their number is bounded.
 //
-// Persistent collectives have the number of their Init call, with a bit (persistentTag) that tells
-// their messages from those of that call. All starts have the same tag: between two ranks the
-// messages of each start are as many, and they arrive in order.
+// All starts of a persistent collective have the same tag, with the number of the Init call: between
+// two ranks the messages of each start are as many, and they arrive in order.
 
 // SequenceNumbers is after how many collectives a sequence number is used again. A number is behind
 // another one if it is less than half of that behind.
-const SequenceNumbers = 1 << 29
+const SequenceNumbers = 1 << 28
 
+// What a tag has beside the sequence number.
 const (
-	// persistentTag and the sequence number of an Init call are the tag of its starts.
-	persistentTag = SequenceNumbers
-	// watchTag and a tag are the tag of receives that are posted to learn of failures.
-	watchTag = 2 * SequenceNumbers
+	blockingForm    = iota * SequenceNumbers
+	nonblockingForm // of nonblocking calls
+	initForm        // of Init calls
+	startForm       // of the starts of persistent collectives
 	// tags is the number of tags that messages may have.
-	tags = watchTag
+	tags
 )
+
+// watchTag and a tag are the tag of receives that are posted to learn of failures.
+const watchTag = tags
+
+// numberOf is the sequence number of a tag, and formOf the rest.
+func numberOf(tag int) int { return tag % SequenceNumbers }
+func formOf(tag int) int   { return tag - numberOf(tag) }
 
 // maxFailed bounds the ranges of failed collectives that a rank remembers. A rank that is farther
 // behind takes all collectives between the first and the last of them for failed. So too many
@@ -40,7 +47,7 @@ const maxFailed = 256
 type sequence struct {
 	next    int               // the number of the next call
 	calls   []*Schedule       // that are under way, in the order of their numbers
-	kept    map[int]*Schedule // persistent collectives from Init to Free, by tag
+	kept    map[int]*Schedule // persistent collectives from Init to Free, by number
 	failed  []failedRange     // of later calls, in no order
 	revoked error             // why all collectives of the communicator fail, or nil
 	// failures counts the collectives in calls and kept that have failed.
@@ -64,7 +71,7 @@ func nextNumber(seq int) int { return (seq + 1) % SequenceNumbers }
 
 // distance is how far number b is after number a. It is negative if b is before a.
 func distance(a, b int) int {
-	const unusedBits = 3
+	const unusedBits = 4
 	return int(int32(uint32(b-a)<<unusedBits) >> unusedBits)
 }
 
@@ -72,18 +79,19 @@ func distance(a, b int) int {
 // made.
 func (q *sequence) ahead(seq int) int { return distance(q.next, seq) }
 
-// underWay returns the collective with a tag that is under way, or that is persistent and not
-// freed; nil if there is none.
+// underWay returns the collective with the number of a tag that is under way, or, if the tag is that
+// of starts, that is persistent and not freed. It returns nil if there is none.
 func (q *sequence) underWay(tag int) *Schedule {
-	if tag&persistentTag != 0 {
-		return q.kept[tag]
+	seq := numberOf(tag)
+	if formOf(tag) == startForm {
+		return q.kept[seq]
 	}
-	if n := len(q.calls); n == 0 || q.ahead(tag) >= 0 {
+	if n := len(q.calls); n == 0 || q.ahead(seq) >= 0 {
 		return nil
-	} else if s := q.calls[n-1]; s.seq == tag {
+	} else if s := q.calls[n-1]; s.seq == seq {
 		return s
 	}
-	if i, found := q.find(tag); found {
+	if i, found := q.find(seq); found {
 		return q.calls[i]
 	}
 	return nil
@@ -102,7 +110,7 @@ func (q *sequence) underWayOrKept() []*Schedule {
 // begin adds a call, which gets the next number.
 func (q *sequence) begin(s *Schedule) {
 	s.seq = q.next
-	s.tag = s.seq
+	s.tag = s.seq + s.how.form()
 	q.calls = append(q.calls, s)
 	if f := q.laterFailure(s.seq); f != nil {
 		s.failure = f.failure
@@ -141,7 +149,7 @@ func (q *sequence) laterFailure(seq int) *failedRange {
 
 // isOver reports whether the rank sends and receives nothing more under a tag.
 func (q *sequence) isOver(tag int) bool {
-	seq := tag &^ persistentTag // of the Init call, which may not be over
+	seq := numberOf(tag) // of the Init call, which may not be over
 	return q.ahead(seq) < 0 && q.underWay(tag) == nil && q.underWay(seq) == nil
 }
 
@@ -152,7 +160,7 @@ func (q *sequence) isOpen(tag int) bool {
 
 // fail marks a collective, which is not over, as failed. isNew is false if it was.
 func (q *sequence) fail(tag int, err *RevokedError) (f *failure, isNew bool) {
-	seq := tag &^ persistentTag
+	seq := numberOf(tag)
 	s := q.underWay(tag)
 	if s == nil { // the Init call is not over: it fails
 		s = q.underWay(seq)
@@ -199,7 +207,7 @@ func (q *sequence) errorOf(tag int) error {
 		}
 		return nil
 	}
-	if f := q.laterFailure(tag &^ persistentTag); f != nil {
+	if f := q.laterFailure(numberOf(tag)); f != nil {
 		return f.err
 	}
 	return nil
