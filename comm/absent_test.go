@@ -32,7 +32,7 @@ func TestAbsentRailJoins(t *testing.T) {
 		p := &ports{sent: map[sentBy]int{}}
 		var there atomic.Bool
 		p.worlds = localWorldBy(t, 2, func(j *job, wakeup *progress.PipeWakeup) (modules []btl.Module) {
-			j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
+			j.progressAsync()
 			for i, name := range []string{"127.0.0.1", "127.0.0.2"} {
 				cfg := tcp.Config{
 					Rank: j.rank, Size: 2, Events: j.pml, Wakeup: wakeup, AsyncProgress: j.async.request, Rail: name,

@@ -6,22 +6,41 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// asyncProgress makes a turn of progress when a rail asks for one, because the program may compute:
-// a peer that asks for a connection is answered although no call waits. It continues while messages
-// whose sends have returned are under way, because they may have to be sent again.
+// asyncProgress makes progress while the program computes, on a goroutine of its own:
+//
+//   - A turn when a rail asks for one: a peer that asks for a connection is answered although no
+//     call waits. Turns go on while messages whose sends have returned are under way, because they
+//     may have to be sent again.
+//   - While nonblocking collectives are under way, it sleeps until an event, as a call that waits
+//     does (progress.Engine.Doze). While other goroutines make calls, it only looks now and then.
 type asyncProgress struct {
-	eng  *progress.Engine
-	more func() bool // reports whether such messages are under way; called with the engine's lock
-	wake chan struct{}
-	end  chan struct{}
-	over chan struct{}
+	eng *progress.Engine
+	// more reports whether messages whose sends have returned are under way, and live whether
+	// nonblocking collectives are. Both are called with the engine's lock.
+	more, live func() bool
+	wake       chan struct{}
+	end        chan struct{}
+	over       chan struct{}
+	// The engine's lock guards these.
+	isLooking bool // it looks now and then, whether or not collectives are under way
+	isEnding  bool
 }
 
-// againAfter is the time from one turn to the next while such messages are under way.
-const againAfter = time.Millisecond
+const (
+	// lookEvery is the time from one look to the next.
+	lookEvery = time.Millisecond
+	// idleLooks is how many looks without a collective end the looking. Until then, a collective
+	// that begins need not wake the goroutine, which takes longer than a short collective.
+	idleLooks = 20
+	// soonBytes is from how many bytes on a collective wakes the goroutine at once.
+	soonBytes = 64 << 10
+)
 
-func newAsyncProgress(eng *progress.Engine, more func() bool) *asyncProgress {
-	p := &asyncProgress{eng: eng, more: more, wake: make(chan struct{}, 1), end: make(chan struct{}), over: make(chan struct{})}
+func newAsyncProgress(eng *progress.Engine, more, live func() bool) *asyncProgress {
+	p := &asyncProgress{
+		eng: eng, more: more, live: live,
+		wake: make(chan struct{}, 1), end: make(chan struct{}), over: make(chan struct{}),
+	}
 	go p.run()
 	return p
 }
@@ -34,29 +53,58 @@ func (p *asyncProgress) request() {
 	}
 }
 
+// collective says that a nonblocking collective of about so many bytes is under way. Lock held.
+func (p *asyncProgress) collective(bytes int) {
+	if !p.isLooking || bytes >= soonBytes {
+		p.request()
+	}
+}
+
 func (p *asyncProgress) run() {
 	defer close(p.over)
-	var again <-chan time.Time // nil if no such message is under way
-	for {
-		select {
-		case <-p.wake:
-		case <-again:
-		case <-p.end:
-			return
-		}
+	look := time.NewTimer(lookEvery)
+	for p.pause(look) {
 		p.eng.Lock()
 		p.eng.Turn()
-		more := p.more()
-		p.eng.Unlock()
-		again = nil
-		if more {
-			again = time.After(againAfter)
+		for idle := 0; !p.isEnding && (p.more() || p.live() || p.isLooking && idle < idleLooks); idle++ {
+			p.isLooking = true
+			if p.live() {
+				if idle = 0; !p.eng.Doze() {
+					continue
+				}
+			} else {
+				p.eng.Turn()
+			}
+			p.eng.Unlock()
+			look.Reset(lookEvery)
+			if !p.pause(look) {
+				return
+			}
+			p.eng.Lock()
 		}
+		p.isLooking = false
+		p.eng.Unlock()
+		look.Stop()
 	}
+}
+
+// pause waits until there is something to do. It reports false at the end.
+func (p *asyncProgress) pause(look *time.Timer) bool {
+	select {
+	case <-p.wake:
+	case <-look.C:
+	case <-p.end:
+		return false
+	}
+	return true
 }
 
 // stop ends the asynchronous progress. The engine's lock must not be held.
 func (p *asyncProgress) stop() {
+	p.eng.Lock()
+	p.isEnding = true
+	p.eng.Undoze()
+	p.eng.Unlock()
 	close(p.end)
 	<-p.over
 }

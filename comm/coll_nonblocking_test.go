@@ -3,7 +3,9 @@ package comm
 import (
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -184,4 +186,24 @@ func TestActiveCollectiveCannotBeCancelled(t *testing.T) {
 			must(must(w.Ibarrier()).Wait())
 		}
 	})
+}
+
+// A nonblocking collective goes on while a rank makes no calls.
+func TestNonblockingCollectiveGoesOnWhileProgramComputes(t *testing.T) {
+	for _, count := range []int{1, 100_000} {
+		var done atomic.Int32
+		run(t, 3, func(w *Comm) {
+			for round := range int32(5) {
+				r := must(Iallreduce(w, nil, make([]int, count), Sum))
+				if w.Rank() == 0 {
+					must(r.Wait())
+					done.Add(1)
+				}
+				for done.Load() <= round { // no calls
+					time.Sleep(10 * time.Microsecond)
+				}
+				must(r.Wait())
+			}
+		})
+	}
 }

@@ -49,7 +49,7 @@ func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
 			run(t, 3, func(w *Comm) {
 				locked(w, func() int {
-					w.job.hub = coll.NewHub(w.job.pml, blocks[w.Rank()])
+					w.job.hub = coll.NewHub(w.job.pml, blocks[w.Rank()], func(int) {})
 					return 0
 				})
 				d := must(w.Dup())

@@ -26,7 +26,7 @@ import (
 func tcpWorld(t *testing.T, ranks int, addresses []string, blocked *bool, opts ...Option) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	return localWorld(t, ranks, func(j *job, wakeup *progress.PipeWakeup) (modules []btl.Module) {
-		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
+		j.progressAsync()
 		for _, a := range addresses {
 			modules = append(modules, must(tcp.New(tcp.Config{
 				Rank: j.rank, Size: ranks, Events: j.pml, Wakeup: wakeup, AsyncProgress: j.async.request,

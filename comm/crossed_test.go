@@ -83,7 +83,7 @@ func newPorts(t *testing.T, addresses ...int) *ports {
 	p := &ports{sent: map[sentBy]int{}}
 	secret := sha256.Sum256([]byte("a secret"))
 	open := func(j *job, wakeup *progress.PipeWakeup) (modules []btl.Module) {
-		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
+		j.progressAsync()
 		for i, a := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}[:addresses[j.rank]] {
 			modules = append(modules, must(tcp.New(tcp.Config{
 				Rank: j.rank, Size: 2, Events: j.pml, Wakeup: wakeup, AsyncProgress: j.async.request, Rail: a,

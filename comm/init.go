@@ -217,11 +217,14 @@ func anyCrowded(others []wireup.Card, own bool) bool {
 
 // wakeup returns the function by which a rail asks for a progress call soon, though the rank may be
 // busy elsewhere. Lock held.
-func (j *job) wakeup() func() {
+func (j *job) wakeup() func() { return j.progressAsync().request }
+
+// progressAsync is the rank's asynchronous progress, which it makes if there is none. Lock held.
+func (j *job) progressAsync() *asyncProgress {
 	if j.async == nil {
-		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies)
+		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies, j.hub.IsActive)
 	}
-	return j.async.request
+	return j.async
 }
 
 // manager reaches the other ranks through the process manager. It implements others.

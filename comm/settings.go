@@ -13,7 +13,9 @@ const leastWindowBytes = 64 << 10
 func (j *job) makePML(resolve func(peer int) ([]pml.Route, error)) {
 	j.pml = pml.New(pmlConfig(j, resolve))
 	j.pml.OnOrphan(coll.Orphans(j.pml))
-	j.hub = coll.NewHub(j.pml, int(j.settings.Bytes("coll.shared.bytes")))
+	j.hub = coll.NewHub(j.pml, int(j.settings.Bytes("coll.shared.bytes")), func(bytes int) {
+		j.progressAsync().collective(bytes)
+	})
 }
 
 // pmlConfig is the configuration of the point-to-point layer that the user's settings ask for.

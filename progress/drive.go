@@ -29,6 +29,7 @@ const (
 // drive polls until w is over. empty is the number of turns without an event before the call.
 func (e *Engine) drive(w *Waiter, empty int) {
 	e.driver = w
+	e.undoze()
 	defer func() { // also if a poller panics: the parked goroutines need another driver then
 		e.driver = nil
 		e.handOver()
@@ -111,6 +112,7 @@ func (e *Engine) letGo(yields int) {
 // sleep blocks on the Wakeup until an event is due (package doc, "Idle policy"). It reports whether
 // there was an event.
 func (e *Engine) sleep(w *Waiter) bool {
+	e.awaitDozer()
 	nanos := e.arm()
 	defer e.disarm()
 	if n := e.fullTurn(); n > 0 || w.over() {

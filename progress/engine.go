@@ -74,8 +74,10 @@ type Engine struct {
 	driver   *Waiter   // the wait of the goroutine that drives, nil if none does
 	parked   []*Waiter // waits of the parked goroutines, oldest first
 	coming   int       // parked goroutines that were woken and do not have the lock yet
-	sleeping bool      // the driver is in Wakeup.Sleep or on its way there
-	armed    []Idler   // to be disarmed after the driver's sleep
+	sleeping bool      // the driver, or Doze, is in Wakeup.Sleep or on its way there
+	armed    []Idler   // to be disarmed after the sleep
+	dozing   bool      // the pollers are armed for Doze
+	inSleep  bool      // a goroutine in Doze is in Wakeup.Sleep
 	stopErr  error
 	closed   bool
 	queue    []Task // to run at the end of the turn
@@ -182,6 +184,7 @@ func (e *Engine) Poll() int {
 		e.idle()
 		return 0
 	}
+	e.undoze()
 	if e.polls++; e.polls > e.cfg.SpinTurns/turnsPerPoll {
 		e.polls = 0
 		e.yield()
@@ -235,6 +238,7 @@ func (e *Engine) Stop(err error) {
 		e.unpark(w)
 	}
 	e.Wake()
+	e.Undoze()
 }
 
 // Stopped is the error of Stop, or nil. Lock held.

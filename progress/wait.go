@@ -125,6 +125,7 @@ func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
 	if *need <= 0 || e.driver != nil || e.stopErr != nil || e.cfg.Idle != nil {
 		return 0
 	}
+	e.undoze()
 	turns, failed := e.cfg.SpinTurns, e.failed
 	if ahead != nil {
 		if turns, empty = e.spinAhead(need, ahead); *need <= 0 {

@@ -16,6 +16,10 @@ type Hub struct {
 	closed  bool        // areas go as soon as no collective uses them
 	teams   []*Team     // that have an area
 	waiting []*Schedule // that wait for a change of shared memory
+	// active counts the nonblocking collectives that wait for something. background has the rank make
+	// progress while the program computes, for one of so many bytes.
+	active     int
+	background func(bytes int)
 }
 
 var (
@@ -25,10 +29,14 @@ var (
 
 // NewHub makes the hub of a rank. Each rank has room for blockBytes in the memory of a team: longer
 // vectors go through it in blocks. A team shares no memory if blockBytes differs between its ranks,
-// or is 0.
-func NewHub(p *pml.PML, blockBytes int) *Hub {
-	return &Hub{p: p, block: alignArea(blockBytes)}
+// or is 0. background is called, with the engine's lock, when a nonblocking collective of about so
+// many bytes has to wait: it has the rank make progress while IsActive, though no call waits.
+func NewHub(p *pml.PML, blockBytes int, background func(bytes int)) *Hub {
+	return &Hub{p: p, block: alignArea(blockBytes), background: background}
 }
+
+// IsActive reports whether nonblocking collectives are under way.
+func (h *Hub) IsActive() bool { return h.active > 0 }
 
 // Close gives the memory of all teams back: at once, or when the collective ends that uses
 // it.

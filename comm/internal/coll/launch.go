@@ -59,6 +59,7 @@ func (s *Schedule) advance() {
 		if active > 0 {
 			s.move(phaseWaiting)
 			s.watch(active)
+			s.markActive()
 			return
 		}
 		var waiting bool
@@ -78,6 +79,22 @@ func (s *Schedule) advance() {
 	s.revokeFor(s.cause)
 	s.move(phaseFailing)
 	s.drain()
+}
+
+// markActive has the rank make progress for the collective from now on, until unmarkActive.
+func (s *Schedule) markActive() {
+	if !s.isActive {
+		s.isActive = true
+		s.team.hub.active++
+		s.team.hub.background(s.agreed)
+	}
+}
+
+func (s *Schedule) unmarkActive() {
+	if s.isActive {
+		s.isActive = false
+		s.team.hub.active--
+	}
 }
 
 // interrupt ends the steps of a collective that has just failed. A goroutine that is in it waits for
@@ -177,6 +194,7 @@ func (s *Schedule) drain() {
 // complete ends a nonblocking collective, or a start of a persistent one.
 func (s *Schedule) complete(err error) {
 	s.cause = nil
+	s.unmarkActive()
 	s.move(phaseOver)
 	if s.how == Persistent {
 		s.move(phaseReady)

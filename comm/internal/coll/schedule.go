@@ -32,6 +32,7 @@ type Schedule struct {
 	failure    failure // at some rank
 	isGivenUp  bool    // at this rank
 	isInline   bool    // the goroutine of the call runs the steps, and waits
+	isActive   bool    // it counts in Hub.active
 	setUp      bool    // it sets up the team's area
 	// cause is why a nonblocking collective ends with an error, once it is failing.
 	cause error
