@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -59,9 +60,15 @@ func (o *observed) Snapshot() observe.Snapshot {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
 	snap := observe.Snapshot{Progress: o.progress(), Ended: o.job.ended != nil}
+	waits := make(map[*progress.Waiter]*wait)
 	var order []*progress.Waiter
-	ops := make(map[*progress.Waiter][]int)
-	comms := make(map[*progress.Waiter]*state) // the communicators of waits in collectives
+	waitWith := func(w *progress.Waiter) *wait {
+		if waits[w] == nil {
+			waits[w] = new(wait)
+			order = append(order, w)
+		}
+		return waits[w]
+	}
 	pending := o.job.pml.Pending()
 	for i, p := range pending {
 		s := stateOf(p.Caller)
@@ -82,50 +89,79 @@ func (o *observed) Snapshot() observe.Snapshot {
 		}
 		snap.Pending = append(snap.Pending, out)
 		for _, w := range p.Request.Waiters() {
-			if ops[w] == nil {
-				order = append(order, w)
+			if w.IsTask() {
+				continue // no call waits with it
 			}
-			ops[w] = append(ops[w], i)
-			if isCollective {
-				comms[w] = s
+			wt := waitWith(w)
+			if run := s.team.Blocking(); isCollective && run != nil {
+				// The call waits for one operation at a time, but the collective needs all of them.
+				wt.collectives = []collectiveOf{{s, run}}
+				continue
+			}
+			wt.ops = append(wt.ops, i)
+		}
+	}
+	for _, s := range o.comms() {
+		snap.Collectives = append(snap.Collectives, observe.Collective{Comm: uint64(s.id), Number: s.team.Next()})
+		for _, run := range s.team.Active() {
+			for _, w := range run.Waiters() {
+				wt := waitWith(w)
+				wt.collectives = append(wt.collectives, collectiveOf{s, run})
 			}
 		}
 	}
 	for _, w := range order {
-		if w.Done() {
-			continue // the call is about to return
+		if !w.Done() { // else the call is about to return
+			snap.Waits = append(snap.Waits, waits[w].describe(w, pending))
 		}
-		wait := observe.Wait{Ops: ops[w], Need: w.Need(), MayGiveUp: w.MayGiveUp()}
-		if s := comms[w]; s != nil {
-			s.awaited(&wait, pending)
-		}
-		snap.Waits = append(snap.Waits, wait)
-	}
-	for _, s := range o.comms() {
-		snap.Collectives = append(snap.Collectives,
-			observe.Collective{Comm: uint64(s.id), Next: s.team.Next(), In: s.team.Blocking() != nil})
 	}
 	return snap
 }
 
-// awaited fills in wait, a wait in the collective that is running. The call waits for one of the
-// operations that are posted, but the collective needs all of them.
-func (s *state) awaited(wait *observe.Wait, pending []pml.Pending) {
-	run := s.team.Blocking()
-	if run == nil {
-		return
+// wait is what a call waits for: operations, by their places among the pending ones, and
+// collectives.
+type wait struct {
+	ops         []int
+	collectives []collectiveOf
+}
+
+type collectiveOf struct {
+	comm *state
+	run  *coll.Schedule
+}
+
+// describe describes the call that waits with w.
+func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait {
+	out := observe.Wait{Ops: wt.ops, Need: w.Need(), MayGiveUp: w.MayGiveUp()}
+	if len(wt.collectives) == 0 {
+		return out
 	}
-	wait.Ops = nil
-	for i, p := range pending {
-		if stateOf(p.Caller) == s && p.Context == s.id.Collective() && run.Posts(p.Tag) {
-			wait.Ops = append(wait.Ops, i)
+	needsAll := w.Need() == len(wt.ops)+len(wt.collectives)
+	for _, c := range wt.collectives {
+		posted := c.posted(pending)
+		if len(posted) == 0 && !c.run.IsBlocking() {
+			out.MayGiveUp = true // it is about to go on
+		}
+		out.Ops = append(out.Ops, posted...)
+		out.Members = append(out.Members, c.comm.group...)
+		if c.run.NeedsAll() && !c.run.HasFailed() && needsAll && out.Collective == nil { // else it ends without the other ranks
+			out.Collective = &observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number()}
 		}
 	}
-	wait.Need = len(wait.Ops)
-	wait.Members = s.group
-	if run.NeedsAll() && !run.HasFailed() { // else it ends without the other ranks
-		wait.Collective = &observe.Collective{Comm: uint64(s.id), Next: run.Number(), In: true}
+	if out.Need = len(out.Ops); !needsAll {
+		out.Need = min(1, len(out.Ops)) // so that no rank that may be released is called deadlocked
 	}
+	return out
+}
+
+// posted lists the operations of the collective among the pending ones.
+func (c *collectiveOf) posted(pending []pml.Pending) (ops []int) {
+	for i, p := range pending {
+		if stateOf(p.Caller) == c.comm && p.Context == c.comm.id.Collective() && c.run.Posts(p.Tag) {
+			ops = append(ops, i)
+		}
+	}
+	return ops
 }
 
 // comms lists the communicators of the rank that are not freed.

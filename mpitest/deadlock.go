@@ -95,7 +95,7 @@ func missingMembers(views []view, w observe.Wait) []int {
 	var missing []int
 	for _, rank := range w.Members {
 		at := slices.IndexFunc(views[rank].Collectives, func(c observe.Collective) bool { return c.Comm == w.Collective.Comm })
-		if at >= 0 && !views[rank].Collectives[at].Reached(w.Collective.Next) {
+		if at >= 0 && !views[rank].Collectives[at].Reached(w.Collective.Number) {
 			missing = append(missing, rank)
 		}
 	}

@@ -23,5 +23,8 @@ func (e *Engine) Unbound(obj any) {
 // Need is the number of signals that w still waits for. Lock held.
 func (w *Waiter) Need() int { return int(w.need) }
 
+// IsTask reports whether a task waits with w, and no goroutine. Lock held.
+func (w *Waiter) IsTask() bool { return w.task != nil }
+
 // MayGiveUp reports whether the end of a context can end the wait too. Lock held.
 func (w *Waiter) MayGiveUp() bool { return w.mayGiveUp }

@@ -49,7 +49,7 @@ type Snapshot struct {
 	// Waits lists the calls that wait for some of Pending. Calls that wait for something else are
 	// not among them.
 	Waits []Wait
-	// Collectives has an entry for each communicator that is not freed.
+	// Collectives has the next collective of each communicator that is not freed.
 	Collectives []Collective
 }
 
@@ -71,18 +71,17 @@ type Wait struct {
 
 // Collective is a place in the sequence of collectives of a communicator.
 type Collective struct {
-	Comm uint64 // the communicator's id in the job
-	Next int    // sequence number of the collective that the rank is in, or comes to next
-	In   bool   // the rank is in it
+	Comm   uint64 // the communicator's id in the job
+	Number int    // the sequence number of the collective, or of the next one
 }
 
 // sequenceNumbers is after how many collectives a sequence number is used again.
-const sequenceNumbers = 1 << 30
+const sequenceNumbers = 1 << 28
 
-// Reached reports whether a rank that is at c has called the collective with a sequence number.
+// Reached reports whether a rank that comes to c next has called the collective with a number.
 func (c Collective) Reached(number int) bool {
-	ahead := (c.Next - number) & (sequenceNumbers - 1)
-	return ahead == 0 && c.In || ahead > 0 && ahead < sequenceNumbers/2
+	ahead := (c.Number - number) & (sequenceNumbers - 1)
+	return ahead > 0 && ahead < sequenceNumbers/2
 }
 
 // Pending is an operation that is under way.

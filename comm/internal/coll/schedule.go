@@ -124,6 +124,9 @@ func (s *Schedule) Number() int { return s.seq }
 // Posts reports whether the receives and sends of the collective have a tag.
 func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.tag }
 
+// IsBlocking reports whether a goroutine is in the call.
+func (s *Schedule) IsBlocking() bool { return s.isInline }
+
 // AtEnd has f called when all steps are done, before the collective is over and its messages are
 // discarded. Its error is that of the call. The engine's lock is held from the last step until the
 // collective is over.

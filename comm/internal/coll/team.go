@@ -3,6 +3,7 @@ package coll
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -91,9 +92,10 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 // Blocking returns the blocking call that a goroutine is in, or nil.
 func (t *Team) Blocking() *Schedule { return t.blocking }
 
-// UnderWay returns the collectives that are under way, in the order of the calls. The slice is valid
-// until the lock is given up.
-func (t *Team) UnderWay() []*Schedule { return t.calls }
+// Active returns the nonblocking collectives and starts of persistent ones that are under way.
+func (t *Team) Active() []*Schedule {
+	return slices.DeleteFunc(t.underWayOrKept(), func(s *Schedule) bool { return s.State() != request.Active })
+}
 
 // Next is the sequence number of the next call.
 func (t *Team) Next() int { return t.next }
