@@ -5,38 +5,38 @@ package progress
 // way at once to a goroutine that waits: that disarms the pollers, whose flags would make every
 // message of a peer a wake-up.
 
-// Doze makes turns until there is no event, and then sleeps until one comes, a timer is due, a
-// goroutine waits, or Undoze is called. It reports whether there was an event, or another goroutine
-// made turns meanwhile. It returns at once if a goroutine drives or the engine is stopped. Lock held;
-// Doze gives it up while it sleeps. One goroutine at a time may call it.
-func (e *Engine) Doze() (active bool) {
+// Doze sleeps until an event comes, a timer is due, a goroutine waits, or Undoze is called, and
+// makes turns before and after. It reports whether a goroutine waits or the engine is stopped; it
+// returns at once if that is so already. Lock held; Doze gives it up while it sleeps. One goroutine
+// at a time may call it.
+func (e *Engine) Doze() (gaveWay bool) {
 	if e.driver != nil || e.stopErr != nil || e.dozing || e.cfg.Idle != nil {
 		return true
 	}
 	e.dozing = true
 	nanos := e.arm()
-	for e.dozing {
-		turn := e.turn
-		if n := e.fullTurn(); n > 0 {
-			active = true
-			e.letGo(1)
-			continue
+	first := min(nanos, napNanos) // as in a driver's sleep
+	for _, part := range []int64{first, nanos - first, 0} {
+		n := e.fullTurn()
+		if !e.dozing {
+			return true
+		}
+		if n > 0 || part == 0 {
+			break
 		}
 		if len(e.timers) > 0 {
-			nanos = min(nanos, max(e.timers[0].at-e.Now(), 0))
+			part = min(part, max(e.timers[0].at-e.Now(), 0))
 		}
 		e.sleeping, e.inSleep = true, true
-		e.blockFor(nanos)
+		e.blockFor(part)
 		e.inSleep = false
 		if !e.dozing {
 			return true
 		}
 		e.sleeping = false
-		active = active || e.fullTurn() > 0 || e.turn > turn+2
-		break
 	}
 	e.undoze()
-	return active
+	return false
 }
 
 // Undoze ends Doze. Lock held.
