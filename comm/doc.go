@@ -29,8 +29,9 @@
 // A slice that is given to a call belongs to the library until the call returns, or until its
 // request is complete. Until then the program must not write to a slice that is sent, and must not
 // touch a slice that is received into. All functions may be called from any goroutine. A call that
-// waits makes progress for all other calls of the rank. There is no thread that always polls. A
-// transport may ask for single progress calls while the program computes.
+// waits makes progress for all other calls of the rank. There is no thread that always polls. While
+// nonblocking collectives are under way and the program computes, a goroutine of the library sleeps
+// until a message comes, and goes on with them. A transport may ask for single progress calls.
 //
 // # Errors
 //
@@ -51,13 +52,27 @@
 // of the elements or the communicator is wrong, if another goroutine is in a collective of the
 // communicator, or if the context of the view had ended.
 //
+// Each collective has three forms. All calls of a communicator, of all forms together, are in one
+// order, and calls of different forms do not match.
+//
+//   - The blocking form, such as [Bcast], returns when this rank's part is done.
+//   - The nonblocking form, [Ibcast], begins the operation and returns a request, which is complete
+//     when this rank's part is done. Any number may be under way, and they may end in any order.
+//   - The persistent form, [BcastInit], returns a request that runs the operation each time it is
+//     started. The Init call waits until all ranks have made it. All ranks start the request equally
+//     often; several requests may be started in another order at each rank.
+//
+// A request of a collective has the empty status. Cancel is [ErrRequest], and so is Free while the
+// collective is under way. An operation that panics ends its own collective at all ranks: the panic
+// goes on in the goroutine of a blocking call, and is the error of a request otherwise.
+//
 // A collective that is refused or fails at one rank returns an error at every rank that has not
 // finished it. The error says which rank gave up, and why. It Is [ErrCount] if the lengths differ,
 // [ErrProcFailed] if a rank is gone or in Finalize, and [ErrComm] at ranks that were told by
-// another one. No call waits for a
-// rank that has given up or that has made another call: ranks that have waited for some tenths of a
-// second without receiving anything compare their calls. A mismatch that leaves no rank waiting may
-// go unnoticed.
+// another one. No call waits for a rank that has given up or that has made another call: ranks that
+// have waited for some tenths of a second without receiving anything compare their calls. A mismatch
+// that leaves no rank waiting may go unnoticed. When a start of a persistent collective fails, all
+// later starts do.
 //
 // If only arguments were wrong, the communicator can still be used. After any other failure it is
 // unfit for collectives at the ranks where something failed. These ranks refuse all further

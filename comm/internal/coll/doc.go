@@ -7,12 +7,18 @@
 //	Team.Begin ──▶ Schedule ◀── Schedule.Bcast, a builder: adds steps
 //	                  │
 //	                  ▼
-//	            Schedule.Run ──▶ pml: sends and receives whose tag is the sequence number
+//	            Schedule.Call ──▶ pml: sends and receives whose tag has the sequence number
 //
 // A Team is a communicator. It numbers its collectives. A Schedule is one collective: a list of
-// steps that a builder makes, once, and that Run does. Builders know algorithms and no requests;
-// Run knows requests and no algorithms. So one builder can serve blocking, nonblocking and
-// persistent calls.
+// steps that a builder makes, once. Builders know algorithms and no requests; what runs the steps
+// knows requests and no algorithms. So one builder serves all forms of a call:
+//
+//   - A blocking call runs the steps in its goroutine (Schedule.Run). Where it has to wait for
+//     messages, the goroutine drives the engine.
+//   - A nonblocking call runs what it can (Schedule.Launch). Then what was posted signals the
+//     Schedule, which the engine runs at the end of the turn in which the last of it has ended. So
+//     the steps run in any goroutine that makes progress, and never inside a transport.
+//   - A persistent call (Schedule.Keep) keeps the steps. Each start runs them as a nonblocking call.
 //
 // A collective that fails at one rank fails at all ranks: the rank revokes it. Calls that do not
 // belong together are found by mismatch probes. Both are control fragments of pml (pml/control.go),
@@ -20,19 +26,23 @@
 //
 // # Files
 //
-//	team.go      a communicator
-//	schedule.go  the steps of a collective, and how builders add them
-//	run.go       what does the steps, and ends a collective that fails
-//	sequence.go  which collectives are open, failed or finished
-//	revoke.go    collectives that a rank gives up, and the fragments that say so
-//	mismatch.go  signatures of calls, and probes for calls that do not belong together
-//	errors.go    the errors of collectives
-//	area.go      memory that the ranks of one host share
-//	meeting.go   collectives through that memory, and waiting for it
-//	combine.go   what they do there
-//	hub.go       polls it
-//	tuning.go    which algorithm is taken when
-//	ranges.go    arithmetic of ranks and ranges of bytes
+//	team.go        a communicator
+//	schedule.go    the steps of a collective, and how builders add them
+//	phase.go       the forms of a call, and the states of a schedule
+//	steps.go       what does the steps
+//	run.go         blocking calls: waiting, and the end of one that fails
+//	launch.go      nonblocking calls, which run in turns of progress
+//	persistent.go  persistent ones
+//	sequence.go    which collectives are under way, failed or over
+//	revoke.go      collectives that a rank gives up, and the fragments that say so
+//	mismatch.go    signatures of calls, and probes for calls that do not belong together
+//	errors.go      the errors of collectives
+//	area.go        memory that the ranks of one host share
+//	meeting.go     collectives through that memory, and waiting for it
+//	combine.go     what they do there
+//	hub.go         polls it
+//	tuning.go      which algorithm is taken when
+//	ranges.go      arithmetic of ranks and ranges of bytes
 //
 // The other files have one builder each, or several that belong together.
 package coll
