@@ -6,9 +6,9 @@ import "github.com/mpigo/mpigo/request"
 // in order with their other collective calls, and it waits for the others to make it. Each Start of
 // the request then runs the collective. All ranks start it equally often, and may start several in
 // any order. The slices of elements belong to the library from Start until the request is complete,
-// and are read and written where they were at Init. Counts and displacements may be used again after
-// Init. If a start fails, all later ones do. Cancel, and Free while the request is active, are
-// ErrRequest. Free is local.
+// and are read and written where they were at Init. Counts and displacements may be used again
+// after Init. If a start fails, all later ones do. Cancel, and Free while the request is active,
+// are ErrRequest. Free is local.
 
 // BarrierInit is the persistent form of [Comm.Barrier].
 func (c *Comm) BarrierInit() (request.Request, error) { return c.barrier(persistent) }

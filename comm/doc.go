@@ -70,9 +70,9 @@
 // finished it. The error says which rank gave up, and why. It Is [ErrCount] if the lengths differ,
 // [ErrProcFailed] if a rank is gone or in Finalize, and [ErrComm] at ranks that were told by
 // another one. No call waits for a rank that has given up or that has made another call: ranks that
-// have waited for some tenths of a second without receiving anything compare their calls. A mismatch
-// that leaves no rank waiting may go unnoticed. When a start of a persistent collective fails, all
-// later starts do.
+// have waited for some tenths of a second without receiving anything compare their calls. A
+// mismatch that leaves no rank waiting may go unnoticed. When a start of a persistent collective
+// fails, all later starts do.
 //
 // If only arguments were wrong, the communicator can still be used. After any other failure it is
 // unfit for collectives at the ranks where something failed. These ranks refuse all further

@@ -144,7 +144,8 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 		}
 		out.Ops = append(out.Ops, posted...)
 		out.Members = append(out.Members, c.comm.group...)
-		if c.run.NeedsAll() && !c.run.HasFailed() && needsAll && out.Collective == nil { // else it ends without the other ranks
+		endsAlone := !c.run.NeedsAll() || c.run.HasFailed()
+		if needsAll && !endsAlone && out.Collective == nil {
 			out.Collective = &observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number()}
 		}
 	}

@@ -1,9 +1,9 @@
 package progress
 
 // Dozing is progress while no goroutine waits, because the program computes: a goroutine sleeps on
-// the Wakeup as a driver does, with the pollers armed, and makes turns when an event comes. It gives
-// way at once to a goroutine that waits: that disarms the pollers, whose flags would make every
-// message of a peer a wake-up.
+// the Wakeup as a driver does, with the pollers armed, and makes turns when an event comes. It
+// gives way at once to a goroutine that waits: that disarms the pollers, whose flags would make
+// every message of a peer a wake-up.
 
 // Doze sleeps until an event comes, a timer is due, a goroutine waits, or Undoze is called, and
 // makes turns before and after. It reports whether a goroutine waits or the engine is stopped; it

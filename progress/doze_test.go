@@ -70,8 +70,8 @@ type queued struct{ run func() }
 
 func (q *queued) Run() { q.run() }
 
-// TestQueuedTasksRunAfterTheTurn: tasks that pollers queue run when all pollers were polled, in order,
-// and those that tasks queue run too. A Waiter queues its task when all signals have come.
+// TestQueuedTasksRunAfterTheTurn: tasks that pollers queue run when all pollers were polled, in
+// order, and those that tasks queue run too. A Waiter queues its task when all signals have come.
 func TestQueuedTasksRunAfterTheTurn(t *testing.T) {
 	e := New(Config{})
 	defer e.Close()

@@ -18,7 +18,8 @@
 //   - A nonblocking call runs what it can (Schedule.Launch). Then what was posted signals the
 //     Schedule, which the engine runs at the end of the turn in which the last of it has ended. So
 //     the steps run in any goroutine that makes progress, and never inside a transport.
-//   - A persistent call (Schedule.Keep) keeps the steps. Each start runs them as a nonblocking call.
+//   - A persistent call (Schedule.Keep) keeps the steps. Each start runs them as a nonblocking call
+//     does.
 //
 // A collective that fails at one rank fails at all ranks: the rank revokes it. Calls that do not
 // belong together are found by mismatch probes. Both are control fragments of pml (pml/control.go),

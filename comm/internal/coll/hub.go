@@ -16,8 +16,8 @@ type Hub struct {
 	closed  bool        // areas go as soon as no collective uses them
 	teams   []*Team     // that have an area
 	waiting []*Schedule // that wait for a change of shared memory
-	// active counts the nonblocking collectives that wait for something. background has the rank make
-	// progress while the program computes, for one of so many bytes.
+	// active counts the nonblocking collectives that wait for something. background has the rank
+	// make progress while the program computes, for one of so many bytes.
 	active     int
 	background func(bytes int)
 }

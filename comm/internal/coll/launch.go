@@ -8,8 +8,8 @@ import (
 )
 
 // Nonblocking calls, and starts of persistent ones. They run in turns of progress, whoever makes
-// them: when everything that was posted has ended, the schedule is queued in the engine, and goes on
-// at the end of the turn. So a step never runs inside another one, nor inside a transport.
+// them: when everything that was posted has ended, the schedule is queued in the engine, and goes
+// on at the end of the turn. So a step never runs inside another one, nor inside a transport.
 
 // task is a Schedule as a task of the engine.
 type task Schedule
@@ -34,8 +34,8 @@ func (s *Schedule) Launch(ctx context.Context) (request.Request, error) {
 	return r, nil
 }
 
-// Run implements progress.Task: what the schedule has waited for has ended, or something has failed.
-// It may also be queued once too often.
+// Run implements progress.Task: what the schedule has waited for has ended, or something has
+// failed. It may also be queued once too often.
 func (k *task) Run() {
 	switch s := (*Schedule)(k); s.phase {
 	case phaseWaiting:
@@ -97,8 +97,8 @@ func (s *Schedule) unmarkActive() {
 	}
 }
 
-// interrupt ends the steps of a collective that has just failed. A goroutine that is in it waits for
-// messages that are arriving, and for devices that still read buffers, when it gives up itself.
+// interrupt ends the steps of a collective that has just failed. A goroutine that is in it waits
+// for messages that are arriving, and for devices that still read buffers, when it gives up itself.
 func (s *Schedule) interrupt() {
 	s.abandonSends()
 	s.next = len(s.steps)

@@ -21,8 +21,8 @@ func (s *Schedule) describe(err error) error {
 	return s.team.owner.DescribeCollective(s.how.Name(s.call), s.root, err)
 }
 
-// admit is the error of a call that cannot begin. If ctx, which may be nil, has ended, the call does
-// not count.
+// admit is the error of a call that cannot begin. If ctx, which may be nil, has ended, the call
+// does not count.
 func (s *Schedule) admit(ctx context.Context) error {
 	t := s.team
 	if t.unfit != nil {
@@ -118,8 +118,8 @@ func (s *Schedule) await(ctx context.Context) error {
 // giveUp ends a collective that has failed and tells all other ranks.
 //
 // The user's buffers are the user's again afterwards. Messages that are arriving already are waited
-// for, as by a receive that gives up. So are devices that read a buffer: until they have done so, or
-// until their rail gives them up by its own deadline.
+// for, as by a receive that gives up. So are devices that read a buffer: until they have done so,
+// or until their rail gives them up by its own deadline.
 func (s *Schedule) giveUp(cause error) {
 	s.revokeFor(cause)
 	for _, r := range s.recvs {

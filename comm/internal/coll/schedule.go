@@ -38,8 +38,8 @@ type Schedule struct {
 	cause error
 	// wakes has a nonblocking collective go on when what is posted has ended.
 	wakes progress.Waiter
-	// For mismatch probes: the ranks of the job that were probed, and how many messages this rank had
-	// received when it was idle last.
+	// For mismatch probes: the ranks of the job that were probed, and how many messages this rank
+	// had received when it was idle last.
 	probed       []int
 	wasIdle      bool
 	idleReceived uint64

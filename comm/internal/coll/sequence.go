@@ -14,8 +14,8 @@ import (
 // that of the next one, and it is not among those under way. Nobody will receive anything under it
 // again. So only later collectives have to be remembered as failed, and their number is bounded.
 //
-// All starts of a persistent collective have the same tag, with the number of the Init call: between
-// two ranks the messages of each start are as many, and they arrive in order.
+// All starts of a persistent collective have the same tag, with the number of the Init call:
+// between two ranks the messages of each start are as many, and they arrive in order.
 
 // SequenceNumbers is after how many collectives a sequence number is used again. A number is behind
 // another one if it is less than half of that behind.
@@ -79,8 +79,8 @@ func distance(a, b int) int {
 // made.
 func (q *sequence) ahead(seq int) int { return distance(q.next, seq) }
 
-// underWay returns the collective with the number of a tag that is under way, or, if the tag is that
-// of starts, that is persistent and not freed. It returns nil if there is none.
+// underWay returns the collective with the number of a tag that is under way, or, if the tag is
+// that of starts, that is persistent and not freed. It returns nil if there is none.
 func (q *sequence) underWay(tag int) *Schedule {
 	seq := numberOf(tag)
 	if formOf(tag) == startForm {

@@ -62,8 +62,8 @@ func (s *Schedule) post() (waiting bool, err error) {
 	return s.isOutstanding(), nil
 }
 
-// postSend posts a send. A collective that is not inline may run inside a turn of progress, so it must not make
-// turns itself, as PML.Send does.
+// postSend posts a send. A collective that is not inline may run inside a turn of progress, so it
+// must not make turns itself, as PML.Send does.
 func (s *Schedule) postSend(peer int, buf []byte) {
 	p, ctx := s.team.p, s.team.ctx
 	var r *pml.SendRequest
@@ -77,8 +77,8 @@ func (s *Schedule) postSend(peer int, buf []byte) {
 	}
 }
 
-// postRecv posts a receive. Inline, one that is the only one, while there is nothing to do before its
-// message is here, is waited for without a request.
+// postRecv posts a receive. Inline, one that is the only one, while there is nothing to do before
+// its message is here, is waited for without a request.
 func (s *Schedule) postRecv(peer int, buf []byte) error {
 	p, ctx := s.team.p, s.team.ctx
 	isAlone := len(s.recvs) == 0 && (s.next == len(s.steps) || s.steps[s.next].waits)
@@ -148,9 +148,9 @@ func (s *Schedule) apart(f func()) (err error) {
 	return nil
 }
 
-// revokeFor tells all other ranks that this one gives the collective up, because of an error. If that is
-// more than a mismatch of arguments, the communicator becomes unfit for collectives. Sends go on in
-// the background, from copies.
+// revokeFor tells all other ranks that this one gives the collective up, because of an error. If
+// that is more than a mismatch of arguments, the communicator becomes unfit for collectives. Sends
+// go on in the background, from copies.
 func (s *Schedule) revokeFor(cause error) {
 	call, revoked := (*callError)(nil), (*pml.RevokedError)(nil)
 	switch {
