@@ -59,8 +59,8 @@
 //   - The nonblocking form, [Ibcast], begins the operation and returns a request, which is complete
 //     when this rank's part is done. Any number may be under way, and they may end in any order.
 //   - The persistent form, [BcastInit], returns a request that runs the operation each time it is
-//     started. The Init call waits until all ranks have made it. All ranks start the request equally
-//     often; several requests may be started in another order at each rank.
+//     started. The Init call waits until all ranks have made it. All ranks start the request
+//     equally often; several requests may be started in another order at each rank.
 //
 // A request of a collective has the empty status. Cancel is [ErrRequest], and so is Free while the
 // collective is under way. An operation that panics ends its own collective at all ranks: the panic
