@@ -145,6 +145,9 @@ func (s *Schedule) Leave() {
 	switch {
 	case s.how == Nonblocking && s.phase != phaseOpen:
 	case s.how == Persistent && s.phase == phaseReady:
+	case s.phase == phaseRunning: // a panic has left it
+		s.end()
+		s.Unbind()
 	default:
 		s.end()
 		s.recycle()
