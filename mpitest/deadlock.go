@@ -31,7 +31,7 @@ func isBusy(stacks []stack, rank, waits int) bool {
 	waiting := 0
 	for _, s := range stacks {
 		switch {
-		case s.rank != fmt.Sprint(rank):
+		case s.rank != fmt.Sprint(rank), s.isAsyncProgress():
 		case !s.waits():
 			return true
 		default:

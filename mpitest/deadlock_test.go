@@ -69,6 +69,24 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 			return call(t, w)
 		}
 	}
+	// ibarrier waits for a nonblocking barrier, and a receive, together.
+	ibarrier := func(all bool) body {
+		return func(t testing.TB, w *comm.Comm) error {
+			reqs := []request.Request{must(w.Ibarrier()), irecv(t, w, (w.Rank()+1)%w.Size(), 7)}
+			if all {
+				return request.WaitAll(reqs...)
+			}
+			_, _, err := request.WaitAny(reqs...)
+			return err
+		}
+	}
+	// afterIbarrier calls a body while a nonblocking barrier is under way.
+	afterIbarrier := func(call body) body {
+		return func(t testing.TB, w *comm.Comm) error {
+			must(w.Ibarrier())
+			return call(t, w)
+		}
+	}
 	const cycle = "rank 0 waits for rank 1, which waits for rank 0"
 
 	for name, c := range map[string]struct {
@@ -85,6 +103,14 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 			},
 			deadlock: "ranks 0, 1", cycle: cycle,
 		},
+		"a nonblocking barrier that a rank does not come to": {
+			ranks: []body{ibarrier(true), recv(0)}, deadlock: "ranks 0, 1", cycle: cycle,
+		},
+		"a nonblocking barrier or a message": {ranks: []body{ibarrier(false), runs}},
+		"a nonblocking barrier that no call waits for": {
+			ranks: []body{afterIbarrier(recv(1)), recv(0)}, deadlock: "ranks 0, 1", cycle: cycle,
+		},
+		"a rank that runs during a nonblocking barrier": {ranks: []body{afterIbarrier(runs), recv(0)}},
 		"a receive that no call waits for": {
 			ranks: []body{
 				func(t testing.TB, w *comm.Comm) error {

@@ -122,3 +122,11 @@ func count(n int, one, many string) string {
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
+
+// isAsyncProgress reports whether the goroutine is the library's, which makes progress while the
+// program computes. It makes no calls of its own.
+func (s stack) isAsyncProgress() bool {
+	return slices.ContainsFunc(s.frames, func(f frame) bool {
+		return strings.HasSuffix(f.function, "comm.(*asyncProgress).run")
+	})
+}
