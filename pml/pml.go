@@ -160,6 +160,7 @@ func New(cfg Config) *PML {
 		contexts:       make(map[ContextID]*Context),
 		earlyContext:   make(map[ContextID][]earlyContextFragment),
 		turnsUntilIdle: idleTurns,
+		lastID:         reservedCounter,
 	}
 	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
 	p.recvPieceDone, p.putDone, p.answerDone = p.onRecvPieceDone, p.onPutDone, p.onAnswerDone
