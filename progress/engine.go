@@ -3,6 +3,7 @@ package progress
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -77,6 +78,7 @@ type Engine struct {
 	armed    []Idler   // to be disarmed after the driver's sleep
 	stopErr  error
 	closed   bool
+	queue    []Task // to run at the end of the turn
 	timers   timerHeap
 	timerSeq uint64    // number of timers made so far
 	waiters  []*Waiter // the pool
@@ -144,7 +146,27 @@ func (e *Engine) Turn() int {
 	if e.turn%timersEvery == 0 {
 		n += e.runTimers()
 	}
+	if len(e.queue) > 0 {
+		e.runQueue()
+	}
 	return n
+}
+
+// Queue has a task run once, at the end of the turn, or of the next one if this is not a turn. Lock
+// held.
+func (e *Engine) Queue(t Task) {
+	e.queue = append(e.queue, t)
+	e.Wake()
+}
+
+// runQueue runs the queued tasks, also those that are queued meanwhile. A task may give up the lock
+// for a time; another goroutine then runs the others.
+func (e *Engine) runQueue() {
+	for len(e.queue) > 0 {
+		t := e.queue[0]
+		e.queue = slices.Delete(e.queue, 0, 1)
+		t.Run()
+	}
 }
 
 // Poll is a Turn for callers that poll in a loop of their own, as callers of Test do. After some

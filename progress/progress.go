@@ -15,9 +15,9 @@
 //
 // # Turns
 //
-// A turn polls every poller once. Every eighth turn also runs the timers that are due. The first
-// stage of a wait, [Engine.Spin], polls only the poller that reported an event last, except at
-// every eighth turn.
+// A turn polls every poller once, and then runs the tasks that were queued ([Engine.Queue]). Every
+// eighth turn also runs the timers that are due. The first stage of a wait, [Engine.Spin], polls
+// only the poller that reported an event last, except at every eighth turn.
 //
 // # Idle policy
 //
@@ -51,6 +51,14 @@ package progress
 // never blocks, and returns the number of events that it handled.
 type Poller interface {
 	Progress() int
+}
+
+// Task is work that an event leads to, but that must not be done inside the poller which has
+// reported the event.
+type Task interface {
+	// Run is called with the engine's lock held, at the end of a turn of any goroutine. It does not
+	// wait or panic. It may give up the lock for something that takes long.
+	Run()
 }
 
 // Idler is a Poller that can wake a sleeping engine. Both methods are called with the engine's lock

@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// Waiter counts down the signals that a goroutine waits for. The zero value waits for none; Reset
-// sets the number. The engine's lock guards it, and one Wait at a time uses it. A Waiter that is
-// used again costs no allocation.
+// Waiter counts down the signals that a goroutine, or a Task, waits for. The zero value waits for
+// none; Reset and ResetTask set the number. The engine's lock guards it, and one Wait at a time uses
+// it. A Waiter that is used again costs no allocation.
 type Waiter struct {
 	eng    *Engine
 	need   int32
 	ctxErr error
+	task   Task          // runs when all signals have come; nil if a goroutine waits
 	ch     chan struct{} // made when the goroutine first parks, empty when it is not parked
 	parked bool
 	// mayGiveUp: the wait's context may end. Only for reports; not set while the wait still spins.
@@ -19,12 +20,22 @@ type Waiter struct {
 }
 
 // Reset prepares w to wait for need signals.
-func (w *Waiter) Reset(need int) { w.need, w.ctxErr, w.eng = int32(need), nil, nil }
+func (w *Waiter) Reset(need int) { w.need, w.ctxErr, w.eng, w.task = int32(need), nil, nil, nil }
+
+// ResetTask prepares w to queue a task after need signals, of which there is at least one.
+func (w *Waiter) ResetTask(need int, e *Engine, t Task) {
+	w.need, w.ctxErr, w.eng, w.task = int32(need), nil, e, t
+}
 
 // Signal counts one signal. Lock held.
 func (w *Waiter) Signal() {
 	w.need--
-	if w.need == 0 && w.eng != nil {
+	if w.need != 0 || w.eng == nil {
+		return
+	}
+	if w.task != nil {
+		w.eng.Queue(w.task)
+	} else {
 		w.eng.signalled(w)
 	}
 }
@@ -130,6 +141,9 @@ func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
 			n = e.pollers[e.hot].Progress()
 			e.turn++
 			e.events += uint64(n)
+			if len(e.queue) > 0 {
+				e.runQueue()
+			}
 		}
 		if *need <= 0 {
 			return 0

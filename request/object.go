@@ -362,6 +362,13 @@ func (o *Object) illegal(to State) {
 	panic("request: illegal transition " + o.state.String() + " → " + to.String())
 }
 
+// Watch registers w to be signalled when the object, which is active, completes, or to be finished
+// if it completes with an error. Unwatch reverts that. Lock held.
+func (o *Object) Watch(w *progress.Waiter) { o.watch(w) }
+
+// Unwatch reverts Watch, also if the object has completed. Lock held.
+func (o *Object) Unwatch(w *progress.Waiter) { o.unwatch(w) }
+
 // watch registers w to be signalled when the object, which is active, completes.
 func (o *Object) watch(w *progress.Waiter) {
 	if o.waiter == nil {
