@@ -123,6 +123,7 @@
 //	recvreq.go       receives
 //	recvstate.go     states of a receive
 //	blockingrecv.go  a blocking receive without a request
+//	pair.go          a send and a receive under one request
 //	probe.go         probes and matched probes
 //	restart.go       transfers that start again after a rail failed
 //	nack.go          fragments that every rail refuses

@@ -104,6 +104,7 @@ type PML struct {
 	freeSends pool[SendRequest]
 	freeRecvs pool[RecvRequest]
 	freeProbe pool[ProbeRequest]
+	freePairs pool[PairRequest]
 	freeSent  request.Pool
 	messages  messagePool
 	blocking  blockingRecv
