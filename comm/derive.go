@@ -1,0 +1,76 @@
+package comm
+
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
+)
+
+// derivation is a collective that makes a communicator from the contributions of all ranks, as
+// Split does, with more conditions.
+type derivation struct {
+	op, suffix string
+	// refused is what is wrong with the arguments of this rank, or nil.
+	refused error
+	me      splitMember
+	// check, if not nil, looks at the contributions of all ranks. They are the same at all ranks,
+	// so all come to the same result.
+	check func(all []splitMember) error
+	topo  *topology // of the communicator
+}
+
+// derive makes a communicator, or returns nil if this rank gets none.
+func (c *Comm) derive(d derivation) (*Comm, error) {
+	s, err := c.begin(d.op, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer c.endCollective(s)
+	if d.refused != nil {
+		return nil, s.Refuse(d.refused)
+	}
+	all, err := c.gatherMembers(s, d.me)
+	if err != nil {
+		return nil, err
+	}
+	if d.check != nil {
+		if err := d.check(all); err != nil {
+			return nil, c.describe(d.op, none, none, err)
+		}
+	}
+	made, err := c.makeComm(s, all, d.me, d.suffix)
+	if err != nil {
+		return nil, c.describe(d.op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
+	}
+	if made != nil {
+		made.topo = d.topo
+	}
+	return made, nil
+}
+
+// share is a collective in which each rank gets what all ranks contribute, by rank. refused is what
+// is wrong with the arguments of this rank, or nil. build adds the exchange to the schedule.
+func (c *Comm) share(op string, refused error, build func(s *coll.Schedule)) error {
+	s, err := c.begin(op, nil)
+	if err != nil {
+		return err
+	}
+	defer c.endCollective(s)
+	if refused != nil {
+		return s.Refuse(refused)
+	}
+	build(s)
+	return c.run(s)
+}
+
+// sameDigest is the check that all ranks pass the same arguments. what names them.
+func sameDigest(what string) func(all []splitMember) error {
+	return func(all []splitMember) error {
+		for r := range all {
+			if all[r].digest != all[0].digest {
+				return fmt.Errorf("%w: rank %d passes other %s than rank 0", ErrCount, r, what)
+			}
+		}
+		return nil
+	}
+}
