@@ -181,7 +181,7 @@ func (c *Comm) Free() error {
 // drop is Free without checks. Lock held.
 func (c *Comm) drop() {
 	c.freed, c.attrs = true, nil
-	c.job.invites.parentFreed(c.id)
 	c.job.pml.RemoveContext(c.p2p)
 	c.team.Remove()
+	c.job.invites.parentFreed(c.id)
 }

@@ -23,9 +23,12 @@ import (
 //
 // A rank that fails once it has the communicator revokes the barrier, as every collective. A member
 // that gives up before declines the INVITE when that comes. The leader then revokes the barrier.
-// Members in Finalize, and those that have freed the parent, decline too. A member that waits for
-// its INVITE has a receive posted, from the leader, under a tag that no message has. It fails as any
-// receive does: if the leader is lost or in Finalize, or if the parent is revoked.
+// Members in Finalize, and those that have freed the parent, decline too.
+//
+// A member that waits for its INVITE has a receive posted, from the leader, under a tag that no
+// message has. It fails as any receive does: if the leader is lost or in Finalize, or if the parent
+// is revoked. A member that is about to sleep also asks the leader, once, which answers if it has
+// freed the parent, or when it does.
 
 // inviteTag and the tag of a call are the tag of the receive that fails if no INVITE will come.
 const inviteTag = tagUB + 1
@@ -49,13 +52,20 @@ type invite struct {
 	givenUp int
 }
 
+// ask is a member, a rank of the job, that waits for an INVITE.
+type ask struct {
+	key    inviteKey
+	member int
+}
+
 // groupCall is a call of CreateGroup.
 type groupCall struct {
 	key inviteKey
 	// Of a member that waits for its INVITE: what has come, and the receive, which ends when it
 	// comes.
-	got  *invite
-	wait *pml.RecvRequest
+	got   *invite
+	wait  *pml.RecvRequest
+	asked bool // the leader
 	// Of the leader: the communicator, its barrier, and why a member has declined.
 	made     *Comm
 	barrier  *coll.Schedule
@@ -70,6 +80,7 @@ type invites struct {
 	leading []*groupCall      // leaders
 	early   []invite          // that no call has taken, oldest first
 	missed  map[inviteKey]int // calls that were given up before their INVITE came
+	asks    []ask             // of members that wait for an INVITE of this rank
 	leaving bool              // the rank is in Finalize
 }
 
@@ -97,9 +108,12 @@ func (v *invites) Control(f pml.Control) error {
 	if err := b.decode(f.Data); err != nil {
 		return err
 	}
-	if b.kind == inviteDeclined {
+	switch b.kind {
+	case inviteDeclined:
 		v.declinedBy(f.From, b)
 		return nil
+	case inviteAsked:
+		return v.askedBy(ask{inviteKey{b.parent, v.job.rank, f.Tag}, f.From})
 	}
 	in := invite{key: inviteKey{b.parent, f.From, f.Tag}, id: b.id, digest: b.digest}
 	if b.kind == inviteGivenUp {
@@ -206,8 +220,7 @@ func (v *invites) decline(in invite, why declineReason) {
 		return
 	}
 	v.disown(in.id)
-	b := inviteBody{kind: inviteDeclined, reason: why, id: in.id, parent: in.key.parent}
-	v.job.pml.SendControl(in.key.leader, pml.SetupContext, pml.ControlInvite, in.key.tag, b.encode())
+	v.send(in.key.leader, in.key.tag, inviteBody{kind: inviteDeclined, reason: why, id: in.id, parent: in.key.parent})
 }
 
 // disown rejects what arrives for a communicator that this rank will never have.
@@ -219,9 +232,41 @@ func (v *invites) invite(key inviteKey, members []int, b inviteBody) {
 	b.parent = key.parent
 	for _, w := range members {
 		if w != v.job.rank {
-			v.job.pml.SendControl(w, pml.SetupContext, pml.ControlInvite, key.tag, b.encode())
+			v.send(w, key.tag, b)
 		}
 	}
+	v.asks = slices.DeleteFunc(v.asks, func(a ask) bool { return a.key == key && slices.Contains(members, a.member) })
+}
+
+func (v *invites) send(to, tag int, b inviteBody) {
+	v.job.pml.SendControl(to, pml.SetupContext, pml.ControlInvite, tag, b.encode())
+}
+
+// askedBy takes the question of a member whether it will be invited.
+func (v *invites) askedBy(a ask) error {
+	n := 0
+	for _, other := range v.asks {
+		if other.member == a.member {
+			n++
+		}
+	}
+	if n >= maxInvites {
+		return fmt.Errorf("more than %d questions for invitations", maxInvites)
+	}
+	v.asks = append(v.asks, a)
+	v.answerAsks()
+	return nil
+}
+
+// answerAsks answers the members that will not be invited.
+func (v *invites) answerAsks() {
+	v.asks = slices.DeleteFunc(v.asks, func(a ask) bool {
+		if !v.leaving && !v.job.pml.IsFreed(a.key.parent) {
+			return false
+		}
+		v.send(a.member, a.key.tag, inviteBody{kind: inviteGivenUp, parent: a.key.parent})
+		return true
+	})
 }
 
 // declinedBy takes the answer of a member, a rank of the job, that has given up.
@@ -250,14 +295,21 @@ func (v *invites) leaderRevoked(f pml.Control) bool {
 	return true
 }
 
-// parentFreed declines the INVITEs for a parent that this rank has freed or will never have.
+// parentFreed takes that this rank has freed a communicator.
 func (v *invites) parentFreed(parent pml.ContextID) {
 	for key := range v.missed {
 		if key.parent == parent {
 			delete(v.missed, key)
 		}
 	}
-	v.declineEarly(declinedFreed, func(in invite) bool { return in.key.parent == parent })
+	v.checkParents()
+}
+
+// checkParents declines the INVITEs, and answers the members, of parents that this rank has freed or
+// will never have.
+func (v *invites) checkParents() {
+	v.declineEarly(declinedFreed, func(in invite) bool { return v.job.pml.IsFreed(in.key.parent) })
+	v.answerAsks()
 }
 
 func (v *invites) declineEarly(why declineReason, which func(in invite) bool) {
@@ -275,7 +327,14 @@ func (v *invites) declineEarly(why declineReason, which func(in invite) bool) {
 }
 
 // Idle implements pml.Handler.
-func (v *invites) Idle() {}
+func (v *invites) Idle() {
+	for _, c := range v.waiting {
+		if !c.asked {
+			c.asked = true
+			v.send(c.key.leader, c.key.tag, inviteBody{kind: inviteAsked, parent: c.key.parent})
+		}
+	}
+}
 
 // Revoked implements pml.Handler. The world is not revoked.
 func (v *invites) Revoked(error) {}
@@ -287,6 +346,7 @@ func (v *invites) Removed() {}
 func (v *invites) Finalizing() {
 	v.leaving = true
 	v.declineEarly(declinedFinalized, func(invite) bool { return true })
+	v.answerAsks()
 }
 
 // Uses implements pml.Handler.
@@ -308,7 +368,7 @@ func (j *job) orphans() pml.OrphanHandler {
 		keep, err = ofCollectives(f, freed)
 		if v := j.invites; v != nil && f.Kind == pml.ControlRevoke {
 			// It may have said that this rank will never have some communicator.
-			v.declineEarly(declinedFreed, func(in invite) bool { return j.pml.IsFreed(in.key.parent) })
+			v.checkParents()
 		}
 		return keep, err
 	}
@@ -351,10 +411,13 @@ type inviteKind uint8
 const (
 	// inviteMade: the leader has made the communicator.
 	inviteMade inviteKind = 1 + iota
-	// inviteGivenUp: the leader has refused its arguments, and made nothing. There is no id.
+	// inviteGivenUp: the leader has made nothing, and does not in this call. There is no id.
 	inviteGivenUp
 	// inviteDeclined is the answer of a member to inviteMade.
 	inviteDeclined
+	// inviteAsked is the question of a member. A leader that will not invite it answers with
+	// inviteGivenUp.
+	inviteAsked
 )
 
 const inviteBytes = 24
@@ -396,7 +459,7 @@ func (b *inviteBody) decode(data []byte) error {
 	switch b.kind {
 	case inviteMade:
 		isBad = isBad || b.reason != 0
-	case inviteGivenUp:
+	case inviteGivenUp, inviteAsked:
 		isBad = isBad || b.reason != 0 || b.id != 0 || b.digest != 0
 	case inviteDeclined:
 		isBad = isBad || b.reason < declinedGivenUp || b.reason > declinedFinalized || b.digest != 0
