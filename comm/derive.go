@@ -26,17 +26,9 @@ func (c *Comm) derive(d derivation) (*Comm, error) {
 		return nil, err
 	}
 	defer c.endCollective(s)
-	if d.refused != nil {
-		return nil, s.Refuse(d.refused)
-	}
-	all, err := c.gatherMembers(s, d.me)
+	all, err := c.gatherFor(s, &d)
 	if err != nil {
 		return nil, err
-	}
-	if d.check != nil {
-		if err := d.check(all); err != nil {
-			return nil, c.describe(d.op, none, none, err)
-		}
 	}
 	made, err := c.makeComm(s, all, d.me, d.suffix)
 	if err != nil {
@@ -48,18 +40,49 @@ func (c *Comm) derive(d derivation) (*Comm, error) {
 	return made, nil
 }
 
-// share is a collective in which each rank gets what all ranks contribute, by rank. refused is what
-// is wrong with the arguments of this rank, or nil. build adds the exchange to the schedule.
-func (c *Comm) share(op string, refused error, build func(s *coll.Schedule)) error {
+// compare is the first part of derive: it returns the contributions of all ranks.
+func (c *Comm) compare(d derivation) ([]splitMember, error) {
+	s, err := c.begin(d.op, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer c.endCollective(s)
+	return c.gatherFor(s, &d)
+}
+
+// gatherFor returns the contributions of all ranks, after all checks.
+func (c *Comm) gatherFor(s *coll.Schedule, d *derivation) ([]splitMember, error) {
+	if d.refused != nil {
+		return nil, s.Refuse(d.refused)
+	}
+	d.me.call = digestOf([]byte(d.op)...)
+	all, err := c.gatherMembers(s, d.me)
+	if err != nil {
+		return nil, err
+	}
+	for r, m := range all {
+		if m.call != d.me.call {
+			s.Revoke(coll.Differs) // the call of that rank may not compare
+			return nil, c.describe(d.op, none, none, fmt.Errorf("%w: the arguments differ: rank %d is in another collective", ErrComm, r))
+		}
+	}
+	if d.check != nil {
+		if err := d.check(all); err != nil {
+			return nil, c.describe(d.op, none, none, err)
+		}
+	}
+	return all, nil
+}
+
+// gatherParts is a collective in which each rank gets what all ranks contribute. parts, by rank,
+// have the right lengths. All ranks have compared their calls before.
+func (c *Comm) gatherParts(op string, own []byte, parts [][]byte) error {
 	s, err := c.begin(op, nil)
 	if err != nil {
 		return err
 	}
 	defer c.endCollective(s)
-	if refused != nil {
-		return s.Refuse(refused)
-	}
-	build(s)
+	s.Allgatherv(own, parts)
 	return c.run(s)
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // Graph makes a communicator of the same ranks, with the topology of a directed graph (MPI 4.1,
@@ -82,18 +80,15 @@ func (c *Comm) DistGraph(edges map[int][]int) (*Comm, error) {
 			own = append(own, int64(s), int64(d))
 		}
 	}
-	lengths := make([]int64, c.Size())
-	err := c.share(op, refused, func(s *coll.Schedule) {
-		s.Allgather(bytesOf([]int64{int64(len(own))}), bytesOf(lengths))
-	})
+	members, err := c.compare(derivation{op: op, refused: refused, me: splitMember{digest: uint64(len(own))}})
 	if err != nil {
 		return nil, err
 	}
-	all, parts, err := partsOf(lengths)
+	all, parts, err := partsOf(members)
 	if err != nil {
 		return nil, c.fail(op, none, none, err)
 	}
-	if err := c.share(op, nil, func(s *coll.Schedule) { s.Allgatherv(bytesOf(own), parts) }); err != nil {
+	if err := c.gatherParts(op, bytesOf(own), parts); err != nil {
 		return nil, err
 	}
 	sources, dests := []int{}, []int{}
@@ -111,21 +106,22 @@ func (c *Comm) DistGraph(edges map[int][]int) (*Comm, error) {
 	return c.derive(derivation{op: op, suffix: "graph", topo: newGraph(sources, dests)})
 }
 
-// partsOf makes memory for parts of different lengths, and cuts it into bytes for each rank.
-func partsOf(lengths []int64) (all []int64, parts [][]byte, err error) {
-	const most = 1 << 40 // far more than any graph has, and no sum overflows
-	total := int64(0)
-	for r, n := range lengths {
-		if n < 0 || n > most-total {
-			return nil, nil, fmt.Errorf("%w: rank %d passes %d edges", ErrCount, r, n/2)
+// partsOf makes memory for the edges of all ranks, and cuts it into bytes for each rank. The digests
+// are the numbers of words.
+func partsOf(members []splitMember) (all []int64, parts [][]byte, err error) {
+	const most = 1 << 31 // more than any graph has
+	total := uint64(0)
+	for r, m := range members {
+		if m.digest > most-total {
+			return nil, nil, fmt.Errorf("%w: rank %d passes %d edges", ErrCount, r, m.digest/2)
 		}
-		total += n
+		total += m.digest
 	}
 	all = make([]int64, total)
 	rest := bytesOf(all)
-	for _, n := range lengths {
-		parts = append(parts, rest[:8*n:8*n])
-		rest = rest[8*n:]
+	for _, m := range members {
+		parts = append(parts, rest[:8*m.digest:8*m.digest])
+		rest = rest[8*m.digest:]
 	}
 	return all, parts, nil
 }

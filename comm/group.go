@@ -47,18 +47,20 @@ type splitMember struct {
 	color, key int
 	byHost     bool // the machine is the colour; the same at all ranks
 	id         pml.ContextID
+	call       uint64 // digest of the name of a call that compares it; else 0
 	digest     uint64 // of arguments that ranks compare
 	host       [hostKeyBytes]byte
 	rank       int // in the parent; not on the wire
 }
 
-const splitMemberBytes = 32 + hostKeyBytes
+const splitMemberBytes = 40 + hostKeyBytes
 
 func (m splitMember) encode() []byte {
 	b := make([]byte, 0, splitMemberBytes)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.color))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.key))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.id))
+	b = binary.LittleEndian.AppendUint64(b, m.call)
 	b = binary.LittleEndian.AppendUint64(b, m.digest)
 	return append(b, m.host[:]...)
 }
@@ -68,8 +70,9 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 		color:  int(binary.LittleEndian.Uint64(b)),
 		key:    int(binary.LittleEndian.Uint64(b[8:])),
 		id:     pml.ContextID(binary.LittleEndian.Uint64(b[16:])),
-		digest: binary.LittleEndian.Uint64(b[24:]),
-		host:   [hostKeyBytes]byte(b[32:]),
+		call:   binary.LittleEndian.Uint64(b[24:]),
+		digest: binary.LittleEndian.Uint64(b[32:]),
+		host:   [hostKeyBytes]byte(b[40:]),
 		rank:   rank,
 	}
 }

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -221,14 +222,16 @@ func (g Group) digest() uint64 { return digestOf(g.Ranks()...) }
 
 // digestOf is a number by which ranks find out whether they pass the same numbers. The length
 // counts too.
-func digestOf(numbers ...int) uint64 {
+func digestOf[T int | byte](numbers ...T) uint64 {
 	h := fnv.New64a()
 	var b [8]byte
-	for _, n := range append([]int{len(numbers)}, numbers...) {
-		for i := range b {
-			b[i] = byte(n >> (8 * i))
-		}
+	add := func(n int) {
+		binary.LittleEndian.PutUint64(b[:], uint64(n))
 		h.Write(b[:])
+	}
+	add(len(numbers))
+	for _, n := range numbers {
+		add(int(n))
 	}
 	return h.Sum64()
 }
