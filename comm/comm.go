@@ -47,6 +47,8 @@ type state struct {
 	p2p     *pml.Context
 	team    *coll.Team // its collectives
 	freed   bool
+	attrs   []attr
+	topo    *topology // nil if it has none; set before the user has the communicator
 }
 
 // newComm makes a communicator of a group, in which this process has the given rank. Lock held.

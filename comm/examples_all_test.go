@@ -48,7 +48,7 @@ func TestEveryPublicCallHasAnExample(t *testing.T) {
 	for _, f := range parse(func(name string) bool { return !isTest(name) }) {
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
-			if !ok || !fn.Name.IsExported() || fn.Recv != nil && !isCommOrMessage(fn.Recv.List[0].Type) {
+			if !ok || !fn.Name.IsExported() || fn.Recv != nil && !hasExamples(fn.Recv.List[0].Type) {
 				continue
 			}
 			calls++
@@ -58,10 +58,11 @@ func TestEveryPublicCallHasAnExample(t *testing.T) {
 	require.Greater(t, calls, 70)
 }
 
-func isCommOrMessage(t ast.Expr) bool {
+// hasExamples reports whether the calls of a type need examples.
+func hasExamples(t ast.Expr) bool {
 	if star, ok := t.(*ast.StarExpr); ok {
 		t = star.X
 	}
 	name, ok := t.(*ast.Ident)
-	return ok && (name.Name == "Comm" || name.Name == "Message")
+	return ok && (name.Name == "Comm" || name.Name == "Message" || name.Name == "Group")
 }

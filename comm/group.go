@@ -13,10 +13,15 @@ import (
 )
 
 // Dup makes a communicator with the same ranks, in a matching space of its own. It is a collective:
-// all ranks of c call it. It ignores the context of a view of c. Errors: ErrComm, ErrFinalized, and
-// those of the peers.
+// all ranks of c call it. It ignores the context of a view of c. The duplicate has the topology of
+// c, and copies of its attributes as their keys say. Errors: ErrComm, ErrFinalized, and those of the
+// peers.
 func (c *Comm) Dup() (*Comm, error) {
-	return c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
+	d, err := c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
+	if err == nil {
+		d.inherit(c)
+	}
+	return d, err
 }
 
 // Split makes a communicator of the ranks that pass the same colour (≥ 0), in the order of key, and
@@ -42,27 +47,33 @@ type splitMember struct {
 	color, key int
 	byHost     bool // the machine is the colour; the same at all ranks
 	id         pml.ContextID
+	call       uint64 // digest of the name of a call that compares it; else 0
+	digest     uint64 // of arguments that ranks compare
 	host       [hostKeyBytes]byte
 	rank       int // in the parent; not on the wire
 }
 
-const splitMemberBytes = 24 + hostKeyBytes
+const splitMemberBytes = 40 + hostKeyBytes
 
 func (m splitMember) encode() []byte {
 	b := make([]byte, 0, splitMemberBytes)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.color))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.key))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.id))
+	b = binary.LittleEndian.AppendUint64(b, m.call)
+	b = binary.LittleEndian.AppendUint64(b, m.digest)
 	return append(b, m.host[:]...)
 }
 
 func decodeSplitMember(b []byte, rank int) splitMember {
 	return splitMember{
-		color: int(binary.LittleEndian.Uint64(b)),
-		key:   int(binary.LittleEndian.Uint64(b[8:])),
-		id:    pml.ContextID(binary.LittleEndian.Uint64(b[16:])),
-		host:  [hostKeyBytes]byte(b[24:]),
-		rank:  rank,
+		color:  int(binary.LittleEndian.Uint64(b)),
+		key:    int(binary.LittleEndian.Uint64(b[8:])),
+		id:     pml.ContextID(binary.LittleEndian.Uint64(b[16:])),
+		call:   binary.LittleEndian.Uint64(b[24:]),
+		digest: binary.LittleEndian.Uint64(b[32:]),
+		host:   [hostKeyBytes]byte(b[40:]),
+		rank:   rank,
 	}
 }
 
@@ -154,8 +165,9 @@ func derivedName(parent, suffix string) string {
 	return parent + "/" + suffix
 }
 
-// Free gives the communicator back. It is local. Pending operations complete. Rank, Size and Name
-// still work afterwards, and every other call is ErrComm. Free of the world is ErrComm.
+// Free gives the communicator back, and drops its attributes. It is local. Pending operations
+// complete. Rank, Size, Name, Group, Compare and the calls that describe a topology still work
+// afterwards, and every other call is ErrComm. Free of the world is ErrComm.
 func (c *Comm) Free() error {
 	const op = "free"
 	if err := c.enter(); err != nil {
@@ -165,8 +177,14 @@ func (c *Comm) Free() error {
 	if c.state == c.job.world.state {
 		return c.fail(op, none, none, fmt.Errorf("%w: the world is not freed", ErrComm))
 	}
-	c.freed = true
+	c.drop()
+	return nil
+}
+
+// drop is Free without checks. Lock held.
+func (c *Comm) drop() {
+	c.freed, c.attrs = true, nil
 	c.job.pml.RemoveContext(c.p2p)
 	c.team.Remove()
-	return nil
+	c.job.invites.parentFreed(c.id)
 }

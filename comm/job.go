@@ -29,6 +29,7 @@ type job struct {
 	elems      elemCache          // synchronises itself
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
 	hub        *coll.Hub
+	invites    *invites
 	elsewhere  []bool // the ranks on other hosts; nil: none
 	crowded    bool   // some machine has more ranks than cores; the same at all ranks
 	ended      error  // why no call may begin: ErrFinalized, or what ended the job
@@ -85,6 +86,7 @@ func (j *job) makeWorld() {
 		group[r] = r
 	}
 	j.world = j.newComm(pml.WorldContext, "world", group, pml.NewGroup(group), j.rank)
+	j.invites = newInvites(j)
 }
 
 // stop ends every call, those under way and later ones, with cause.

@@ -77,6 +77,9 @@ func (o *observed) Snapshot() observe.Snapshot {
 			Op: p.Op, Comm: *s.name.Load(), Peer: p.Peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
 			Collective: isCollective,
 		}
+		if p.Tag > tagUB && !isCollective {
+			out.Tag -= inviteTag
+		}
 		if p.Peer >= 0 {
 			out.Peer = s.group[p.Peer]
 		}

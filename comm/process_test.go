@@ -78,6 +78,7 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		want    string
 	}{
 		{"calls", []int{1, 2, 4}, "calls done\n"},
+		{"groups", []int{1, 2, 4}, "groups done\n"},
 		{"background", []int{3}, "arrived\n"},
 		{"first", []int{2}, "sent\n"},
 		{"finalized", []int{2}, "finalized\nfinalized\n"},
@@ -143,6 +144,7 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 	t.Run("over TCP", func(t *testing.T) {
 		flags := []string{"--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2"}
 		assert.Equal(t, outcome{0, "calls done\n", ""}, launch(3, "calls", flags...))
+		assert.Equal(t, outcome{0, "groups done\n", ""}, launch(3, "groups", flags...))
 		assert.ElementsMatch(t, []string{"mpigo: rank 0: tcp(127.0.0.1,127.0.0.2) to 1", "mpigo: rank 1: tcp(127.0.0.1,127.0.0.2) to 0"},
 			verbose(t, launch, 2, flags...))
 		lines := verbose(t, launch, 2, "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1", "--set", "tcp.exclude=etho")

@@ -41,6 +41,7 @@ func runProgram(name string) {
 		"finalized":             finalizedProgram,
 		"local":                 localProgram,
 		"collectives":           collectivesProgram,
+		"groups":                groupsProgram,
 		"survivor":              survivorProgram,
 		"revoked":               revokedProgram,
 		"deserted":              desertedProgram,

@@ -46,7 +46,7 @@ func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 			c, err := call()
 			assert.Nil(t, c)
 			assert.ErrorIs(t, err, ErrComm)
-			assert.ErrorContains(t, err, "context ids exhausted: rank 1 has made all of its 35184372088831")
+			assert.ErrorContains(t, err, "context ids exhausted: rank 1 has made all of its 35184372088830")
 		}
 		check(errors.Join(last.Barrier(), last.Free(), w.Barrier()))
 	})

@@ -12,7 +12,7 @@ const leastWindowBytes = 64 << 10
 // makePML makes the point-to-point layer of the rank. resolve finds the rails to a peer.
 func (j *job) makePML(resolve func(peer int) ([]pml.Route, error)) {
 	j.pml = pml.New(pmlConfig(j, resolve))
-	j.pml.OnOrphan(coll.Orphans(j.pml))
+	j.pml.OnOrphan(j.orphans())
 	j.hub = coll.NewHub(j.pml, int(j.settings.Bytes("coll.shared.bytes")), func(bytes int) {
 		j.progressAsync().collective(bytes)
 	})

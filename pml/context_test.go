@@ -145,12 +145,12 @@ func TestContextIDsAreNeverReused(t *testing.T) {
 		size, rank  int
 		first, last ContextID
 	}{
-		{1, 0, 2, 1<<48 - 2},
-		{2, 0, 2, 1<<47 - 2},
-		{2, 1, 1<<47 | 2, 1<<48 - 2},
-		{3, 2, 2<<46 | 2, 3<<46 - 2},
-		{1024, 1023, 1023<<38 | 2, 1<<48 - 2},
-		{1025, 1024, 1024<<37 | 2, 1025<<37 - 2},
+		{1, 0, 4, 1<<48 - 2},
+		{2, 0, 4, 1<<47 - 2},
+		{2, 1, 1<<47 | 4, 1<<48 - 2},
+		{3, 2, 2<<46 | 4, 3<<46 - 2},
+		{1024, 1023, 1023<<38 | 4, 1<<48 - 2},
+		{1025, 1024, 1024<<37 | 4, 1025<<37 - 2},
 	} {
 		p := New(Config{Rank: f.rank, Size: f.size})
 		require.Equal(t, f.first, p.NewContextID(), "rank %d of %d", f.rank, f.size)
@@ -162,7 +162,7 @@ func TestContextIDsAreNeverReused(t *testing.T) {
 			require.Equal(t, NoContext, p.NewContextID(), "rank %d of %d", f.rank, f.size)
 		}
 	}
-	require.EqualError(t, New(Config{Size: 2}).CheckNewContext(NoContext, 1), "context ids exhausted: rank 1 has made all of its 70368744177663")
+	require.EqualError(t, New(Config{Size: 2}).CheckNewContext(NoContext, 1), "context ids exhausted: rank 1 has made all of its 70368744177662")
 }
 
 // TestCheckNewContextRefusesForeignAndUsedIDs: the proposer of a communicator's id must have made
@@ -185,14 +185,14 @@ func TestCheckNewContextRefusesForeignAndUsedIDs(t *testing.T) {
 		maker int
 		why   string
 	}{
-		{id, 2, "0x400000000002: not of rank 2"},
-		{id | 1<<48, 1, "0x1400000000002: not of rank 1"},
-		{id.Collective(), 1, "0x400000000003 of rank 1: for collectives"},
+		{id, 2, "0x400000000004: not of rank 2"},
+		{id | 1<<48, 1, "0x1400000000004: not of rank 1"},
+		{id.Collective(), 1, "0x400000000005 of rank 1: for collectives"},
 		{WorldContext, 0, "0x0 of rank 0: in use"},
-		{used, 1, "0x400000000004 of rank 1: in use"},
-		{twin, 1, "0x400000000006 of rank 1: in use"},
-		{freed, 1, "0x400000000008 of rank 1: used before"},
-		{freedTwin, 1, "0x40000000000a of rank 1: used before"},
+		{used, 1, "0x400000000006 of rank 1: in use"},
+		{twin, 1, "0x400000000008 of rank 1: in use"},
+		{freed, 1, "0x40000000000a of rank 1: used before"},
+		{freedTwin, 1, "0x40000000000c of rank 1: used before"},
 	} {
 		require.EqualError(t, p.CheckNewContext(bad.id, bad.maker), "invalid context id "+bad.why)
 	}

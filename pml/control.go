@@ -33,6 +33,9 @@ const (
 	ControlRevoke = ControlKind(tagRevoke)
 	// ControlMismatchProbe has up to 32 bytes of data.
 	ControlMismatchProbe = ControlKind(tagMismatchProbe)
+	// ControlInvite has up to 32 bytes of data. If every rail refuses it, its sender is lost for the
+	// receiver, because nothing else tells the receiver of it.
+	ControlInvite = ControlKind(tagInvite)
 )
 
 // maxControlBytes is the most data that a control fragment has.

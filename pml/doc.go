@@ -59,6 +59,7 @@
 //	RNDVRESTARTNACK    24  as RNDVRESTARTNOTIFY
 //	REVOKE             24  as MATCH, then 8 bytes for the context's handler
 //	MISMATCHPROBE      48  as MATCH, then 32 bytes for the context's handler
+//	INVITE             40  as MATCH, then 24 bytes for the context's handler
 //	FINALIZED          16  as MATCH, with tag 0 if receives are active, else 1
 //	WAITING            16  as MATCH, with tag 0
 //	NACK               32  start of the replaced fragment 24, its kind 1, zero 3, length of its
@@ -79,7 +80,7 @@
 //     negative values reject the message: −1 if the receiver has freed the communicator, −2 if all
 //     ranks are in Finalize and no receive matches.
 //   - The data of REVOKE and MISMATCHPROBE is defined in comm/internal/coll (revoke.go,
-//     mismatch.go). That of a REVOKE has a fixed length, so that a NACK has room for all of it.
+//     mismatch.go), that of INVITE in comm (invite.go). That of a REVOKE has a fixed length, so that a NACK has room for all of it.
 //   - In a NACK, the bytes that the replaced fragment does not have are zero, except that the
 //     length of the message, 8, follows a MATCH. A NACK of kind FRAG replaces no fragment: receive
 //     handle 8, zero 4, sequence 4, zero 8, and then the kind as always.
@@ -122,6 +123,7 @@
 //	recvreq.go       receives
 //	recvstate.go     states of a receive
 //	blockingrecv.go  a blocking receive without a request
+//	pair.go          a send and a receive under one request
 //	probe.go         probes and matched probes
 //	restart.go       transfers that start again after a rail failed
 //	nack.go          fragments that every rail refuses

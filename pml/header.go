@@ -36,12 +36,13 @@ const (
 	_
 	tagWaiting
 	tagNack
+	tagInvite
 )
 
 // Sets of tags.
 const (
 	messageKinds  = 1<<tagMatch | 1<<tagRndv | 1<<tagRget
-	controlKinds  = 1<<tagRevoke | 1<<tagMismatchProbe
+	controlKinds  = 1<<tagRevoke | 1<<tagMismatchProbe | 1<<tagInvite
 	numberedKinds = messageKinds | controlKinds | 1<<tagAck | 1<<tagPut | 1<<tagFin |
 		1<<tagRestartNotify | 1<<tagRestartAck | 1<<tagRestartNack | 1<<tagNack | 1<<tagFinalized | 1<<tagWaiting
 )

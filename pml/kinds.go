@@ -23,6 +23,7 @@ func (p *PML) kinds() [bml.NumKinds]bml.Kind {
 		tagNack:          {Name: "NACK", Check: checkAnswer, Handle: p.on(p.nackArrived)},
 		tagRevoke:        {Name: "REVOKE", Check: checkNotice, Handle: p.inContext(tagRevoke)},
 		tagMismatchProbe: {Name: "MISMATCHPROBE", Check: checkNotice, Handle: p.inContext(tagMismatchProbe)},
+		tagInvite:        {Name: "INVITE", Check: checkNotice, Handle: p.inContext(tagInvite)},
 		tagFinalized:     {Name: "FINALIZED", Check: checkNotice, Handle: p.on(p.finalizedArrived)},
 		tagWaiting:       {Name: "WAITING", Check: checkNotice, Handle: p.on(p.waitingArrived)},
 		tagFrag:          {Name: "FRAG", Handle: p.on(p.fragArrived)},

@@ -126,6 +126,8 @@ func (p *PML) nackArrived(pr *peer, frag []byte) error {
 			return err
 		}
 		return p.deliver(pr, &in, h.head[matchBytes:])
+	case tagInvite:
+		return fmt.Errorf("an invitation to a communicator: %w", errPeerRefused)
 	case tagFinalized:
 		return p.finalizedArrived(pr, h.head[:matchBytes])
 	case tagFrag:

@@ -104,6 +104,7 @@ type PML struct {
 	freeSends pool[SendRequest]
 	freeRecvs pool[RecvRequest]
 	freeProbe pool[ProbeRequest]
+	freePairs pool[PairRequest]
 	freeSent  request.Pool
 	messages  messagePool
 	blocking  blockingRecv
@@ -160,6 +161,7 @@ func New(cfg Config) *PML {
 		contexts:       make(map[ContextID]*Context),
 		earlyContext:   make(map[ContextID][]earlyContextFragment),
 		turnsUntilIdle: idleTurns,
+		lastID:         reservedCounter,
 	}
 	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
 	p.recvPieceDone, p.putDone, p.answerDone = p.onRecvPieceDone, p.onPutDone, p.onAnswerDone

@@ -44,6 +44,7 @@ type RecvRequest struct {
 	restart     bool    // the sender has sent RNDVRESTARTNOTIFY
 	restarts    int     // how often the message was read again
 	err         error
+	pair        *PairRequest // that the receive is a half of, or nil
 }
 
 // Irecv starts a receive. The buffer belongs to the library until the request is complete.
@@ -464,7 +465,7 @@ func (r *RecvRequest) Release() {
 	if r.t != nil {
 		r.p.endTransfer(&r.t, false, false)
 	}
-	r.ctx, r.buf = nil, nil
+	r.ctx, r.buf, r.pair = nil, nil, nil
 	if !r.p.freeRecvs.put(r) {
 		r.Unbind()
 	}
@@ -478,6 +479,6 @@ func (r *RecvRequest) Describe(err error) error {
 func (r *RecvRequest) pending() Pending {
 	return Pending{
 		Op: r.op, Context: r.ctx.id, Caller: r.ctx.caller, Peer: r.source, Tag: r.tag, Bytes: int64(len(r.buf)),
-		Phase: r.state.String(), GoesOn: r.state != recvPosted || r.ctx.mayFail(r.world), Request: &r.Object,
+		Phase: r.state.String(), GoesOn: r.state != recvPosted || r.ctx.mayFail(r.world), Request: r.pair.or(&r.Object),
 	}
 }

@@ -57,6 +57,8 @@ type SendRequest struct {
 	nextPending *SendRequest // in peer.pending
 	isAdvancing bool
 	err         error
+	// pair, if not nil, is the request that the send is a half of.
+	pair *PairRequest
 	// detachment, if not nil, is the buffer from before Detach, which devices may still read.
 	detachment *Detachment
 }
@@ -505,7 +507,7 @@ func (s *SendRequest) Release() {
 		s.p.bcopies--
 		s.p.freeBcopies = append(s.p.freeBcopies, s.buf[:0])
 	}
-	s.ctx, s.buf = nil, nil
+	s.ctx, s.buf, s.pair = nil, nil, nil
 	if !s.p.freeSends.put(s) {
 		s.Unbind()
 	}
@@ -519,6 +521,6 @@ func (s *SendRequest) Describe(err error) error {
 func (s *SendRequest) pending() Pending {
 	return Pending{
 		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)),
-		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()), Request: &s.Object,
+		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()), Request: s.pair.or(&s.Object),
 	}
 }

@@ -1,0 +1,108 @@
+package comm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// AttrKey names an attribute of communicators, with values of type V. The pointer is the key, so a
+// package that keeps its key to itself has attributes that no other package sees.
+type AttrKey[V any] struct {
+	copy func(V) (V, bool)
+}
+
+// NewAttrKey makes a key. When Dup duplicates a communicator that has a value for the key, it calls
+// copyValue at each such rank, and the duplicate gets the result, unless ok is false. If copyValue
+// is nil, Dup does not copy the attribute.
+func NewAttrKey[V any](copyValue func(v V) (copied V, ok bool)) *AttrKey[V] {
+	return &AttrKey[V]{copyValue}
+}
+
+// attr is an attribute of a communicator at this rank.
+type attr struct {
+	key   any // *AttrKey[V]
+	value any // V
+	// copy makes the value for a duplicate; nil: it gets none.
+	copy func(value any) (copied any, ok bool)
+}
+
+var errNoKey = fmt.Errorf("%w: the key is nil", ErrCount)
+
+// SetAttr gives the communicator a value for a key, at this rank only, in place of the one that it
+// may have (MPI 4.1, section 7.7.2). Free drops the attributes. Errors: ErrComm, ErrFinalized;
+// ErrCount if key is nil.
+func SetAttr[V any](c *Comm, key *AttrKey[V], v V) error {
+	const op = "set attr"
+	if key == nil {
+		return c.fail(op, none, none, errNoKey)
+	}
+	a := attr{key: key, value: v}
+	if key.copy != nil {
+		a.copy = func(value any) (any, bool) { return key.copy(value.(V)) }
+	}
+	if err := c.enter(); err != nil {
+		return c.fail(op, none, none, err)
+	}
+	defer c.leave()
+	if i := c.attrIndex(key); i >= 0 {
+		c.attrs[i] = a
+	} else {
+		c.attrs = append(c.attrs, a)
+	}
+	return nil
+}
+
+// GetAttr returns the value of the communicator for a key. ok is false if it has none.
+func GetAttr[V any](c *Comm, key *AttrKey[V]) (v V, ok bool) {
+	if c.enter() != nil {
+		return v, false
+	}
+	defer c.leave()
+	if i := c.attrIndex(key); i >= 0 {
+		return c.attrs[i].value.(V), true
+	}
+	return v, false
+}
+
+// DelAttr removes the value of the communicator for a key, if it has one. Errors as for SetAttr.
+func DelAttr[V any](c *Comm, key *AttrKey[V]) error {
+	const op = "del attr"
+	if key == nil {
+		return c.fail(op, none, none, errNoKey)
+	}
+	if err := c.enter(); err != nil {
+		return c.fail(op, none, none, err)
+	}
+	defer c.leave()
+	if i := c.attrIndex(key); i >= 0 {
+		c.attrs = slices.Delete(c.attrs, i, i+1)
+	}
+	return nil
+}
+
+// attrIndex is the place of the attribute of a key, or −1. Lock held.
+func (s *state) attrIndex(key any) int {
+	return slices.IndexFunc(s.attrs, func(a attr) bool { return a.key == key })
+}
+
+// inherit gives c, a new duplicate of a communicator, what a duplicate has of it beside the ranks:
+// the topology, and copies of attributes. The lock is not held, because the functions that copy are
+// the user's.
+func (c *Comm) inherit(from *Comm) {
+	c.topo = from.topo
+	c.job.eng.Lock()
+	attrs := slices.Clone(from.attrs)
+	c.job.eng.Unlock()
+	var copies []attr
+	for _, a := range attrs {
+		if a.copy == nil {
+			continue
+		}
+		if v, ok := a.copy(a.value); ok {
+			copies = append(copies, attr{a.key, v, a.copy})
+		}
+	}
+	c.job.eng.Lock()
+	c.attrs = copies
+	c.job.eng.Unlock()
+}

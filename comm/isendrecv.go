@@ -1,0 +1,54 @@
+package comm
+
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Isendrecv begins to send and to receive at the same time, under one request (MPI 4.1, section
+// 3.10). Both halves match ordinary sends and receives. The request is complete when both are; its
+// status is that of the receive. Cancel withdraws the receive if no message has matched it, and the
+// send goes on: the request is complete when that is, with a cancelled status. Errors as for
+// Sendrecv; ErrBuffer if the slices overlap.
+func Isendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Request, error) {
+	bad := checkElem[T](c)
+	if bad == nil {
+		bad = checkElem[U](c)
+	}
+	return c.isendrecv(bad, pml.Sendrecv{
+		Send: bytesOf(send), Dest: dest, SendTag: sendtag,
+		Recv: bytesOf(recv), Elem: int(sizeOf[U]()), Source: source, RecvTag: recvtag, Op: "isendrecv",
+	})
+}
+
+func (c *Comm) isendrecv(bad error, a pml.Sendrecv) (request.Request, error) {
+	if bad == nil {
+		bad = c.enter()
+	}
+	if bad != nil {
+		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, bad)
+	}
+	defer c.leave()
+	if err := c.checkDest(a.Dest); err != nil {
+		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, err)
+	}
+	if err := c.checkSource(a.Source); err != nil {
+		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
+	}
+	if err := checkSendTag(a.SendTag); err != nil {
+		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, err)
+	}
+	if err := checkRecvTag(a.RecvTag); err != nil {
+		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
+	}
+	if coll.Overlap(a.Send, a.Recv) {
+		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, fmt.Errorf("%w: the buffers overlap", ErrBuffer))
+	}
+	if err := c.contextErr(); err != nil {
+		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
+	}
+	return c.job.pml.Isendrecv(c.p2p, a).Handle(), nil
+}
