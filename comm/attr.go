@@ -90,8 +90,16 @@ func (s *state) attrIndex(key any) int {
 // the user's.
 func (c *Comm) inherit(from *Comm) {
 	c.topo = from.topo
+	copies := from.copyAttrs()
 	c.job.eng.Lock()
-	attrs := slices.Clone(from.attrs)
+	defer c.job.eng.Unlock()
+	c.attrs = copies
+}
+
+// copyAttrs makes the copies of attributes that a duplicate gets.
+func (c *Comm) copyAttrs() []attr {
+	c.job.eng.Lock()
+	attrs := slices.Clone(c.attrs)
 	c.job.eng.Unlock()
 	var copies []attr
 	for _, a := range attrs {
@@ -102,7 +110,5 @@ func (c *Comm) inherit(from *Comm) {
 			copies = append(copies, attr{a.key, v, a.copy})
 		}
 	}
-	c.job.eng.Lock()
-	c.attrs = copies
-	c.job.eng.Unlock()
+	return copies
 }

@@ -89,3 +89,24 @@ func Ialltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts
 	return c.alltoallv(nonblocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		checkElem[T](c))
 }
+
+// IneighborAllgather is the nonblocking form of [NeighborAllgather].
+func IneighborAllgather[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.neighborAllgather(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// IneighborAllgatherv is the nonblocking form of [NeighborAllgatherv].
+func IneighborAllgatherv[T any](c *Comm, in, out []T, counts, displs []int) (request.Request, error) {
+	return c.neighborAllgatherv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+}
+
+// IneighborAlltoall is the nonblocking form of [NeighborAlltoall].
+func IneighborAlltoall[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.neighborAlltoall(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// IneighborAlltoallv is the nonblocking form of [NeighborAlltoallv].
+func IneighborAlltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (request.Request, error) {
+	return c.neighborAlltoallv(nonblocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out),
+		layoutOf[T](rcounts, rdispls), checkElem[T](c))
+}

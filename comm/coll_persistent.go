@@ -88,3 +88,24 @@ func AlltoallvInit[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcou
 	return c.alltoallv(persistent, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		checkElem[T](c))
 }
+
+// NeighborAllgatherInit is the persistent form of [NeighborAllgather].
+func NeighborAllgatherInit[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.neighborAllgather(persistent, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// NeighborAllgathervInit is the persistent form of [NeighborAllgatherv].
+func NeighborAllgathervInit[T any](c *Comm, in, out []T, counts, displs []int) (request.Request, error) {
+	return c.neighborAllgatherv(persistent, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+}
+
+// NeighborAlltoallInit is the persistent form of [NeighborAlltoall].
+func NeighborAlltoallInit[T any](c *Comm, in, out []T) (request.Request, error) {
+	return c.neighborAlltoall(persistent, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+}
+
+// NeighborAlltoallvInit is the persistent form of [NeighborAlltoallv].
+func NeighborAlltoallvInit[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (request.Request, error) {
+	return c.neighborAlltoallv(persistent, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out),
+		layoutOf[T](rcounts, rdispls), checkElem[T](c))
+}

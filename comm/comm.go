@@ -46,18 +46,30 @@ type state struct {
 	members *pml.Group // the same for pml
 	p2p     *pml.Context
 	team    *coll.Team // its collectives
-	freed   bool
+	freed   bool       // or not made yet: team is nil
 	attrs   []attr
 	topo    *topology // nil if it has none; set before the user has the communicator
 }
 
 // newComm makes a communicator of a group, in which this process has the given rank. Lock held.
 func (j *job) newComm(id pml.ContextID, name string, group []int, members *pml.Group, rank int) *Comm {
-	s := &state{job: j, id: id, rank: rank, group: group, members: members}
-	s.name.Store(&name)
-	s.p2p = j.pml.AddContext(id, members, rank, (*owner)(s))
-	s.team = coll.NewTeam(j.pml, id.Collective(), members, rank, (*owner)(s))
+	s := j.newState(name, group, members, rank)
+	s.open(id)
 	return &Comm{state: s, ctx: context.Background()}
+}
+
+// newState makes a communicator that cannot be used before open is called.
+func (j *job) newState(name string, group []int, members *pml.Group, rank int) *state {
+	s := &state{job: j, rank: rank, group: group, members: members, freed: true}
+	s.name.Store(&name)
+	return s
+}
+
+// open makes the contexts of a communicator. Lock held.
+func (s *state) open(id pml.ContextID) {
+	s.id, s.freed = id, false
+	s.p2p = s.job.pml.AddContext(id, s.members, s.rank, (*owner)(s))
+	s.team = coll.NewTeam(s.job.pml, id.Collective(), s.members, s.rank, (*owner)(s))
 }
 
 // owner is a state as the owner of its contexts and of its team. It is a type of its own so that
@@ -175,7 +187,11 @@ func (c *Comm) enter() error {
 		return nil
 	}
 	err := c.job.ended
-	if err == nil {
+	switch {
+	case err != nil:
+	case c.team == nil:
+		err = errUnmadeComm
+	default:
 		err = errFreedComm
 	}
 	c.job.eng.Unlock()

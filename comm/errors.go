@@ -48,8 +48,9 @@ var (
 )
 
 var (
-	errNullComm  = fmt.Errorf("%w: it is nil", ErrComm)
-	errFreedComm = fmt.Errorf("%w: it was freed", ErrComm)
+	errNullComm   = fmt.Errorf("%w: it is nil", ErrComm)
+	errFreedComm  = fmt.Errorf("%w: it was freed", ErrComm)
+	errUnmadeComm = fmt.Errorf("%w: the request that makes it is not complete", ErrComm)
 
 	errNoMessage   = fmt.Errorf("%w: there is no message", ErrRequest)
 	errUsedMessage = fmt.Errorf("%w: the message was received before", ErrRequest)

@@ -14,8 +14,8 @@ import (
 
 // Dup makes a communicator with the same ranks, in a matching space of its own. It is a collective:
 // all ranks of c call it. It ignores the context of a view of c. The duplicate has the topology of
-// c, and copies of its attributes as their keys say. Errors: ErrComm, ErrFinalized, and those of the
-// peers.
+// c, and copies of its attributes as their keys say. Errors: ErrComm, ErrFinalized, and those of
+// the peers.
 func (c *Comm) Dup() (*Comm, error) {
 	d, err := c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
 	if err == nil {
@@ -103,18 +103,29 @@ func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, e
 	if me.color < 0 && me.color != Undefined {
 		return nil, s.Refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
 	}
+	b := c.contribute(s, me)
+	if _, err := c.run(s); err != nil {
+		return nil, err
+	}
+	return c.decodeMembers(b), nil
+}
+
+// contribute makes the schedule that gathers the contributions of all ranks, encoded, in the slice
+// that it returns.
+func (c *Comm) contribute(s *coll.Schedule, me splitMember) []byte {
 	s.NoBuffers()
 	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
 	b := make([]byte, len(c.group)*splitMemberBytes)
 	s.Allgather(me.encode(), b)
-	if _, err := c.run(s); err != nil {
-		return nil, err
-	}
+	return b
+}
+
+func (c *Comm) decodeMembers(b []byte) []splitMember {
 	all := make([]splitMember, len(c.group))
 	for r := range all {
 		all[r] = decodeSplitMember(b[r*splitMemberBytes:], r)
 	}
-	return all, nil
+	return all
 }
 
 // makeComm makes the communicator of this rank, or returns nil if it has none. The lock must not be
@@ -122,11 +133,11 @@ func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, e
 // communicator.
 func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suffix string) (*Comm, error) {
 	p := c.job.pml
+	if err := c.checkIDs(all); err != nil {
+		return nil, err // at all ranks
+	}
 	var members []splitMember
 	for _, m := range all {
-		if m.id == pml.NoContext {
-			return nil, p.CheckNewContext(m.id, c.group[m.rank]) // it fails at all ranks
-		}
 		if m.color == me.color && (!me.byHost || m.host == c.job.hostKey) {
 			members = append(members, m)
 		}
@@ -154,6 +165,16 @@ func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suf
 	made := c.job.newComm(id, derivedName(*c.name.Load(), suffix), group, pmlGroup, rank)
 	s.Made(made.p2p, made.team)
 	return made, nil
+}
+
+// checkIDs checks that every rank proposes an id.
+func (c *Comm) checkIDs(all []splitMember) error {
+	for _, m := range all {
+		if m.id == pml.NoContext {
+			return c.job.pml.CheckNewContext(m.id, c.group[m.rank])
+		}
+	}
+	return nil
 }
 
 // derivedName is the first name of a communicator made from one named parent.

@@ -1,0 +1,49 @@
+package comm
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Idup is the nonblocking form of [Comm.Dup]. The communicator can be used once the request is
+// complete without an error; until then its calls are ErrComm. Several may be under way. Attributes
+// are copied before Idup returns. If the request ends with an error, there is no communicator.
+func (c *Comm) Idup() (*Comm, request.Request, error) {
+	const op = "dup"
+	var attrs []attr
+	if !c.isNull() {
+		attrs = c.copyAttrs()
+	}
+	s, err := c.begin(nonblocking, op, nil)
+	if err != nil {
+		return nil, request.Request{}, err
+	}
+	defer c.endCollective(s)
+	all := c.contribute(s, splitMember{})
+	made := c.job.newState(derivedName(*c.name.Load(), op), c.group, c.members, c.rank)
+	made.topo, made.attrs = c.topo, attrs
+	s.AtEnd(func() error { return c.duplicate(s, made, c.decodeMembers(all)) })
+	r, err := s.Call(nil)
+	if err != nil {
+		return nil, r, err
+	}
+	return &Comm{state: made, ctx: context.Background()}, r, nil
+}
+
+// duplicate makes a communicator of the ranks of c. As in makeComm, it takes the id that rank 0
+// proposes.
+func (c *Comm) duplicate(s *coll.Schedule, made *state, all []splitMember) error {
+	err := c.checkIDs(all)
+	if err == nil {
+		err = c.job.pml.CheckNewContext(all[0].id, c.group[0])
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrComm, err)
+	}
+	made.open(all[0].id)
+	s.Made(made.p2p, made.team)
+	return nil
+}

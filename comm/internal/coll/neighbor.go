@@ -1,0 +1,28 @@
+package coll
+
+// NoRank as a neighbour: nothing is sent or received, and its part of the result does not change.
+const NoRank = -2
+
+// Neighbors makes the schedule of the neighbourhood collectives (MPI 4.1, section 8.6): part i of
+// in goes to dests[i], and part i of out comes from sources[i].
+//
+// The k-th part that one rank sends to another is the k-th that the other one receives from it. In
+// a Cartesian topology, where the neighbours are pairs, the part that goes to the rank before comes
+// from the rank after, and the other way round. If both are one rank, in a dimension of one or two
+// places, its messages arrive in the opposite order of the places: so each pair is received in
+// reverse.
+func (s *Schedule) Neighbors(in, out [][]byte, sources, dests []int, pairs bool) {
+	for i := range sources {
+		if pairs {
+			i ^= 1
+		}
+		if sources[i] != NoRank {
+			s.recv(sources[i], out[i])
+		}
+	}
+	for i, dest := range dests {
+		if dest != NoRank {
+			s.send(dest, in[i])
+		}
+	}
+}
