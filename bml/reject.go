@@ -38,7 +38,8 @@ func (b *BML) rejectBy(rl *Rail, tries int) {
 }
 
 // sendReject sends RAILDOWN by an endpoint to a lost peer, and then fails the endpoint. If it has
-// no room, or fails by itself, that is tried again.
+// no room, takes nothing now, or fails by itself, that is tried again: the peer may send nothing
+// that would cause another attempt.
 func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 	if b.closed != nil {
 		return
@@ -64,9 +65,12 @@ func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 		return
 	}
 	b.PutOp(op)
-	if tries == 0 || !errors.Is(err, btl.ErrResource) {
+	switch {
+	case tries == 0:
 		end()
-		return
+	case errors.Is(err, btl.ErrFailed):
+		b.eng.After(int64(firstReopen), func() { b.rejectBy(rl, tries-1) })
+	default:
+		b.eng.After(int64(firstReopen), func() { b.sendReject(rl, ep, tries-1) })
 	}
-	b.eng.After(int64(firstReopen), func() { b.sendReject(rl, ep, tries-1) })
 }

@@ -80,20 +80,63 @@ func TestRejectWithoutRoomIsTriedTenTimes(t *testing.T) {
 	}
 }
 
-// An endpoint that accepts no operation is failed at once.
-func TestRejectByDownEndpointFailsIt(t *testing.T) {
+// An endpoint that takes no operation, as if it were wrong in itself, is tried again every 5 ms, ten
+// times. Then this rank fails it.
+func TestRejectByEndpointThatTakesNothingIsTriedTenTimes(t *testing.T) {
+	for _, err := range []error{btl.ErrTooLong, errors.New("broken")} {
+		w, r, pr := newLost(t)
+		m := w.rails[0][0]
+		pr.rails[0].reopen = func() (btl.Endpoint, error) {
+			ep := m.open(1)
+			m.down[1] = err
+			return ep, nil
+		}
+		heard(w)
+		r.Progress()
+		ep := m.endpoints[1]
+		w.pass(10 * firstReopen.Nanoseconds())
+		require.Equal(t, btl.Up, ep.state)
+		require.True(t, pr.rails[0].isRejecting)
+		w.pass(2 * msec)
+		require.Same(t, ep, m.endpoints[1])
+		require.Equal(t, btl.Failed, ep.state)
+		require.False(t, pr.rails[0].isRejecting)
+		require.Empty(t, w.flying)
+	}
 	w, r, pr := newLost(t)
+	heard(w)
+	m := w.rails[0][0]
+	open := pr.rails[0].reopen
 	pr.rails[0].reopen = func() (btl.Endpoint, error) {
-		ep := w.rails[0][0].open(1)
-		w.rails[0][0].down[1] = errors.New("broken")
-		return ep, nil
+		ep, err := open()
+		m.down[1] = btl.ErrTooLong
+		return ep, err
+	}
+	r.Progress()
+	require.Empty(t, w.flying)
+	m.down[1] = nil
+	w.pass(6 * msec)
+	require.Len(t, w.on(TagRailDown), 1, "the endpoint takes operations again")
+}
+
+// If the endpoint has failed before the RAILDOWN is posted, the rail is opened again after 5 ms.
+func TestRejectByFailedEndpointIsTriedByTheNext(t *testing.T) {
+	w, r, pr := newLost(t)
+	m := w.rails[0][0]
+	open := pr.rails[0].reopen
+	pr.rails[0].reopen = func() (btl.Endpoint, error) {
+		ep, err := open()
+		if m.opened == 1 {
+			m.endpoints[1].state = btl.Failed
+		}
+		return ep, err
 	}
 	heard(w)
 	r.Progress()
-	require.Equal(t, btl.Failed, w.rails[0][0].endpoints[1].state)
-	require.False(t, pr.rails[0].isRejecting)
-	w.pass(20 * msec)
 	require.Empty(t, w.flying)
+	w.pass(6 * msec)
+	require.Equal(t, 2, m.opened)
+	require.Len(t, w.on(TagRailDown), 1)
 }
 
 // If the RAILDOWN is not delivered, the rail is opened again after 5 ms, ten times.
