@@ -233,7 +233,12 @@ func (b *BML) sendRailHeader(pr *Peer, tag btl.Tag, h railHeader) {
 
 // railDownArrived takes a RAILDOWN: this half of that incarnation fails too, and so does this half
 // of an earlier one, whose failure may go unnoticed here.
-func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
+func (b *BML) railDownArrived(pr *Peer, by btl.Module, rl *Rail, h railHeader) {
+	if h.gaveUp {
+		err := &btl.Error{Rail: by.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN", Err: errGaveUp}
+		b.fail(pr, b.CauseOf(err), nil)
+		return
+	}
 	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() <= h.epoch && rl.state != railDown {
 		if rc := &rl.recovery; !rc.isAsked || rc.askedEpoch < h.epoch {
 			rc.isAsked, rc.askedEpoch = true, h.epoch
@@ -251,7 +256,10 @@ func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
 	b.sendRailHeader(pr, TagRailDownAck, h)
 }
 
-var errOtherEnd = errors.New("the peer's end of the rail has failed")
+var (
+	errOtherEnd = errors.New("the peer's end of the rail has failed")
+	errGaveUp   = errors.New("the peer has given this rank up")
+)
 
 // failRail fails this half of a rail. The endpoint is failed at the next turn, because this may be
 // inside a call of it.

@@ -80,8 +80,8 @@ func TestRejectWithoutRoomIsTriedTenTimes(t *testing.T) {
 	}
 }
 
-// An endpoint that takes no operation, as if it were wrong in itself, is tried again every 5 ms, ten
-// times. Then this rank fails it.
+// An endpoint that takes no operation, as if it were wrong in itself, is tried again every 5 ms,
+// ten times. Then this rank fails it.
 func TestRejectByEndpointThatTakesNothingIsTriedTenTimes(t *testing.T) {
 	for _, err := range []error{btl.ErrTooLong, errors.New("broken")} {
 		w, r, pr := newLost(t)
@@ -149,7 +149,7 @@ func TestUndeliveredRejectIsTriedTenTimes(t *testing.T) {
 		r.Progress()
 		require.Equal(t, try, m.opened)
 		require.Len(t, w.flying, 1)
-		require.Equal(t, railMessage(railHeader{epoch: uint32(try) + 1}), w.flying[0].frag)
+		require.Equal(t, railMessage(railHeader{gaveUp: true, epoch: uint32(try) + 1}), w.flying[0].frag)
 		require.Same(t, m.endpoints[1], pr.rails[0].endpoint)
 		m.fail(1, pathError(0))
 		m.drain(1)
@@ -232,5 +232,28 @@ func TestFailingPeerThatSendsIsRejectedWhenLost(t *testing.T) {
 		} else {
 			require.Zero(t, r.Deferred())
 		}
+	}
+}
+
+// A RAILDOWN of a peer that has given this rank up fails the peer, whatever other rails are up. A
+// rank that has lost the peer does not answer: two ranks that have lost each other are quiet.
+func TestPeerThatGaveThisRankUpFails(t *testing.T) {
+	for _, h := range []railHeader{{gaveUp: true, epoch: 1}, {gaveUp: true, epoch: 2}, {gaveUp: true, sender: 9, receiver: 9}} {
+		w, r, pr := newDeferredWire(t)
+		w.arrive(1, 1, 0, TagRailDown, railMessage(h))
+		require.True(t, pr.IsFailing())
+		r.Progress()
+		for _, rail := range w.rails {
+			rail[0].drain(1)
+		}
+		require.True(t, pr.IsLost())
+		require.ErrorIs(t, pr.Err(), request.ErrUnreachable)
+		require.ErrorIs(t, pr.Err(), errGaveUp)
+		w.flying = nil
+		w.arrive(1, 1, 0, TagRailDown, railMessage(h))
+		require.Zero(t, r.Deferred())
+		h.gaveUp = false
+		w.arrive(1, 1, 0, TagRailDown, railMessage(h))
+		require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "that peer does not know")
 	}
 }
