@@ -222,7 +222,7 @@ func (b *BML) railReturned(rl *Rail) {
 			b.sendRailDown(other)
 		}
 	}
-	if !hadPath {
+	if !hadPath && pr.HasPath() { // RAILDOWN may have found the rail down again
 		b.pathFound(pr)
 	}
 }
