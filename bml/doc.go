@@ -28,9 +28,9 @@
 //
 // Nothing is recorded for failover while all is well: each BTL reports what became of each
 // operation, and what did not succeed is done again. failover.go has the sequence from the first
-// error to the replay. The rest is in health.go (how far a rail is trusted), watch.go (how a slow
-// rail loses its share), probe.go (how a rail comes back), grace.go (how long operations wait for a
-// rail) and lost.go (the end of a peer).
+// error to the replay. The rest is in errors.go (whose fault errors are), health.go (how far a rail
+// is trusted), watch.go (how a slow rail loses its share), probe.go (how a rail comes back),
+// grace.go (how long operations wait for a rail) and lost.go (the end of a peer).
 //
 // # States of a peer
 //

@@ -141,6 +141,7 @@ func (b *BML) stopRail(rl *Rail, err error) {
 			pr.peerDraining++
 		}
 	}
+	b.countError(rl, err)
 	b.penalize(rl, err, wasUp)
 }
 

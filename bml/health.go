@@ -1,7 +1,6 @@
 package bml
 
 import (
-	"errors"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -113,12 +112,9 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 		calm := int((b.eng.Now() - rc.upSince) / int64(calmPeriod))
 		rc.flaps = max(rc.flaps-calm, 0) + 1
 	}
-	side := btl.SideRemote
-	if be := (*btl.Error)(nil); errors.As(err, &be) {
-		if be.Class == btl.ClassUsage || be.Class == btl.ClassClosed || be.Class == btl.ClassFlushed {
-			return // no evidence
-		}
-		side = be.Side
+	class, side := evidence(err)
+	if class == btl.ClassUsage || class == btl.ClassClosed || class == btl.ClassFlushed {
+		return // no evidence
 	}
 	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
 	isHopeless := rl.alternate && !rl.recovery.wasUp

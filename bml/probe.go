@@ -99,7 +99,11 @@ func (b *BML) reopen(rl *Rail) bool {
 		return false
 	case rl.alternate && errors.Is(err, btl.ErrUnreachable):
 		return false // and never will be
-	case err != nil || ep.State() != btl.Up:
+	case err != nil:
+		b.countError(rl, err)
+		b.planReopen(rl)
+		return false
+	case ep.State() != btl.Up:
 		b.planReopen(rl)
 		return false
 	}
@@ -125,6 +129,7 @@ func (b *BML) probe(rl *Rail) {
 	switch {
 	case rc.delivers:
 		period = reminderPeriod
+		b.countLate(rl)
 	case !hasRoom: // it is not tried now
 	default:
 		if rc.probes++; rc.probes > maxProbes {
