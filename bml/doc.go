@@ -49,17 +49,16 @@
 //
 //	from        to          when
 //	new         connecting  BML.Resolve has found rails
-//	            failing     the peer's process has ended, or has given this rank up; or a module of
-//	                        this rank that may have led there has failed and is not drained
+//	            failing     the peer has ended, or given this rank up; or a module of this rank that
+//	                        may have led there has failed and is not drained
 //	            lost        no rail leads there; the peer broke the protocol; or Close
 //	connecting  up          a rail is up
 //	            failing     the grace time is over; or as for up
 //	            lost        as for up
 //	up          degraded    a rail failed, and another one is up
 //	            no path     the last rail failed
-//	            failing     the peer's process has ended; the peer has given this rank up; the last
-//	                        rail failed for good; no rail delivers an operation; or a device lost
-//	                        acknowledged messages
+//	            failing     the peer has ended, or given this rank up; the last rail failed for
+//	                        good; no rail delivers an operation; or a device lost acknowledged messages
 //	            lost        the peer broke the protocol, or Close
 //	degraded    up          a rail came back, and no other one is missing
 //	            no path     the last rail failed

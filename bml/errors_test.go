@@ -92,7 +92,7 @@ func TestPostedTooLongPointsToPath(t *testing.T) {
 func TestAnsweredLatePointsToPeer(t *testing.T) {
 	w := newWatched(t, 5*sec, loop.RailConfig{})
 	w.pr.rails[0].endpoint.Fail(&btl.Error{Class: btl.ClassClosed, Side: btl.SideLocal})
-	w.run(5*sec, 0) // the PROBE is delivered after some 5 ms; the looks are 0.2, 2.2 and 4.2 s after
+	w.run(5*sec, 0) // looked at 0.2, 2.2 and 4.2 s after the PROBE
 	rl := &w.pr.rails[0]
 	require.Equal(t, railProbing, rl.state)
 	require.Equal(t, railErrors{remote: ErrorCounts{Timeout: 3}}, rl.errors)

@@ -308,7 +308,8 @@ func (r *rank) receiveTaken(i int) {
 	r.recvs = append(r.recvs, rc)
 }
 
-// maxWrongs is how often an operation may be called wrong. One that is wrong more often is given up.
+// maxWrongs is how often an operation may be called wrong. One that is wrong more often is given
+// up.
 const maxWrongs = 3
 
 // injectFault executes an action that is a fault, or that repairs one.
