@@ -57,8 +57,8 @@
 //	            lost        as for up
 //	up          degraded    a rail failed, and another one is up
 //	            no path     the last rail failed
-//	            failing     the peer has ended, or given this rank up; the last rail failed for
-//	                        good; no rail delivers an operation; or a device lost acknowledged messages
+//	            failing     the peer has ended, or given this rank up; all rails failed for good;
+//	                        no rail delivers an operation; or a device lost acknowledged messages
 //	            lost        the peer broke the protocol, or Close
 //	degraded    up          a rail came back, and no other one is missing
 //	            no path     the last rail failed
