@@ -296,6 +296,9 @@ func (w *world) cover(from, to int, f pml.Fragment) {
 	if e := w.plan.setup.ending; e == Refuses || e == Breaks {
 		return // the lists of combinations are about failover
 	}
+	if w.isLost(from, to) {
+		return // one of them only tells the other so
+	}
 	m := Combination{Name: f.Name}
 	p, q := w.ranks[from].p, w.ranks[to].p
 	if f.Numbered {
