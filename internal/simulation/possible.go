@@ -20,8 +20,8 @@ import (
 //
 // Messages between ranks of which one has lost the other are not counted. Some combinations are
 // impossible. When a RNDVRESTARTNOTIFY, RNDVRESTARTACK or RNDVRESTARTNACK arrives, the send is
-// restarting: it stays so until it is answered, and answers arrive once and in order. When an ACK or
-// PUT arrives, the send waits for it.
+// restarting: it stays so until it is answered, and answers arrive once and in order. When an ACK
+// or PUT arrives, the send waits for it.
 func Possible() []Combination { return combinations(often) }
 
 // Rare lists the combinations that only larger numbers of seeds have reached.
