@@ -134,7 +134,7 @@ func (b *BML) stopRail(rl *Rail, err error) {
 		rc.cause = err // that it does not come back yet is no news
 	}
 	if wasUp { // otherwise only probes were posted by it
-		rc.failedAt = b.eng.Now()
+		rc.failedAt, rc.usedEpoch = b.eng.Now(), rc.epoch
 		pr.drains(rl.way())
 		if !rc.isPeerDraining {
 			rc.isPeerDraining = true
@@ -324,9 +324,10 @@ func (b *BML) railDrained(rl *Rail) {
 	b.settled(pr)
 }
 
-// railDownAckArrived takes a RAILDOWNACK: the peer's half is drained too.
+// railDownAckArrived takes a RAILDOWNACK: the peer's halves of that incarnation and of earlier ones
+// are drained too. It may come late, when later incarnations have failed that carried only probes.
 func (b *BML) railDownAckArrived(_ *Peer, _ btl.Module, rl *Rail, h railHeader) {
-	if rl != nil && rl.recovery.isPeerDraining && rl.recovery.epoch == h.epoch {
+	if rl != nil && rl.recovery.isPeerDraining && rl.recovery.usedEpoch <= h.epoch && h.epoch <= rl.recovery.epoch {
 		b.peerHalfDrained(rl)
 	}
 }

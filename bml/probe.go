@@ -185,7 +185,7 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if rl == nil || rl.module != by {
 		return // of a rail that this rank does not use
 	}
-	if h.epoch > rl.recovery.epoch {
+	if h.epoch > rl.recovery.usedEpoch {
 		b.peerHalfDrained(rl)
 	}
 	if rl.state == railDown && !b.reopen(rl) || rl.state == railFailing || rl.endpoint.Epoch() != h.epoch {
