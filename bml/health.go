@@ -156,7 +156,7 @@ func (b *BML) weighModule(d *ownModule) {
 
 // weigh gives a rail the share of long messages that it has at its health and slowness.
 func (rl *Rail) weigh() {
-	full := max(rl.module.Attrs().BandwidthMBps, 1)
+	full := rl.module.Attrs().BandwidthMBps
 	share := float64(rl.trust()) / float64(fullHealth)
 	if rl.grade.slowness > shareFactor {
 		share /= rl.grade.slowness

@@ -59,10 +59,11 @@ func (b *BML) planReopen(rl *Rail) {
 	})
 }
 
-// closeAlternates closes alternates that are up and not needed, after a while.
+// closeAlternates closes alternates that are up and not needed, after a while. Those that recover
+// recover first (health.go): they may be needed again before.
 func (b *BML) closeAlternates(pr *Peer) {
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.alternate && rl.state == railUp && !pr.needs(rl) {
+		if rl := &pr.rails[i]; rl.alternate && rl.state == railUp && rl.health == fullHealth && !pr.needs(rl) {
 			b.later(rl, idleAlternate, b.closeAlternate)
 		}
 	}
