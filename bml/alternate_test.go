@@ -234,3 +234,22 @@ func TestLostPeerIsToldByAllRailsOfAModule(t *testing.T) {
 	slices.Sort(opened)
 	require.Equal(t, []int{0, 1}, slices.Compact(opened))
 }
+
+// An alternate that is needed again before it would be closed stays.
+func TestAlternateThatIsNeededAgainStays(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	alternate := &pr.rails[2]
+	w.rails[0][0].lose(1, pathError(0))
+	answers(w, 2)
+	require.Equal(t, fullHealth, alternate.health)
+	answers(w, 0)
+	require.False(t, pr.needs(alternate))
+	w.pass(2 * sec)
+	w.rails[0][0].openError = btl.ErrFailed
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(5 * sec)
+	require.True(t, pr.needs(alternate))
+	require.Equal(t, railUp, alternate.state)
+}
