@@ -125,6 +125,7 @@ func TestReturnedPathPostsPendingInOrder(t *testing.T) {
 	returns(0)(w)
 	require.NoError(t, pr.cause)
 	require.False(t, pr.AwaitsPath())
+	require.True(t, pr.waiting.Empty())
 	require.NotNil(t, pr.grace.timer, "the clock counts for a")
 	var got []string
 	for _, f := range w.on(tagNumbered) {
