@@ -164,6 +164,10 @@ func TestSlowRailThatIsLateProvesItselfAnew(t *testing.T) {
 		require.EqualValues(t, 2, rl.grade.late)
 		require.Zero(t, rl.grade.good)
 		require.Equal(t, need, rl.grade.need)
+		require.True(t, rl.grade.isLate)
+		rl.meter.oldest = oldest{}
+		pr.findLate()
+		require.False(t, rl.grade.isLate, "its operations have ended")
 	}
 }
 
