@@ -85,6 +85,63 @@ func TestHopelessAlternateCostsNoTrust(t *testing.T) {
 		}
 	}
 	require.Positive(t, pr.rails[2].recovery.attempts)
+
+	// Only of an alternate that was never up does an error say nothing.
+	r, alternate := w.ranks[0], &pr.rails[2]
+	r.penalize(alternate, sideError(btl.SideLocal), false)
+	require.Equal(t, fullHealth, alternate.own.health)
+	r.penalize(&pr.rails[1], sideError(btl.SideLocal), false)
+	require.Equal(t, fullHealth-modulePenalty, alternate.own.health)
+	pr.rails[1].recovery.wasUp = false
+	r.penalize(&pr.rails[1], sideError(btl.SideLocal), false)
+	require.Equal(t, fullHealth-2*modulePenalty, alternate.own.health)
+	alternate.recovery.wasUp = true
+	r.penalize(alternate, sideError(btl.SideLocal), false)
+	require.Zero(t, alternate.own.health)
+}
+
+// An alternate that is not needed for a while gets its health back all the same, and is closed only
+// then. So it has it when it is needed again.
+func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	alternate := &pr.rails[2]
+	w.rails[0][0].lose(1, pathError(0))
+	answers(w, 2)
+	w.rails[2][0].lose(1, pathError(2))
+	answers(w, 2)
+	require.Equal(t, railUp, alternate.state)
+	require.Zero(t, alternate.health)
+	if pr.rails[0].state != railUp {
+		answers(w, 0)
+	}
+	require.False(t, pr.needs(alternate))
+	w.pass(50 * msec)
+	w.rails[0][0].lose(1, pathError(0))
+	require.True(t, pr.needs(alternate))
+	w.pass(900 * msec)
+	require.Equal(t, fullHealth, alternate.health)
+	answers(w, 0)
+	require.False(t, pr.needs(alternate))
+	w.pass(4900 * msec)
+	require.Equal(t, railUp, alternate.state)
+	w.pass(200 * msec)
+	require.NotEqual(t, railUp, alternate.state)
+
+	// One that has its health back while it is not needed is closed too.
+	w = newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr = w.ranks[0].Peer(1)
+	alternate = &pr.rails[2]
+	w.rails[0][0].lose(1, pathError(0))
+	answers(w, 2)
+	alternate.health = 0
+	answers(w, 0)
+	w.pass(5700 * msec)
+	require.Equal(t, railUp, alternate.state)
+	w.pass(200 * msec)
+	require.NotEqual(t, railUp, alternate.state)
 }
 
 // Without a grace time a peer is not lost while an alternate may lead there.
@@ -176,4 +233,23 @@ func TestLostPeerIsToldByAllRailsOfAModule(t *testing.T) {
 	r.Progress()
 	slices.Sort(opened)
 	require.Equal(t, []int{0, 1}, slices.Compact(opened))
+}
+
+// An alternate that is needed again before it would be closed stays.
+func TestAlternateThatIsNeededAgainStays(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	alternate := &pr.rails[2]
+	w.rails[0][0].lose(1, pathError(0))
+	answers(w, 2)
+	require.Equal(t, fullHealth, alternate.health)
+	answers(w, 0)
+	require.False(t, pr.needs(alternate))
+	w.pass(2 * sec)
+	w.rails[0][0].openError = btl.ErrFailed
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(5 * sec)
+	require.True(t, pr.needs(alternate))
+	require.Equal(t, railUp, alternate.state)
 }

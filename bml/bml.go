@@ -70,6 +70,9 @@ type Stats struct {
 	// RailsFailed and RailsReturned count the rails to peers that failed and came back, Resent the
 	// operations that were posted again because of that.
 	RailsFailed, RailsReturned, Resent uint64
+	// LocalErrors, PathErrors and RemoteErrors count the errors of rails that are evidence against
+	// this rank's module, the path, and the peer.
+	LocalErrors, PathErrors, RemoteErrors uint64
 	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was
 	// posted again, or restarted.
 	SwitchNanos int64

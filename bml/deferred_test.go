@@ -166,7 +166,7 @@ func TestRejectIsDeferred(t *testing.T) {
 	f := w.flying[0]
 	w.flying = nil
 	require.Equal(t, TagRailDown, f.tag)
-	require.Equal(t, railMessage(railHeader{sender: 1, receiver: 1, epoch: 2}), f.frag)
+	require.Equal(t, railMessage(railHeader{sender: 1, receiver: 1, gaveUp: true, epoch: 2}), f.frag)
 	ep := w.rails[1][0].endpoints[1]
 
 	w.end(f, nil)

@@ -28,9 +28,9 @@
 //
 // Nothing is recorded for failover while all is well: each BTL reports what became of each
 // operation, and what did not succeed is done again. failover.go has the sequence from the first
-// error to the replay. The rest is in health.go (how far a rail is trusted), watch.go (how a slow
-// rail loses its share), probe.go (how a rail comes back), grace.go (how long operations wait for a
-// rail) and lost.go (the end of a peer).
+// error to the replay. The rest is in errors.go (whose fault errors are), health.go (how far a rail
+// is trusted), watch.go (how a slow rail loses its share), probe.go (how a rail comes back),
+// grace.go (how long operations wait for a rail) and lost.go (the end of a peer).
 //
 // # States of a peer
 //
@@ -49,16 +49,16 @@
 //
 //	from        to          when
 //	new         connecting  BML.Resolve has found rails
-//	            failing     the peer's process has ended, or a module of this rank that may have led
-//	                        there has failed and is not drained
+//	            failing     the peer has ended, or given this rank up; or a module of this rank that
+//	                        may have led there has failed and is not drained
 //	            lost        no rail leads there; the peer broke the protocol; or Close
 //	connecting  up          a rail is up
 //	            failing     the grace time is over; or as for up
 //	            lost        as for up
 //	up          degraded    a rail failed, and another one is up
 //	            no path     the last rail failed
-//	            failing     the peer's process has ended; the last rail failed for good; no rail
-//	                        delivers an operation; or a device lost acknowledged messages
+//	            failing     the peer has ended, or given this rank up; all rails failed for good;
+//	                        no rail delivers an operation; or a device lost acknowledged messages
 //	            lost        the peer broke the protocol, or Close
 //	degraded    up          a rail came back, and no other one is missing
 //	            no path     the last rail failed
@@ -106,7 +106,7 @@
 // Numbers are little-endian. Every numbered fragment has its sequence number in bytes 12 to 15: the
 // low half of a 64-bit count of the numbered fragments from one rank to another.
 //
-//	RAILDOWN     24  sender's module 1, version 1, receiver's module 1, zero 1, epoch 4,
+//	RAILDOWN     24  sender's module 1, version 1, receiver's module 1, gave up 1, epoch 4,
 //	                 delivery counters 12, zero 4
 //	RAILDOWNACK  24  as RAILDOWN
 //	PROBE        24  as RAILDOWN, the last 4 being the length of the padding that follows
@@ -117,7 +117,8 @@
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
 //	remote key descriptor  48  module 1, zero 7, offset 8, key 32
 //
-// RAILDOWN says that its sender's half of a rail has failed. RAILDOWNACK answers it, and says that
-// its sender's half is drained. PROBE, PROBEACK, TRIAL and TRIALACK go by the rail that they are
-// about. None of them has a sequence number: a late or repeated one does no harm.
+// RAILDOWN says that its sender's half of a rail has failed. With "gave up" 1 instead of 0 it says
+// that its sender has given the receiver up (reject.go). RAILDOWNACK answers it, and says that its
+// sender's half is drained. PROBE, PROBEACK, TRIAL and TRIALACK go by the rail that they are about.
+// None of them has a sequence number: a late or repeated one does no harm.
 package bml

@@ -134,13 +134,14 @@ func (b *BML) stopRail(rl *Rail, err error) {
 		rc.cause = err // that it does not come back yet is no news
 	}
 	if wasUp { // otherwise only probes were posted by it
-		rc.failedAt = b.eng.Now()
+		rc.failedAt, rc.usedEpoch = b.eng.Now(), rc.epoch
 		pr.drains(rl.way())
 		if !rc.isPeerDraining {
 			rc.isPeerDraining = true
 			pr.peerDraining++
 		}
 	}
+	b.countError(rl, err)
 	b.penalize(rl, err, wasUp)
 }
 
@@ -233,7 +234,12 @@ func (b *BML) sendRailHeader(pr *Peer, tag btl.Tag, h railHeader) {
 
 // railDownArrived takes a RAILDOWN: this half of that incarnation fails too, and so does this half
 // of an earlier one, whose failure may go unnoticed here.
-func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
+func (b *BML) railDownArrived(pr *Peer, by btl.Module, rl *Rail, h railHeader) {
+	if h.gaveUp {
+		err := &btl.Error{Rail: by.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN", Err: errGaveUp}
+		b.fail(pr, b.CauseOf(err), nil)
+		return
+	}
 	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() <= h.epoch && rl.state != railDown {
 		if rc := &rl.recovery; !rc.isAsked || rc.askedEpoch < h.epoch {
 			rc.isAsked, rc.askedEpoch = true, h.epoch
@@ -251,7 +257,10 @@ func (b *BML) railDownArrived(pr *Peer, _ btl.Module, rl *Rail, h railHeader) {
 	b.sendRailHeader(pr, TagRailDownAck, h)
 }
 
-var errOtherEnd = errors.New("the peer's end of the rail has failed")
+var (
+	errOtherEnd = errors.New("the peer's end of the rail has failed")
+	errGaveUp   = errors.New("the peer has given this rank up")
+)
 
 // failRail fails this half of a rail. The endpoint is failed at the next turn, because this may be
 // inside a call of it.
@@ -315,9 +324,10 @@ func (b *BML) railDrained(rl *Rail) {
 	b.settled(pr)
 }
 
-// railDownAckArrived takes a RAILDOWNACK: the peer's half is drained too.
+// railDownAckArrived takes a RAILDOWNACK: the peer's halves of that incarnation and of earlier ones
+// are drained too. It may come late, when later incarnations have failed that carried only probes.
 func (b *BML) railDownAckArrived(_ *Peer, _ btl.Module, rl *Rail, h railHeader) {
-	if rl != nil && rl.recovery.isPeerDraining && rl.recovery.epoch == h.epoch {
+	if rl != nil && rl.recovery.isPeerDraining && rl.recovery.usedEpoch <= h.epoch && h.epoch <= rl.recovery.epoch {
 		b.peerHalfDrained(rl)
 	}
 }

@@ -89,3 +89,40 @@ func TestSequenceWrapsAround(t *testing.T) {
 	require.EqualValues(t, 5, w.ranks[1].Stats().Early)
 	require.Zero(t, w.ranks[1].early, "not every early fragment was forgotten")
 }
+
+// A RAILDOWNACK of the incarnation that was up counts although later ones, which only probed the
+// peer, have failed since. So does one of such a later one. Otherwise a rail that is tried again
+// faster than the peer answers would never be fenced.
+func TestLateRailDownAckFences(t *testing.T) {
+	for _, c := range []struct {
+		epoch  uint32
+		fences bool
+	}{{0, false}, {1, true}, {2, true}, {3, true}, {4, false}} {
+		w, r, pr := newGraceWire(t, 2, 10*sec)
+		w.mended = true
+		for epoch := uint32(1); epoch <= 3; epoch++ {
+			require.Equal(t, epoch, pr.rails[0].endpoint.Epoch())
+			w.rails[0][0].lose(1, pathError(0))
+			if epoch < 3 {
+				require.True(t, r.reopen(&pr.rails[0]))
+				require.Equal(t, railProbing, pr.rails[0].state)
+			}
+		}
+		require.Equal(t, 1, pr.peerDraining)
+		w.arrive(1, 1, 0, TagRailDownAck, railMessage(railHeader{epoch: c.epoch}))
+		require.Equal(t, c.fences, pr.IsFenced(), "epoch %d", c.epoch)
+	}
+
+	// It does not count for an incarnation that was up later.
+	w, r, pr := newGraceWire(t, 2, 10*sec)
+	w.mended = true
+	w.rails[0][0].lose(1, pathError(0))
+	require.True(t, r.reopen(&pr.rails[0]))
+	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
+	require.Equal(t, railUp, pr.rails[0].state)
+	w.rails[0][0].lose(1, pathError(0))
+	w.arrive(1, 1, 0, TagRailDownAck, railMessage(railHeader{epoch: 1}))
+	require.False(t, pr.IsFenced())
+	w.arrive(1, 1, 0, TagRailDownAck, railMessage(railHeader{epoch: 2}))
+	require.True(t, pr.IsFenced())
+}

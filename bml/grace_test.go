@@ -125,6 +125,7 @@ func TestReturnedPathPostsPendingInOrder(t *testing.T) {
 	returns(0)(w)
 	require.NoError(t, pr.cause)
 	require.False(t, pr.AwaitsPath())
+	require.True(t, pr.waiting.Empty())
 	require.NotNil(t, pr.grace.timer, "the clock counts for a")
 	var got []string
 	for _, f := range w.on(tagNumbered) {
@@ -409,4 +410,33 @@ func TestGraceTimeOfUntriedRailEnds(t *testing.T) {
 		require.Less(t, w.now-begin, 6*sec)
 	}
 	require.Greater(t, w.now-begin, int64(minGrace))
+}
+
+// The rail that comes back turns out to be down when RAILDOWN of another one is posted by it. The
+// grace time begins anew, and it ends.
+func TestRailThatFailsAsItReturnsIsNoPath(t *testing.T) {
+	w, r, pr := newGraceWire(t, 2, 10*sec)
+	for i, rail := range w.rails {
+		rail[0].fail(1, pathError(i))
+	}
+	require.True(t, pr.rails[1].recovery.isUntold)
+	for _, rail := range w.rails {
+		rail[0].drain(1)
+	}
+	w.mended = true
+	w.pass(20 * msec)
+	require.Equal(t, railProbing, pr.rails[0].state)
+	w.rails[0][0].down[1] = btl.ErrFailed
+	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
+	require.Equal(t, PeerNoPath, pr.state)
+	require.Error(t, pr.cause)
+	require.NotNil(t, pr.grace.timer)
+	w.mended = false
+	for i, rail := range w.rails {
+		rail[0].lose(1, pathError(i))
+	}
+	r.send(1, "a")
+	w.pass(11 * sec)
+	require.True(t, pr.IsLost())
+	require.ErrorIs(t, r.sent[0], btl.ErrFailed)
 }

@@ -21,6 +21,7 @@ type railHeader struct {
 	// The modules at the two ends of the rail: that of the message's sender, and of its receiver.
 	sender, receiver uint8
 	version          uint8
+	gaveUp           bool // in RAILDOWN: the sender has given the receiver up
 	epoch            uint32
 	// counters are of an incarnation that is drained at the sender.
 	counters deliveryCounters
@@ -37,6 +38,9 @@ type deliveryCounters struct {
 
 func (h *railHeader) encode(p []byte) {
 	binary.LittleEndian.PutUint64(p, uint64(h.sender)|uint64(h.version)<<8|uint64(h.receiver)<<16|uint64(h.epoch)<<32)
+	if h.gaveUp {
+		p[3] = 1
+	}
 	binary.LittleEndian.PutUint64(p[8:], uint64(h.counters.epoch)|uint64(h.counters.delivered)<<32)
 	binary.LittleEndian.PutUint64(p[16:], uint64(h.counters.taken)|uint64(h.padding)<<32)
 }
@@ -47,6 +51,7 @@ func (h *railHeader) decode(p []byte, version uint8) error {
 	}
 	first := binary.LittleEndian.Uint64(p)
 	h.sender, h.version, h.receiver, h.epoch = uint8(first), uint8(first>>8), uint8(first>>16), uint32(first>>32)
+	h.gaveUp = p[3]&1 != 0
 	second := binary.LittleEndian.Uint64(p[8:])
 	h.counters = deliveryCounters{epoch: uint32(second), delivered: uint32(second >> 32), taken: binary.LittleEndian.Uint32(p[16:])}
 	h.padding = binary.LittleEndian.Uint32(p[20:])

@@ -20,10 +20,10 @@ func keyList(all ...remoteKey) []byte {
 
 // The layout is the one in the package comment.
 func TestRailHeaderLayout(t *testing.T) {
-	h := railHeader{sender: 1, receiver: 9, version: 2, epoch: 0x03040506, counters: deliveryCounters{0x0708090a, 0x0b0c0d0e, 0x0f101112}, padding: 3}
+	h := railHeader{sender: 1, receiver: 9, version: 2, gaveUp: true, epoch: 0x03040506, counters: deliveryCounters{0x0708090a, 0x0b0c0d0e, 0x0f101112}, padding: 3}
 	var b [railBytes + 3]byte
 	h.encode(b[:])
-	require.Equal(t, []byte{1, 2, 9, 0, 6, 5, 4, 3, 10, 9, 8, 7, 14, 13, 12, 11, 18, 17, 16, 15, 3, 0, 0, 0}, b[:railBytes])
+	require.Equal(t, []byte{1, 2, 9, 1, 6, 5, 4, 3, 10, 9, 8, 7, 14, 13, 12, 11, 18, 17, 16, 15, 3, 0, 0, 0}, b[:railBytes])
 	var back railHeader
 	require.NoError(t, back.decode(b[:], 2))
 	require.Equal(t, h, back)
@@ -72,6 +72,7 @@ func FuzzRailHeader(f *testing.F) {
 	f.Add(railMessage(railHeader{sender: 3, receiver: 3, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
 	f.Add(railMessage(railHeader{sender: 3, receiver: 3, epoch: 7, padding: 2}))
 	f.Add(railMessage(railHeader{padding: 1})[:railBytes])
+	f.Add(railMessage(railHeader{sender: 3, receiver: 3, gaveUp: true, epoch: 7}))
 	f.Add(make([]byte, railBytes))
 	f.Fuzz(func(t *testing.T, frag []byte) {
 		var h railHeader
@@ -82,7 +83,7 @@ func FuzzRailHeader(f *testing.F) {
 		var back [railBytes]byte
 		h.encode(back[:])
 		want := slices.Clone(frag[:railBytes])
-		want[3] = 0 // reserved
+		want[3] &= 1 // the rest is reserved
 		require.Equal(t, want, back[:])
 	})
 }
@@ -93,7 +94,7 @@ func FuzzRailHeader(f *testing.F) {
 func FuzzRailMessages(f *testing.F) {
 	for tag := range uint8(4) {
 		for _, h := range []railHeader{
-			{sender: 0, receiver: 0, epoch: 1}, {sender: 1, receiver: 1, epoch: 1}, {sender: 0, receiver: 0, epoch: 2}, {sender: 7, receiver: 7, epoch: 1},
+			{sender: 0, receiver: 0, epoch: 1}, {sender: 1, receiver: 1, epoch: 1}, {sender: 0, receiver: 0, epoch: 2}, {sender: 7, receiver: 7, epoch: 1}, {gaveUp: true, epoch: 2},
 			{sender: 1, receiver: 1, epoch: 1, counters: deliveryCounters{epoch: 1, delivered: 9}, padding: 2},
 		} {
 			for moment := range uint8(4) {

@@ -1,7 +1,6 @@
 package bml
 
 import (
-	"errors"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -32,6 +31,8 @@ type recovery struct {
 	cause error  // of the last failure while it was up, or why it never was; nil if none
 	wasUp bool   // it has been up at some time
 	epoch uint32 // of the incarnation that failed last
+	// usedEpoch is that of the last one that failed while it was up. Later ones only probed.
+	usedEpoch uint32
 
 	failedAt int64 // engine's time of the failure; 0 once its operations were posted again
 
@@ -113,12 +114,9 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 		calm := int((b.eng.Now() - rc.upSince) / int64(calmPeriod))
 		rc.flaps = max(rc.flaps-calm, 0) + 1
 	}
-	side := btl.SideRemote
-	if be := (*btl.Error)(nil); errors.As(err, &be) {
-		if be.Class == btl.ClassUsage || be.Class == btl.ClassClosed || be.Class == btl.ClassFlushed {
-			return // no evidence
-		}
-		side = be.Side
+	class, side := evidence(err)
+	if class == btl.ClassUsage || class == btl.ClassClosed || class == btl.ClassFlushed {
+		return // no evidence
 	}
 	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
 	isHopeless := rl.alternate && !rl.recovery.wasUp
@@ -158,7 +156,7 @@ func (b *BML) weighModule(d *ownModule) {
 
 // weigh gives a rail the share of long messages that it has at its health and slowness.
 func (rl *Rail) weigh() {
-	full := max(rl.module.Attrs().BandwidthMBps, 1)
+	full := rl.module.Attrs().BandwidthMBps
 	share := float64(rl.trust()) / float64(fullHealth)
 	if rl.grade.slowness > shareFactor {
 		share /= rl.grade.slowness

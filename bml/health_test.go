@@ -113,7 +113,9 @@ func TestHealthAfterFailure(t *testing.T) {
 	}{
 		{"remote", of(btl.ClassPath, btl.SideRemote), 0, 1000, 1},
 		{"local", of(btl.ClassPath, btl.SideLocal), 0, 600, 1},
-		{"both", of(btl.ClassTimeout, btl.SideBoth), 0, 600, 1},
+		{"both", of(btl.ClassPath, btl.SideBoth), 0, 600, 1},
+		{"timeout", of(btl.ClassTimeout, btl.SideBoth), 0, 1000, 1},
+		{"local timeout", of(btl.ClassTimeout, btl.SideLocal), 0, 600, 1},
 		{"none", of(btl.ClassPath, btl.SideNone), 0, 1000, 1},
 		{"device", of(btl.ClassDevice, btl.SideLocal), 0, 600, 1},
 		{"not of a transport", errors.New("unknown"), 0, 1000, 1},

@@ -61,7 +61,9 @@ func (b *BML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	pr := b.Peer(rank)
 	switch pr.state {
 	case PeerLost:
-		b.reject(pr, m) // its requests have failed here; the peer may not know
+		if !b.isReject(tag, frag) {
+			b.reject(pr, m) // its requests have failed here; the peer may not know
+		}
 		return
 	case PeerFailing:
 		pr.heard = m

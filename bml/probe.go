@@ -59,10 +59,11 @@ func (b *BML) planReopen(rl *Rail) {
 	})
 }
 
-// closeAlternates closes alternates that are up and not needed, after a while.
+// closeAlternates closes alternates that are up and not needed, after a while. Those that recover
+// recover first (health.go): they may be needed again before.
 func (b *BML) closeAlternates(pr *Peer) {
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.alternate && rl.state == railUp && !pr.needs(rl) {
+		if rl := &pr.rails[i]; rl.alternate && rl.state == railUp && rl.health == fullHealth && !pr.needs(rl) {
 			b.later(rl, idleAlternate, b.closeAlternate)
 		}
 	}
@@ -99,7 +100,11 @@ func (b *BML) reopen(rl *Rail) bool {
 		return false
 	case rl.alternate && errors.Is(err, btl.ErrUnreachable):
 		return false // and never will be
-	case err != nil || ep.State() != btl.Up:
+	case err != nil:
+		b.countError(rl, err)
+		b.planReopen(rl)
+		return false
+	case ep.State() != btl.Up:
 		b.planReopen(rl)
 		return false
 	}
@@ -125,6 +130,7 @@ func (b *BML) probe(rl *Rail) {
 	switch {
 	case rc.delivers:
 		period = reminderPeriod
+		b.countLate(rl)
 	case !hasRoom: // it is not tried now
 	default:
 		if rc.probes++; rc.probes > maxProbes {
@@ -180,7 +186,7 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if rl == nil || rl.module != by {
 		return // of a rail that this rank does not use
 	}
-	if h.epoch > rl.recovery.epoch {
+	if h.epoch > rl.recovery.usedEpoch {
 		b.peerHalfDrained(rl)
 	}
 	if rl.state == railDown && !b.reopen(rl) || rl.state == railFailing || rl.endpoint.Epoch() != h.epoch {
@@ -222,7 +228,7 @@ func (b *BML) railReturned(rl *Rail) {
 			b.sendRailDown(other)
 		}
 	}
-	if !hadPath {
+	if !hadPath && pr.HasPath() { // RAILDOWN may have found the rail down again
 		b.pathFound(pr)
 	}
 }

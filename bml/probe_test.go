@@ -382,10 +382,10 @@ func TestProbeOfLaterIncarnationFences(t *testing.T) {
 	w.rails[0][0].lose(1, pathError(0)) // the incarnation that the PROBE made
 	require.Equal(t, 1, pr.peerDraining)
 	require.EqualValues(t, 2, pr.rails[0].recovery.epoch)
-	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 2}))
+	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 1}))
 	require.Equal(t, 1, pr.peerDraining)
-	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 3}))
-	require.Zero(t, pr.peerDraining)
+	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 2}))
+	require.Zero(t, pr.peerDraining, "the peer's half of incarnation 1 is drained, and 2 carried only PROBEs here")
 	require.True(t, pr.IsFenced())
 
 	w, _, pr = newDeferredWire(t)

@@ -127,6 +127,7 @@ type Rail struct {
 	reopen   func() (btl.Endpoint, error)
 	recovery recovery
 	health   health
+	errors   railErrors
 	meter    meter
 	grade    grade
 	own      *ownModule

@@ -8,8 +8,8 @@ import (
 
 // A peer that is lost here may not know: it may have had nothing to send when the rails to it were
 // failed, and then wait for an answer. When something comes from it, this rank opens the rail once
-// more and sends RAILDOWN. The peer's half fails, its PROBEs are not answered, and its grace time
-// ends.
+// more and sends a RAILDOWN that says so. The peer then gives this rank up too. If it has done so
+// already, it does not answer.
 
 // reject begins to tell a lost peer, by all rails of a module by which it was heard: it may probe
 // any of them.
@@ -21,6 +21,12 @@ func (b *BML) reject(pr *Peer, m btl.Module) {
 		rl.isRejecting = true
 		b.postpone(work{kind: workReject, rail: rl}) // not from inside a call of the endpoint
 	}
+}
+
+// isReject reports whether a fragment says that its sender has given this rank up.
+func (b *BML) isReject(tag btl.Tag, frag []byte) bool {
+	var h railHeader
+	return tag == TagRailDown && h.decode(frag, b.cfg.Version) == nil && h.gaveUp
 }
 
 // rejectBy opens a rail to a lost peer, to send RAILDOWN by it.
@@ -38,7 +44,8 @@ func (b *BML) rejectBy(rl *Rail, tries int) {
 }
 
 // sendReject sends RAILDOWN by an endpoint to a lost peer, and then fails the endpoint. If it has
-// no room, or fails by itself, that is tried again.
+// no room, takes nothing now, or fails by itself, that is tried again: the peer may send nothing
+// that would cause another attempt.
 func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 	if b.closed != nil {
 		return
@@ -49,7 +56,7 @@ func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 	}
 	op := b.GetOp()
 	op.Tag, op.HdrLen, op.bound = TagRailDown, railBytes, true
-	h := railHeader{sender: rl.local, receiver: rl.remote, version: b.cfg.Version, epoch: ep.Epoch()}
+	h := railHeader{sender: rl.local, receiver: rl.remote, version: b.cfg.Version, gaveUp: true, epoch: ep.Epoch()}
 	h.encode(op.Hdr[:])
 	op.Then = func(op *Op, err error) {
 		b.PutOp(op)
@@ -64,9 +71,12 @@ func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 		return
 	}
 	b.PutOp(op)
-	if tries == 0 || !errors.Is(err, btl.ErrResource) {
+	switch {
+	case tries == 0:
 		end()
-		return
+	case errors.Is(err, btl.ErrFailed):
+		b.eng.After(int64(firstReopen), func() { b.rejectBy(rl, tries-1) })
+	default:
+		b.eng.After(int64(firstReopen), func() { b.sendReject(rl, ep, tries-1) })
 	}
-	b.eng.After(int64(firstReopen), func() { b.sendReject(rl, ep, tries-1) })
 }

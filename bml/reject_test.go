@@ -80,20 +80,63 @@ func TestRejectWithoutRoomIsTriedTenTimes(t *testing.T) {
 	}
 }
 
-// An endpoint that accepts no operation is failed at once.
-func TestRejectByDownEndpointFailsIt(t *testing.T) {
+// An endpoint that takes no operation, as if it were wrong in itself, is tried again every 5 ms,
+// ten times. Then this rank fails it.
+func TestRejectByEndpointThatTakesNothingIsTriedTenTimes(t *testing.T) {
+	for _, err := range []error{btl.ErrTooLong, errors.New("broken")} {
+		w, r, pr := newLost(t)
+		m := w.rails[0][0]
+		pr.rails[0].reopen = func() (btl.Endpoint, error) {
+			ep := m.open(1)
+			m.down[1] = err
+			return ep, nil
+		}
+		heard(w)
+		r.Progress()
+		ep := m.endpoints[1]
+		w.pass(10 * firstReopen.Nanoseconds())
+		require.Equal(t, btl.Up, ep.state)
+		require.True(t, pr.rails[0].isRejecting)
+		w.pass(2 * msec)
+		require.Same(t, ep, m.endpoints[1])
+		require.Equal(t, btl.Failed, ep.state)
+		require.False(t, pr.rails[0].isRejecting)
+		require.Empty(t, w.flying)
+	}
 	w, r, pr := newLost(t)
+	heard(w)
+	m := w.rails[0][0]
+	open := pr.rails[0].reopen
 	pr.rails[0].reopen = func() (btl.Endpoint, error) {
-		ep := w.rails[0][0].open(1)
-		w.rails[0][0].down[1] = errors.New("broken")
-		return ep, nil
+		ep, err := open()
+		m.down[1] = btl.ErrTooLong
+		return ep, err
+	}
+	r.Progress()
+	require.Empty(t, w.flying)
+	m.down[1] = nil
+	w.pass(6 * msec)
+	require.Len(t, w.on(TagRailDown), 1, "the endpoint takes operations again")
+}
+
+// If the endpoint has failed before the RAILDOWN is posted, the rail is opened again after 5 ms.
+func TestRejectByFailedEndpointIsTriedByTheNext(t *testing.T) {
+	w, r, pr := newLost(t)
+	m := w.rails[0][0]
+	open := pr.rails[0].reopen
+	pr.rails[0].reopen = func() (btl.Endpoint, error) {
+		ep, err := open()
+		if m.opened == 1 {
+			m.endpoints[1].state = btl.Failed
+		}
+		return ep, err
 	}
 	heard(w)
 	r.Progress()
-	require.Equal(t, btl.Failed, w.rails[0][0].endpoints[1].state)
-	require.False(t, pr.rails[0].isRejecting)
-	w.pass(20 * msec)
 	require.Empty(t, w.flying)
+	w.pass(6 * msec)
+	require.Equal(t, 2, m.opened)
+	require.Len(t, w.on(TagRailDown), 1)
 }
 
 // If the RAILDOWN is not delivered, the rail is opened again after 5 ms, ten times.
@@ -106,7 +149,7 @@ func TestUndeliveredRejectIsTriedTenTimes(t *testing.T) {
 		r.Progress()
 		require.Equal(t, try, m.opened)
 		require.Len(t, w.flying, 1)
-		require.Equal(t, railMessage(railHeader{epoch: uint32(try) + 1}), w.flying[0].frag)
+		require.Equal(t, railMessage(railHeader{gaveUp: true, epoch: uint32(try) + 1}), w.flying[0].frag)
 		require.Same(t, m.endpoints[1], pr.rails[0].endpoint)
 		m.fail(1, pathError(0))
 		m.drain(1)
@@ -189,5 +232,28 @@ func TestFailingPeerThatSendsIsRejectedWhenLost(t *testing.T) {
 		} else {
 			require.Zero(t, r.Deferred())
 		}
+	}
+}
+
+// A RAILDOWN of a peer that has given this rank up fails the peer, whatever other rails are up. A
+// rank that has lost the peer does not answer: two ranks that have lost each other are quiet.
+func TestPeerThatGaveThisRankUpFails(t *testing.T) {
+	for _, h := range []railHeader{{gaveUp: true, epoch: 1}, {gaveUp: true, epoch: 2}, {gaveUp: true, sender: 9, receiver: 9}} {
+		w, r, pr := newDeferredWire(t)
+		w.arrive(1, 1, 0, TagRailDown, railMessage(h))
+		require.True(t, pr.IsFailing())
+		r.Progress()
+		for _, rail := range w.rails {
+			rail[0].drain(1)
+		}
+		require.True(t, pr.IsLost())
+		require.ErrorIs(t, pr.Err(), request.ErrUnreachable)
+		require.ErrorIs(t, pr.Err(), errGaveUp)
+		w.flying = nil
+		w.arrive(1, 1, 0, TagRailDown, railMessage(h))
+		require.Zero(t, r.Deferred())
+		h.gaveUp = false
+		w.arrive(1, 1, 0, TagRailDown, railMessage(h))
+		require.Equal(t, []workKind{workReject}, r.kindsOfWork(), "that peer does not know")
 	}
 }

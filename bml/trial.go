@@ -31,6 +31,9 @@ func (b *BML) tryRail(rl *Rail, bytes, times int) {
 	if times == 0 || m.fragments > 0 || m.trial.number != 0 && !isLost || !rl.queue.Empty() {
 		return
 	}
+	if m.trial.number != 0 {
+		b.countLate(rl)
+	}
 	pr.lastTrial++
 	m.trial = trial{
 		number: max(pr.lastTrial, 1), bytes: bytes, left: times - 1,

@@ -247,7 +247,6 @@ func (pr *Peer) compare() {
 		rl.weigh()
 		rl.grade.tick(slowness, isSlow)
 		switch {
-		case rl.grade.isLate:
 		case !isSlow && rl.grade.isSuspect() && trial >= slowFactor:
 			pr.becomesSlow(rl)
 		case isSlow && rl.grade.good >= rl.grade.need:

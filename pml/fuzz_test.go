@@ -48,7 +48,7 @@ func FuzzHeaders(f *testing.F) {
 		case tagRestartNotify, tagRestartNack:
 			h, length, unread = new(restartHdr), restartBytes, [][2]int{{8, 16}}
 		case bml.TagRailDown, bml.TagRailDownAck, bml.TagProbe, bml.TagProbeAck:
-			h, length, unread = new(railHeader), railBytes, [][2]int{{3, 4}}
+			h, length = new(railHeader), railBytes
 		case tagFrag:
 			h, length = new(fragHdr), fragBytes
 		case tagFin:

@@ -69,6 +69,9 @@ type Stats struct {
 	// fragments that were sent again because of that, Restarts the transfers that started again
 	// from the beginning, and StaleFragments the pieces of earlier attempts that were dropped.
 	RailsFailed, RailsReturned, Resent, Restarts, StaleFragments uint64
+	// LocalErrors, PathErrors and RemoteErrors count the errors of rails that are evidence against
+	// this rank's module, the path, and the peer.
+	LocalErrors, PathErrors, RemoteErrors uint64
 	// Refused counts operations that every rail called wrong in itself, each of which ended a
 	// message.
 	Refused uint64
@@ -213,6 +216,7 @@ func (p *PML) Stats() Stats {
 	st, of := p.stats, p.bml.Stats()
 	st.Early, st.Duplicates, st.Retries, st.Unregistered = of.Early, of.Duplicates, of.Retries, of.Unregistered
 	st.RailsFailed, st.RailsReturned, st.Resent, st.SwitchNanos = of.RailsFailed, of.RailsReturned, of.Resent, of.SwitchNanos
+	st.LocalErrors, st.PathErrors, st.RemoteErrors = of.LocalErrors, of.PathErrors, of.RemoteErrors
 	st.Malformed += of.Malformed
 	st.Illegal += of.Illegal
 	return st

@@ -28,13 +28,14 @@ type deliveryCounters struct{ epoch, delivered, taken uint32 }
 type railHeader struct {
 	rail     uint8 // the module at the sender
 	other    uint8 // that at the receiver
+	flags    uint8
 	epoch    uint32
 	counters deliveryCounters
 	padding  uint32
 }
 
 func (h *railHeader) encode(b []byte) {
-	b[0], b[1], b[2], b[3] = h.rail, Version, h.other, 0
+	b[0], b[1], b[2], b[3] = h.rail, Version, h.other, h.flags
 	for i, v := range []uint32{h.epoch, h.counters.epoch, h.counters.delivered, h.counters.taken, h.padding} {
 		binary.LittleEndian.PutUint32(b[4+4*i:], v)
 	}
@@ -48,7 +49,7 @@ func (h *railHeader) decode(b []byte) error {
 	for i := range v {
 		v[i] = binary.LittleEndian.Uint32(b[4+4*i:])
 	}
-	*h = railHeader{b[0], b[2], v[0], deliveryCounters{v[1], v[2], v[3]}, v[4]}
+	*h = railHeader{b[0], b[2], b[3], v[0], deliveryCounters{v[1], v[2], v[3]}, v[4]}
 	if uint64(len(b)) != railBytes+uint64(h.padding) {
 		return fmt.Errorf("%w: padding", errMalformed)
 	}

@@ -308,6 +308,10 @@ func (r *rank) receiveTaken(i int) {
 	r.recvs = append(r.recvs, rc)
 }
 
+// maxWrongs is how often an operation may be called wrong. One that is wrong more often is given
+// up.
+const maxWrongs = 3
+
 // injectFault executes an action that is a fault, or that repairs one.
 func (w *world) injectFault(r *rank, a action) {
 	s := &w.plan.setup
@@ -322,8 +326,11 @@ func (w *world) injectFault(r *rank, a action) {
 		switch {
 		case f.Kind == btl.FaultLate:
 			f.Count = a.c >> 8 % 20
+		case f.Kind == btl.FaultWrong && r.wrongs[other] == maxWrongs:
+			f.Kind = btl.FaultRefuse
 		case f.Kind == btl.FaultWrong:
-			f.Count = 1 // an operation that rails call wrong too often is given up
+			f.Count = 1
+			r.wrongs[other]++
 		case f.Kind == btl.FaultSilence && w.plan.transport >= TCP:
 			// TCP does not time out a silent connection, because its peer may be computing.
 			f.Kind = btl.FaultErrorLost

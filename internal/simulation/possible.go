@@ -10,9 +10,18 @@ import (
 // or peer that the fragment is about. "early" is a fragment before its turn, "again" a duplicate.
 // For a rail, "older" and "newer" compare the present incarnation with that of the fragment.
 //
-// Some combinations are impossible. When a RNDVRESTARTNOTIFY, RNDVRESTARTACK or RNDVRESTARTNACK
-// arrives, the send is restarting: it stays so until it is answered, and answers arrive once and in
-// order. When an ACK or PUT arrives, the send waits for it.
+// What a rank does with a message about a rail depends only on its own state and on the epochs, not
+// on the sender's state: another incarnation than the present one is not answered (PROBE), or
+// changes nothing (PROBEACK, RAILDOWNACK); one that is not older fails (RAILDOWN). So the sender's
+// rail may be in any state, if that can come about at all. Two examples of how: a rank answers
+// RAILDOWN of an incarnation that it has not joined at once, and may join it afterwards, while the
+// peer's half drains (RAILDOWNACK, sender up, receiver down); a BTL hands up what was delivered by
+// an incarnation that is over, after the BML has made the next one (newer).
+//
+// Messages between ranks of which one has lost the other are not counted. Some combinations are
+// impossible. When a RNDVRESTARTNOTIFY, RNDVRESTARTACK or RNDVRESTARTNACK arrives, the send is
+// restarting: it stays so until it is answered, and answers arrive once and in order. When an ACK
+// or PUT arrives, the send waits for it.
 func Possible() []Combination { return combinations(often) }
 
 // Rare lists the combinations that only larger numbers of seeds have reached.
@@ -51,7 +60,7 @@ FIN | gone | receiving; waiting for the receiver
 FIN | writing | receiving
 PROBE | down | down, older; failing; probing
 PROBE | failing | down, older; failing; probing
-PROBE | probing | down; down, older; failing; gone; probing; unknown; up
+PROBE | probing | down; down, older; failing; gone; probing; up
 PROBE | probing, newer | failing
 PROBE | up | probing
 PROBEACK | down | failing; probing; up
@@ -61,7 +70,7 @@ PROBEACK | probing, newer | failing
 PROBEACK | up | failing; probing; up
 PUT | receiving | waiting for the receiver
 RAILDOWN | down | down; down, newer; down, older; failing; failing, newer; failing, older; gone
-RAILDOWN | down | probing; probing, newer; unknown; up; up, newer
+RAILDOWN | down | probing; probing, newer; up; up, newer
 RAILDOWN | down, newer | down; down, newer; failing, newer; probing, newer; up, newer
 RAILDOWN | failing | down; down, newer; down, older; failing; probing; probing, newer; up
 RAILDOWN | failing, newer | down, newer; failing, newer; probing, newer; up, newer
@@ -81,45 +90,48 @@ RNDVRESTARTNOTIFY | restarting | gone; receiving
 
 const rare = `
 CREDIT | failing | failing
+CREDIT | no path | failing
 CREDIT | reachable | failing; no path
 FIN | eager | receiving
+FIN | pending | receiving
 FIN | waiting for the receiver | receiving
 PROBE | down | down; failing, newer; failing, older; gone; probing, newer; probing, older; unknown
 PROBE | down | up; up, newer
-PROBE | down, newer | down; down, older; failing; failing, newer; failing, older; probing
-PROBE | down, newer | probing, newer; unknown
-PROBE | failing | down; failing, newer; gone; probing, newer; unknown; up; up, newer; up, older
-PROBE | failing, newer | down; down, older; failing; probing, newer
-PROBE | probing | failing, older; probing, newer; probing, older; up, older
+PROBE | down, newer | down; down, newer; down, older; failing; failing, newer; failing, older
+PROBE | down, newer | probing; probing, newer; probing, older; unknown; up, newer
+PROBE | failing | down; failing, newer; failing, older; gone; probing, newer; unknown; up; up, newer; up, older
+PROBE | failing, newer | down; down, older; failing; failing, newer; failing, older
+PROBE | failing, newer | probing; probing, newer
+PROBE | probing | failing, older; probing, newer; probing, older; unknown; up, older
 PROBE | probing, newer | down; down, newer; down, older; failing, newer; failing, older; gone
-PROBE | probing, newer | probing; probing, newer; unknown; up; up, newer
+PROBE | probing, newer | probing; probing, newer; probing, older; unknown; up; up, newer
 PROBE | up | failing; up
 PROBE | up, newer | failing, newer; probing, newer
 PROBEACK | down | down
-PROBEACK | down, newer | failing; probing
+PROBEACK | down, newer | failing; probing; up
 PROBEACK | failing | down; up
-PROBEACK | failing, newer | failing
+PROBEACK | failing, newer | failing; probing; up
 PROBEACK | probing | up
 PROBEACK | probing, newer | down; probing; up
-RAILDOWN | down | probing, older; up, older
+RAILDOWN | down | probing, older; unknown; up, older
 RAILDOWN | down, newer | down, older; failing; failing, older; gone; probing; probing, older
 RAILDOWN | down, newer | unknown; up; up, older
 RAILDOWN | failing | failing, newer; failing, older; gone; probing, older; unknown; up, newer
 RAILDOWN | failing | up, older
 RAILDOWN | failing, newer | down; down, older; failing; failing, older; gone; probing; unknown; up
-RAILDOWN | failing, newer | up, older
+RAILDOWN | failing, newer | probing, older; up, older
 RAILDOWN | probing | down; down, older; probing; probing, older; up; up, older
 RAILDOWN | probing, newer | failing, older; gone; probing, older; unknown; up, older
 RAILDOWN | up | down; down, older; probing; probing, older; up
 RAILDOWN | up, newer | failing, newer
-RAILDOWNACK | down | failing, newer
+RAILDOWNACK | down | failing, newer; probing
 RAILDOWNACK | down, older | down, newer; failing, newer
 RAILDOWNACK | failing | down; down, newer; failing; failing, newer; probing, newer
 RAILDOWNACK | failing, newer | failing
 RAILDOWNACK | failing, older | down; down, newer
 RAILDOWNACK | probing | down; down, newer; failing; failing, newer; probing, newer
-RAILDOWNACK | probing, older | down; down, newer; failing; probing, newer
-RAILDOWNACK | up | failing
+RAILDOWNACK | probing, older | down; down, newer; failing; failing, newer; probing, newer
+RAILDOWNACK | up | down; failing
 RAILDOWNACK | up, newer | failing
 RNDVRESTARTACK | gone | restarting
 RNDVRESTARTNOTIFY | gone | receiving

@@ -179,6 +179,13 @@ func (r *rank) runOthers() {
 	if r.emptyTurns%16 == 1 {
 		w.reportDeaths()
 	}
+	if r.emptyTurns == maxEmptyTurns/2 && w.net.hasNoKeepAlive() {
+		for _, o := range w.ranks {
+			if !o.dead && o.p.PeerState(r.rank) == bml.PeerLost {
+				w.failRails(r.rank, o.rank)
+			}
+		}
+	}
 	switch {
 	case r.emptyTurns > maxEmptyTurns/10 && r.emptyTurns%4 == 0:
 		w.pass(longStepNanos)
@@ -350,12 +357,18 @@ func (w *world) failRailsOfBlocked(sends []*send) (any bool) {
 			continue
 		}
 		any = true
-		for _, l := range w.plan.setup.links(s.m.from, s.to) {
-			w.net.cut(l, 0, false)
-			w.net.mend(l)
-		}
+		w.failRails(s.m.from, s.to)
 	}
 	return any
+}
+
+// failRails fails the rails of two ranks, as a keep-alive would if one of them has given the other
+// up. A rank that only waits for an answer posts nothing, and does not notice otherwise.
+func (w *world) failRails(a, b int) {
+	for _, l := range w.plan.setup.links(a, b) {
+		w.net.cut(l, 0, false)
+		w.net.mend(l)
+	}
 }
 
 // waitsForWindow reports whether an active send has posted nothing, because the peer's windows have

@@ -53,6 +53,7 @@ type rank struct {
 	failing    []*tapEndpoint // endpoints to fail at the next turn
 	regions    int            // number of registered regions
 	aims       []*aim
+	wrongs     map[int]int // by peer: faults that call an operation wrong
 	matching   *matching
 	waiting    bool // in a call of the Wait family
 	emptyTurns int  // turns of that call without an event
@@ -99,7 +100,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 		w.latency = append(w.latency, r.latency)
 	}
 	for i := range s.ranks {
-		r := &rank{w: w, rank: i, ctxs: make([]*pml.Context, len(s.groups))}
+		r := &rank{w: w, rank: i, wrongs: map[int]int{}, ctxs: make([]*pml.Context, len(s.groups))}
 		for range s.ranks {
 			r.unexpected.early = append(r.unexpected.early, map[uint32]int64{})
 		}
@@ -294,6 +295,9 @@ func peerName(peer int) string {
 func (w *world) cover(from, to int, f pml.Fragment) {
 	if e := w.plan.setup.ending; e == Refuses || e == Breaks {
 		return // the lists of combinations are about failover
+	}
+	if w.isLost(from, to) {
+		return // one of them only tells the other so
 	}
 	m := Combination{Name: f.Name}
 	p, q := w.ranks[from].p, w.ranks[to].p

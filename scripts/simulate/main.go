@@ -63,7 +63,10 @@ func run() error {
 	if given["seed"] {
 		return replay(*only, transports, *trace, *shrink)
 	}
-	s := &sweep{first: *first, seeds: *seeds, transports: transports, keep: *keep, start: time.Now(), failures: map[string]int{}}
+	s := &sweep{first: *first, seeds: *seeds, transports: transports, keep: *keep, start: time.Now(), listed: map[simulation.Combination]bool{}, failures: map[string]int{}, unlisted: map[simulation.Combination]string{}}
+	for _, m := range slices.Concat(simulation.Possible(), simulation.Rare()) {
+		s.listed[m] = true
+	}
 	s.run(*workers)
 	s.report(os.Stdout, *combinations)
 	if s.failed == nil {
@@ -108,6 +111,7 @@ type sweep struct {
 	transports   []simulation.Transport
 	keep         bool // go on after a failure
 	start        time.Time
+	listed       map[simulation.Combination]bool
 
 	mu       sync.Mutex
 	next     uint64 // guarded by mu, as are all fields below
@@ -116,6 +120,8 @@ type sweep struct {
 	sum      simulation.Result
 	failed   *failure // the one of the lowest seed
 	failures map[string]int
+	// unlisted has a run for each combination that is on neither list.
+	unlisted map[simulation.Combination]string
 }
 
 func (s *sweep) run(workers int) {
@@ -154,6 +160,11 @@ func (s *sweep) put(seed uint64, t simulation.Transport, r *simulation.Result) {
 	defer s.mu.Unlock()
 	s.done++
 	s.sum.Add(r)
+	for m := range r.Combinations {
+		if !s.listed[m] && simulation.IsOfFailover(m.Name) && s.unlisted[m] == "" {
+			s.unlisted[m] = fmt.Sprintf("seed %d over %v", seed, t)
+		}
+	}
 	if r.Failure != nil {
 		s.failures[r.Failure.Invariant]++
 		if s.keep {
@@ -198,11 +209,9 @@ func (s *sweep) report(to io.Writer, combinations bool) {
 
 // reportCombinations compares the combinations that were reached with the lists of possible ones.
 func (s *sweep) reportCombinations(to io.Writer, all bool) {
-	known := map[simulation.Combination]bool{}
 	for i, list := range [][]simulation.Combination{simulation.Possible(), simulation.Rare()} {
 		seen := 0
 		for _, m := range list {
-			known[m] = true
 			if s.sum.Combinations[m] > 0 {
 				seen++
 			} else if i == 0 {
@@ -217,8 +226,8 @@ func (s *sweep) reportCombinations(to io.Writer, all bool) {
 		switch {
 		case all:
 			fmt.Fprintf(to, "%9d %v\n", s.sum.Combinations[m], m)
-		case !known[m] && simulation.IsOfFailover(m.Name):
-			fmt.Fprintf(to, "%9d %v, which is on neither list\n", s.sum.Combinations[m], m)
+		case s.unlisted[m] != "":
+			fmt.Fprintf(to, "%9d %v, which is on neither list: %s\n", s.sum.Combinations[m], m, s.unlisted[m])
 		}
 	}
 }
