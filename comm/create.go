@@ -74,15 +74,15 @@ func (c *Comm) checkPart(g Group) error {
 
 const createGroupOp = "create group"
 
-// CreateGroup makes a communicator of the ranks of a group, in its order, without the other ranks of
-// c (MPI 4.1, section 7.4.2). Only the members of the group call it, with the same group and tag; a
-// rank that is not a member gets nil. Several goroutines of a rank may call it at once, with
+// CreateGroup makes a communicator of the ranks of a group, in its order, without the other ranks
+// of c (MPI 4.1, section 7.4.2). Only the members of the group call it, with the same group and
+// tag; a rank that is not a member gets nil. Several goroutines of a rank may call it at once, with
 // different tags. These tags have nothing to do with those of messages.
 //
 // If a call fails at one member, it fails at all members, or they get a communicator that is
 // revoked, as for [Comm.Split]. An error that a member has caused names its rank in the group.
-// Errors: ErrRank for a group that is not part of c, ErrTag; ErrComm, ErrFinalized, and those of the
-// peers.
+// Errors: ErrRank for a group that is not part of c, ErrTag; ErrComm, ErrFinalized, and those of
+// the peers.
 func (c *Comm) CreateGroup(g Group, tag int) (*Comm, error) {
 	if err := c.enter(); err != nil {
 		return nil, c.fail(createGroupOp, none, tag, err)
@@ -217,8 +217,8 @@ func causeOf(err error) error {
 	return err
 }
 
-// confirm makes the communicator of a group, and returns it when all members have made it. begun, if
-// not nil, is called before this rank waits. Lock held.
+// confirm makes the communicator of a group, and returns it when all members have made it. begun,
+// if not nil, is called before this rank waits. Lock held.
 func (c *Comm) confirm(call *groupCall, id pml.ContextID, g Group, begun func()) (*Comm, error) {
 	suffix := "group" + strconv.Itoa(call.key.tag)
 	made := c.job.newComm(id, derivedName(*c.name.Load(), suffix), g.Ranks(), g.members, g.Rank(c.job.rank))

@@ -14,8 +14,8 @@ import (
 
 // Dup makes a communicator with the same ranks, in a matching space of its own. It is a collective:
 // all ranks of c call it. It ignores the context of a view of c. The duplicate has the topology of
-// c, and copies of its attributes as their keys say. Errors: ErrComm, ErrFinalized, and those of the
-// peers.
+// c, and copies of its attributes as their keys say. Errors: ErrComm, ErrFinalized, and those of
+// the peers.
 func (c *Comm) Dup() (*Comm, error) {
 	d, err := c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
 	if err == nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // Waiter counts down the signals that a goroutine, or a Task, waits for. The zero value waits for
-// none; Reset and ResetTask set the number. The engine's lock guards it, and one Wait at a time uses
-// it. A Waiter that is used again costs no allocation.
+// none; Reset and ResetTask set the number. The engine's lock guards it, and one Wait at a time
+// uses it. A Waiter that is used again costs no allocation.
 type Waiter struct {
 	eng    *Engine
 	need   int32
