@@ -27,6 +27,7 @@ func TestSmallMessagesAllocateNothing(t *testing.T) {
 			"send to ProcNull": func() { check(comm.Send(w, points, comm.ProcNull, 1)) },
 			"send of structs":  func() { sendToSelf(w, points) },
 			"sendrecv":         func() { must(comm.Sendrecv(w, small, 0, 1, big, 0, 1)) },
+			"isendrecv":        func() { done(comm.Isendrecv(w, small, 0, 1, big, 0, 1)) },
 			"isend": func() {
 				r := must(comm.Irecv(w, small, 0, 1))
 				done(comm.Isend(w, small, 0, 1))

@@ -19,9 +19,10 @@ type topology struct {
 var errNoCart = fmt.Errorf("%w: it has no Cartesian topology", ErrComm)
 
 // Cart makes a communicator whose ranks are the places of a grid (MPI 4.1, section 8.5.1). dims has
-// the length of each dimension, and periodic says in which ones the last place is next to the first.
-// The last coordinate varies fastest. Ranks keep their order; those left over get nil. No dimensions
-// make a grid of one place. It is a collective: all ranks of c call it, with the same arguments.
+// the length of each dimension, and periodic says in which ones the last place is next to the
+// first. The last coordinate varies fastest. Ranks keep their order; those left over get nil. No
+// dimensions make a grid of one place. It is a collective: all ranks of c call it, with the same
+// arguments.
 //
 // Errors: ErrCount if a dimension is not positive, if there are more places than ranks, if the
 // lengths of the slices differ, or if ranks pass different arguments; ErrComm, ErrFinalized, and

@@ -166,23 +166,6 @@ func revocables() []revocable {
 				{ErrCount, false, func(a *args) error { return free(a.w.Split(-9, 0)) }},
 			}},
 		{name: "dup", needs: true, call: func(a *args) error { return free(a.w.Dup()) }},
-		{name: "create", needs: true, call: func(a *args) error { return free(a.w.Create(a.w.Group())) }},
-		{name: "split by", needs: true, call: func(a *args) error { return free(a.w.SplitBy(SplitCore, 0)) },
-			refused: []refusal{
-				{ErrCount, false, func(a *args) error { return free(a.w.SplitBy(99, 0)) }},
-			}},
-		{name: "cart", needs: true, call: func(a *args) error { return free(a.w.Cart([]int{a.w.Size()}, []bool{true})) },
-			refused: []refusal{
-				{ErrCount, false, func(a *args) error { return free(a.w.Cart([]int{-1}, []bool{true})) }},
-			}},
-		{name: "graph", needs: true, call: func(a *args) error { return free(a.w.Graph(nil, nil)) },
-			refused: []refusal{
-				{ErrRank, false, func(a *args) error { return free(a.w.Graph([]int{-1}, nil)) }},
-			}},
-		{name: "dist graph", needs: true, call: func(a *args) error { return free(a.w.DistGraph(map[int][]int{0: {0}})) },
-			refused: []refusal{
-				{ErrRank, false, func(a *args) error { return free(a.w.DistGraph(map[int][]int{99: {0}})) }},
-			}},
 	}
 }
 

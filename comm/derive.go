@@ -55,16 +55,9 @@ func (c *Comm) gatherFor(s *coll.Schedule, d *derivation) ([]splitMember, error)
 	if d.refused != nil {
 		return nil, s.Refuse(d.refused)
 	}
-	d.me.call = digestOf([]byte(d.op)...)
-	all, err := c.gatherMembers(s, d.me)
+	all, err := c.gatherMembers(s, d.op, d.me)
 	if err != nil {
 		return nil, err
-	}
-	for r, m := range all {
-		if m.call != d.me.call {
-			s.Revoke(coll.Differs) // the call of that rank may not compare
-			return nil, c.describe(d.op, none, none, fmt.Errorf("%w: the arguments differ: rank %d is in another collective", ErrComm, r))
-		}
 	}
 	if d.check != nil {
 		if err := d.check(all); err != nil {

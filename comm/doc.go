@@ -78,6 +78,16 @@
 // unfit for collectives at the ranks where something failed. These ranks refuse all further
 // collectives (ErrComm), which then end at the other ranks too.
 //
+// # Communicators
+//
+// [Comm.Dup], [Comm.Split], [Comm.Create], [Comm.Cart], [Comm.Graph] and their kin are collectives
+// that make a communicator from another one. Only [Comm.CreateGroup] needs no more than the ranks
+// that it is made of. If ranks pass different arguments, or make different calls, they get errors,
+// as far as that can be found.
+//
+// A [Group] is a set of ranks of the world, an [AttrKey] names values that a program keeps with a
+// communicator, and [Comm.Neighbors] lists the neighbours of a rank in a topology.
+//
 // # Memory
 //
 // Buffers may be anywhere. Those from [Alloc] are outside of Go's heap, where every transport can

@@ -106,8 +106,8 @@ func (c *Comm) DistGraph(edges map[int][]int) (*Comm, error) {
 	return c.derive(derivation{op: op, suffix: "graph", topo: newGraph(sources, dests)})
 }
 
-// partsOf makes memory for the edges of all ranks, and cuts it into bytes for each rank. The digests
-// are the numbers of words.
+// partsOf makes memory for the edges of all ranks, and cuts it into bytes for each rank. The
+// digests are the numbers of words.
 func partsOf(members []splitMember) (all []int64, parts [][]byte, err error) {
 	const most = 1 << 31 // more than any graph has
 	total := uint64(0)

@@ -47,7 +47,7 @@ type splitMember struct {
 	color, key int
 	byHost     bool // the machine is the colour; the same at all ranks
 	id         pml.ContextID
-	call       uint64 // digest of the name of a call that compares it; else 0
+	call       uint64 // digest of the name of the call
 	digest     uint64 // of arguments that ranks compare
 	host       [hostKeyBytes]byte
 	rank       int // in the parent; not on the wire
@@ -86,7 +86,7 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 		return nil, err
 	}
 	defer c.endCollective(s)
-	all, err := c.gatherMembers(s, me)
+	all, err := c.gatherMembers(s, op, me)
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +99,23 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 
 // gatherMembers returns the contributions of all ranks. It fills in the fields of me that the
 // caller does not choose.
-func (c *Comm) gatherMembers(s *coll.Schedule, me splitMember) ([]splitMember, error) {
+func (c *Comm) gatherMembers(s *coll.Schedule, op string, me splitMember) ([]splitMember, error) {
 	if me.color < 0 && me.color != Undefined {
 		return nil, s.Refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
 	}
+	me.call = digestOf([]byte(op)...)
 	b := c.contribute(s, me)
 	if _, err := c.run(s); err != nil {
 		return nil, err
 	}
-	return c.decodeMembers(b), nil
+	all := c.decodeMembers(b)
+	for r, m := range all {
+		if m.call != me.call {
+			s.Revoke(coll.Differs)
+			return nil, c.describe(op, none, none, fmt.Errorf("%w: the arguments differ: rank %d is in another collective", ErrComm, r))
+		}
+	}
+	return all, nil
 }
 
 // contribute makes the schedule that gathers the contributions of all ranks, encoded, in the slice

@@ -108,8 +108,8 @@ func ExampleComm_SplitBy() {
 	// Output: 2 ranks
 }
 
-// A library keeps its state with the communicator that it was given. A duplicate gets a state of its
-// own.
+// A library keeps its state with the communicator that it was given. A duplicate gets a state of
+// its own.
 func ExampleSetAttr() {
 	type state struct{ calls int }
 	key := comm.NewAttrKey(func(s *state) (*state, bool) { return &state{}, true })

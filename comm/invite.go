@@ -305,8 +305,8 @@ func (v *invites) parentFreed(parent pml.ContextID) {
 	v.checkParents()
 }
 
-// checkParents declines the INVITEs, and answers the members, of parents that this rank has freed or
-// will never have.
+// checkParents declines the INVITEs, and answers the members, of parents that this rank has freed
+// or will never have.
 func (v *invites) checkParents() {
 	v.declineEarly(declinedFreed, func(in invite) bool { return v.job.pml.IsFreed(in.key.parent) })
 	v.answerAsks()

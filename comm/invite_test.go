@@ -60,8 +60,8 @@ func TestMalformedInvitesAreRefused(t *testing.T) {
 	}
 }
 
-// TestWrongInvitesLoseTheirSender: ids that are not the sender's, other kinds of fragments, and more
-// INVITEs than a rank keeps.
+// TestWrongInvitesLoseTheirSender: ids that are not the sender's, other kinds of fragments, and
+// more INVITEs than a rank keeps.
 func TestWrongInvitesLoseTheirSender(t *testing.T) {
 	made := func(id pml.ContextID) []byte { return inviteBody{kind: inviteMade, id: id}.encode() }
 	run(t, 2, func(w *Comm) {

@@ -58,7 +58,7 @@ func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 func giveUpSplit(w, parent *Comm) {
 	s := must(parent.begin(blocking, "split", nil))
 	defer parent.endCollective(s)
-	must(parent.gatherMembers(s, splitMember{}))
+	must(parent.gatherMembers(s, "split", splitMember{}))
 	func() {
 		w.job.eng.Unlock()
 		defer w.job.eng.Lock()

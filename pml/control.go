@@ -33,8 +33,8 @@ const (
 	ControlRevoke = ControlKind(tagRevoke)
 	// ControlMismatchProbe has up to 32 bytes of data.
 	ControlMismatchProbe = ControlKind(tagMismatchProbe)
-	// ControlInvite has up to 32 bytes of data. If every rail refuses it, its sender is lost for the
-	// receiver, because nothing else tells the receiver of it.
+	// ControlInvite has up to 32 bytes of data. If every rail refuses it, its sender is lost for
+	// the receiver, because nothing else tells the receiver of it.
 	ControlInvite = ControlKind(tagInvite)
 )
 

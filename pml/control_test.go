@@ -277,3 +277,14 @@ func TestSendControlRefusedByAllRailsArrivesInNack(t *testing.T) {
 	require.Len(t, h[1].got, 1)
 	require.Equal(t, []byte{1, 2, 3, 4, 5, 6, 7, 8}, h[1].got[0].Data)
 }
+
+// TestInviteRefusedByAllRailsLosesItsSender: its data does not fit into a NACK, and the receiver
+// may wait for nothing else.
+func TestInviteRefusedByAllRailsLosesItsSender(t *testing.T) {
+	w, _, h := newControlled(t, 2)
+	w.wrong = func(f *flight) bool { return f.tag == tagInvite }
+	w.pmls[0].SendControl(1, controlledContext, ControlInvite, 5, make([]byte, 24))
+	w.settle()
+	require.Empty(t, h[1].got)
+	require.True(t, w.pmls[1].peers[0].IsLost())
+}

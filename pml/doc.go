@@ -80,7 +80,8 @@
 //     negative values reject the message: −1 if the receiver has freed the communicator, −2 if all
 //     ranks are in Finalize and no receive matches.
 //   - The data of REVOKE and MISMATCHPROBE is defined in comm/internal/coll (revoke.go,
-//     mismatch.go), that of INVITE in comm (invite.go). That of a REVOKE has a fixed length, so that a NACK has room for all of it.
+//     mismatch.go), that of INVITE in comm (invite.go). That of a REVOKE has a fixed length, so
+//     that a NACK has room for all of it.
 //   - In a NACK, the bytes that the replaced fragment does not have are zero, except that the
 //     length of the message, 8, follows a MATCH. A NACK of kind FRAG replaces no fragment: receive
 //     handle 8, zero 4, sequence 4, zero 8, and then the kind as always.
