@@ -2,6 +2,7 @@ package ibverbs
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
@@ -45,7 +46,11 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 			s.refillDue, m.Unsettled = true, true
 		}
 	case lastReceive:
-		if e := m.endpointOf(ev.QP); e != nil && e.shared != nil {
+		e := m.endpointOf(ev.QP)
+		if i := slices.IndexFunc(m.toDestroy, func(e *endpoint) bool { return e.qp == ev.QP }); i >= 0 {
+			e = m.toDestroy[i]
+		}
+		if e != nil && e.shared != nil {
 			e.lastReceive, m.Unsettled = true, true
 			if e.State() == btl.Up {
 				err.Peer = e.p.rank

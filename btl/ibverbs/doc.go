@@ -32,7 +32,8 @@
 // # Sending
 //
 // A fragment takes one of the peer's posted receives. There is a credit for each receive, so a
-// receiver is always ready. Credits come back with fragments in the other direction, or by a
+// receiver is always ready, also where all connections of a port share their receives (shared.go).
+// Credits come back with fragments in the other direction, or by a
 // control message. A fragment is copied: into the work request if the device takes that many bytes
 // inline, otherwise into a registered buffer (bounce.go). An operation succeeds when its work
 // request completes, because the peer's device has acknowledged it.
@@ -60,7 +61,7 @@
 // The parts: module.go, device.go (shared objects of a device), port.go (how a port is addressed),
 // limits.go (what a device has too little of), railaddress.go, connect.go,
 // reject.go and message.go (connections), endpoint.go (posting), receive.go (receiving and
-// credits), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the
+// credits), shared.go (shared receive queues), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the
 // end of an endpoint), reactions.go and async.go (the meaning of errors and events), region.go
 // (puts and gets), idle.go (sleeping), transport.go (opening from settings).
 package ibverbs
