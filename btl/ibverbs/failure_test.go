@@ -156,7 +156,7 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 		require.True(t, a.hca.BreakCQ(a.end().qpn))
 	case info.Type == verbs.EventSRQErr && a.end().shared != nil:
 		require.True(t, a.hca.RaiseQP(a.end().qpn, info.Type))
-	case info.Affiliation == verbs.AffiliationSRQ: // of no queue of the rank, so the device is mistaken
+	case info.Affiliation == verbs.AffiliationSRQ: // of no queue, so the device is mistaken
 		a.m.react(&verbs.AsyncEvent{Type: info.Type})
 	case info.Type == verbs.EventPortErr || info.Type == verbs.EventPortActive:
 		a.hca.SetLink(1, false)

@@ -130,7 +130,8 @@ func (s *sharedReceives) join(m *module) error {
 	s.users++
 	s.need += s.plan.window + controlDepth
 	err := s.grow(m)
-	if err == nil || len(s.slots)-s.lost >= leastShared { // the connections do with what could be locked
+	if err == nil || len(s.slots)-s.lost >= leastShared {
+		// the connections do with what could be locked
 		err = s.arm()
 	}
 	if err != nil {
