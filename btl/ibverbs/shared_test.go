@@ -241,6 +241,45 @@ func TestDrainWithoutLastWQEReached(t *testing.T) {
 	require.Equal(t, b.m.h.shared.need, a.m.h.shared.need)
 }
 
+// heldEvents is a device whose events are late.
+type heldEvents struct {
+	verbs.Device
+	held bool
+}
+
+func (d *heldEvents) NextEvent() (verbs.AsyncEvent, bool, error) {
+	if d.held {
+		return verbs.AsyncEvent{}, false, nil
+	}
+	return d.Device.NextEvent()
+}
+
+// TestDrainAwaitsLastWQEReached: the sends of a queue pair with shared receives have completed. Its
+// end is not drained before the device says that it takes no more receives. The event may also be
+// later than that, while the queue pair still exists: then no receive counts as lost.
+func TestDrainAwaitsLastWQEReached(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		w, a, _ := connectedWorld(t, verbs.LinkEthernet, withSharedReceives(Config{}))
+		d := &heldEvents{Device: a.m.h.dev, held: true}
+		a.m.h.dev = d
+		a.ep.Fail(&btl.Error{Class: btl.ClassPath})
+		a.progress()
+		require.Equal(t, phaseFlushed, a.end().phase)
+		require.False(t, a.isDrained())
+		if late {
+			w.until("Drained", a.isDrained)
+			require.Len(t, a.m.toDestroy, 1)
+		}
+		d.held = false
+		a.m.wakeup(eventSignal)
+		a.progress()
+		require.True(t, a.isDrained())
+		w.recovers()
+		w.until("the end of the queue pair", func() bool { return len(a.m.toDestroy) == 0 })
+		require.Zero(t, a.m.h.shared.lost)
+	}
+}
+
 // TestDrainTakesNoSharedReceives: with the event, nothing is lost however often connections fail.
 func TestDrainTakesNoSharedReceives(t *testing.T) {
 	w, a, _ := connectedWorld(t, verbs.LinkEthernet, withSharedReceives(Config{}))
