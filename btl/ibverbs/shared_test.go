@@ -505,3 +505,49 @@ func lockedBy(t *testing.T, peers int, how Shared) int64 {
 	f.Close()
 	return locked
 }
+
+// BenchmarkRoundTrip is a fragment there and back over simulated devices, with receives for each
+// queue pair and with shared ones.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, how := range []Shared{SharedOff, SharedOn} {
+		b.Run("shared-"+string(how), func(b *testing.B) {
+			f := simhca.NewFabric(simhca.Config{Virtual: true})
+			defer f.Close()
+			clock := fabricClock{f, new(int64)}
+			var ranks [2]testRank
+			for i := range ranks {
+				r := &ranks[i]
+				r.m, _ = openSim(b, f, simhca.DeviceConfig{}, Config{Rank: i, Size: 2, Clock: clock, Pass: clock.pass, Events: r, Shared: how})
+			}
+			for i := range ranks {
+				var err error
+				ranks[i].ep, err = ranks[i].m.Connect(btl.Path{Peer: 1 - i}, ranks[1-i].m.Address())
+				require.NoError(b, err)
+			}
+			op := btl.Op{Payload: make([]byte, 8), Done: func(*btl.Op, error) {}}
+			ops := [2]btl.Op{op, op}
+			trip := func() {
+				for i := range ranks {
+					to := &ranks[1-i]
+					for ranks[i].ep.Send(&ops[i]) != nil {
+						ranks[i].m.Progress()
+						to.m.Progress()
+						clock.pass()
+					}
+					for len(to.arrived) == 0 {
+						ranks[i].m.Progress()
+						to.m.Progress()
+						f.Advance()
+					}
+					to.arrived = to.arrived[:0]
+				}
+			}
+			for range 1000 {
+				trip()
+			}
+			for b.Loop() {
+				trip()
+			}
+		})
+	}
+}
