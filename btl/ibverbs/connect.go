@@ -26,8 +26,8 @@ const (
 	noRouteTries = 3
 
 	minRNRTimer = 12 // 0.64 ms; with credits it is not needed
-	rnrRetry    = 6
-	maxReads    = 4 // at a time: of a quarter MiB each, more than any path holds
+	rnrRetry    = 6  // of peers whose queue pairs have receives of their own
+	maxReads    = 4  // at a time: of a quarter MiB each, more than any path holds
 )
 
 var (
@@ -139,9 +139,13 @@ func (m *module) tellFailure(e *endpoint) {
 func (e *endpoint) end() qpEnd {
 	m := e.m
 	answers, _ := m.h.reads()
+	retry := uint8(rnrRetry)
+	if e.shared != nil {
+		retry = rnrForever
+	}
 	return qpEnd{
 		qpn: e.qpn, psn: e.psn, mtu: e.mtu, rdAtomic: uint8(answers),
-		recvDepth: uint16(m.cfg.RecvDepth), frag: uint32(m.cfg.FragBytes),
+		recvDepth: uint16(e.window), frag: uint32(m.cfg.FragBytes), rnrRetry: retry,
 	}
 }
 
@@ -447,7 +451,7 @@ func (e *endpoint) toRTS() bool {
 	m := e.m
 	_, asks := m.h.reads()
 	attr := verbs.QPAttr{
-		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: rnrRetry,
+		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: e.remote.rnrRetry,
 		MaxRdAtomic: uint8(min(asks, int(e.remote.rdAtomic))),
 	}
 	return e.modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|

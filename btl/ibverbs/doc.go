@@ -33,9 +33,11 @@
 //
 // A fragment takes one of the peer's posted receives. There is a credit for each receive, so a
 // receiver is always ready. Credits come back with fragments in the other direction, or by a
-// control message. A fragment is copied: into the work request if the device takes that many bytes
-// inline, otherwise into a registered buffer (bounce.go). An operation succeeds when its work
-// request completes, because the peer's device has acknowledged it.
+// control message. With many peers, all connections of a port share their receives (shared.go).
+//
+// A fragment is copied: into the work request if the device takes that many bytes inline, otherwise
+// into a registered buffer (bounce.go). An operation succeeds when its work request completes,
+// because the peer's device has acknowledged it.
 //
 // A control message offers a ring to a peer that sends much: memory of the receiver into which the
 // peer writes its small fragments, where the receiver finds them without polling the device
@@ -58,9 +60,9 @@
 // Connect. siblings.go describes how two ends find each other after that.
 //
 // The parts: module.go, device.go (shared objects of a device), port.go (how a port is addressed),
-// limits.go (what a device has too little of), railaddress.go, connect.go,
-// reject.go and message.go (connections), endpoint.go (posting), receive.go (receiving and
-// credits), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the
-// end of an endpoint), reactions.go and async.go (the meaning of errors and events), region.go
+// limits.go (what a device has too little of), railaddress.go, connect.go, reject.go and message.go
+// (connections), endpoint.go (posting), receive.go (receiving and credits), shared.go (shared
+// receive queues), ring.go (remote writes of small fragments), complete.go (completions), drain.go
+// (the end of an endpoint), reactions.go and async.go (the meaning of errors and events), region.go
 // (puts and gets), idle.go (sleeping), transport.go (opening from settings).
 package ibverbs

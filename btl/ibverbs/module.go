@@ -65,6 +65,7 @@ type module struct {
 
 	peers     base.Peers[peer]
 	eps       []*endpoint // by number
+	byQPN     map[uint32]*endpoint
 	freeSlots []uint32
 
 	asking          []*endpoint      // without a connection yet
@@ -143,7 +144,7 @@ func newModule(cfg Config) (*module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &module{cfg: cfg, h: h, portUp: h != nil, absent: absent, peers: base.MakePeers[peer](cfg.Size), now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, h: h, portUp: h != nil, absent: absent, peers: base.MakePeers[peer](cfg.Size), byQPN: map[uint32]*endpoint{}, now: cfg.Clock.Now()}
 	m.madeAt, m.reopenAt, m.reopenWait = m.now, m.now+reopenFirst, 2*reopenFirst
 	var seed [32]byte
 	_, err = io.ReadFull(cfg.Random, seed[:])
@@ -461,6 +462,10 @@ func (m *module) settle() int {
 		m.downAt = 0
 		m.FailRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
 		n++
+	}
+	if m.h != nil && m.h.shared != nil {
+		n += m.refill()
+		m.postShared()
 	}
 	n += m.failDeferredEndpoints()
 	n += m.EndRefused()

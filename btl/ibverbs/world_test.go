@@ -131,11 +131,20 @@ func withRings(cfg Config) Config {
 	return cfg
 }
 
-// bothWays runs a test on connected ranks of each fabric twice: with fragments that are sent, and
-// with fragments that are written to rings.
+// withSharedReceives is cfg with a shared receive queue.
+func withSharedReceives(cfg Config) Config {
+	cfg.Shared = SharedOn
+	return cfg
+}
+
+// bothWays runs a test on connected ranks of each fabric with fragments that are sent, and with
+// fragments that are written to rings, both with receives for each queue pair and with shared ones.
 func bothWays(t *testing.T, cfg Config, test func(t *testing.T, w *world, a, b *testRank)) {
 	onEachFabric(t, func(t *testing.T, link verbs.LinkLayer) {
-		for name, cfg := range map[string]Config{"sends": cfg, "rings": withRings(cfg)} {
+		for name, cfg := range map[string]Config{
+			"sends": cfg, "rings": withRings(cfg),
+			"shared": withSharedReceives(cfg), "shared-rings": withSharedReceives(withRings(cfg)),
+		} {
 			t.Run(name, func(t *testing.T) {
 				w, a, b := connectedWorld(t, link, cfg)
 				test(t, w, a, b)

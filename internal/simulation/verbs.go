@@ -21,6 +21,8 @@ type verbsNet struct {
 	own     ownFabrics
 	randoms byte
 	faults  int // kinds of faults of a device
+	// shared: the connections of a port share their receives.
+	shared bool
 }
 
 // end is the device of a rank on a rail.
@@ -37,10 +39,12 @@ const (
 	// keepAliveNanos is the idle time after which a connection is probed. That is rare while a plan
 	// runs, and frequent while the world settles.
 	keepAliveNanos = 25_000_000
+	// sharedDepth is fewer receives than two peers may send messages.
+	sharedDepth = 16
 )
 
 func newVerbsNet(seed uint64, s *setup) (network, error) {
-	n := &verbsNet{setup: s, faults: roceFaults}
+	n := &verbsNet{setup: s, faults: roceFaults, shared: seed%2 == 1}
 	for i, r := range s.rails {
 		link := linkOf(seed, i)
 		if s.switched {
@@ -141,13 +145,17 @@ func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 		return n.own.module(n, rank, ev)
 	}
 	n.randoms++
+	shared, depth := ibverbs.SharedOff, 0
+	if n.shared {
+		shared, depth = ibverbs.SharedOn, sharedDepth
+	}
 	return faulty(n, ev, func(ev btl.Events) (btl.Module, error) {
 		return ibverbs.New(ibverbs.Config{
 			Rank: rank, Size: n.setup.ranks, Events: ev, Rail: "ib" + string(rune('0'+rail)), Provider: n.ends[rail][rank].node, Device: deviceName,
 			Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"), Random: &counting{n.randoms},
 			FragBytes: n.setup.fragBytes, RecvDepth: max(8, n.setup.slots), SendDepth: max(4, n.setup.slots),
 			AckTimeout: 10, RetryCount: 2, ConnectTimeout: time.Second, Deadline: deadlineNanos, PortGrace: 2 * time.Millisecond,
-			KeepAlive: keepAliveNanos,
+			KeepAlive: keepAliveNanos, Shared: shared, SharedDepth: depth,
 		})
 	})
 }
@@ -199,6 +207,9 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 	case 1:
 		f.Kind, f.Status = simhca.FaultSendStatus, verbs.StatusRetryExcErr
 	case 2, 3:
+		if what%n.faults == 3 && h.BreakSRQs() {
+			return
+		}
 		f.Kind, f.Status = simhca.FaultSendStatusExecuted, verbs.StatusRetryExcErr
 	case 4:
 		f.Kind, f.Status = simhca.FaultRecvStatus, verbs.StatusLocProtErr

@@ -620,6 +620,7 @@ func TestFakeCallsOnDestroyedObjectsFail(t *testing.T) {
 	gone(qp.PostRecv(make([]verbs.RecvWR, 1)))
 	gone(srq.PostRecv(make([]verbs.RecvWR, 1)))
 	gone(nil, srq.SetLimit(1))
+	gone(srq.Query())
 	dev.Notify(func() {})
 	ch.Notify(func() {})
 	cq.AckEvents(1)

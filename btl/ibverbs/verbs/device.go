@@ -125,5 +125,8 @@ type SRQ interface {
 	PostRecv(wrs []RecvWR) (int, error)
 	// SetLimit arms SRQ_LIMIT_REACHED again; 0 disarms it.
 	SetLimit(limit int) error
+	// Query returns the granted sizes, and the limit, which is 0 once it was reached. It does not
+	// tell how many receives the queue has.
+	Query() (SRQAttr, error)
 	Destroy() error
 }

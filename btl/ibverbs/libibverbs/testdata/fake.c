@@ -30,6 +30,7 @@ struct fake_qp {
 };
 struct fake_srq {
 	struct ibv_srq srq;
+	uint32_t limit;
 	unsigned reported, posted;
 };
 struct fake_context {
@@ -421,7 +422,16 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 
 int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *a, int mask)
 {
-	return mask == IBV_SRQ_LIMIT && a->srq_limit < 100 ? 0 : fail(srq->context, EINVAL);
+	if (mask != IBV_SRQ_LIMIT || a->srq_limit >= 100)
+		return fail(srq->context, EINVAL);
+	((struct fake_srq *)srq)->limit = a->srq_limit;
+	return 0;
+}
+
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *a)
+{
+	*a = (struct ibv_srq_attr){.max_wr = 40, .max_sge = 4, .srq_limit = ((struct fake_srq *)srq)->limit};
+	return 0;
 }
 
 int ibv_destroy_srq(struct ibv_srq *srq)
