@@ -70,6 +70,18 @@ func (d *domain) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	return a, nil
 }
 
+// Resolve calls done before it returns: a simulated network needs no link-layer addresses.
+func (d *domain) Resolve(attr verbs.AHAttr, done func(err error)) { done(d.checkPath(attr)) }
+
+func (d *domain) checkPath(attr verbs.AHAttr) error {
+	const call = "ibv_create_ah"
+	defer d.c.f.enter().leave()
+	if d.dead() {
+		return goneError(call)
+	}
+	return d.c.hca.checkAH(call, &attr)
+}
+
 func (a *address) Handle() uint64 { return a.handle }
 
 func (a *address) Destroy() error {
