@@ -66,7 +66,7 @@ func main() {
 		fatal(err)
 	}
 	r.world, r.me, r.peer = world, world.Rank(), 1-world.Rank()
-	go r.stalls.watch()
+	r.stalls.watch()
 	row, err := r.run()
 	if err != nil || cfg.verbose {
 		fmt.Fprintf(os.Stderr, "rank %d:\n%s%+v\n", r.me, r.line.Chart(timeline.Run{Every: 100 * time.Millisecond}), world.Rails())
