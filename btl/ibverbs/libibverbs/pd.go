@@ -46,10 +46,10 @@ func (p *pd) Dealloc() error {
 	if p.pd == 0 {
 		return gone(name)
 	}
+	p.resolving.Wait()
 	if p.users > 0 {
 		return busy(name, p.users, "regions, address handles or queues belong to it")
 	}
-	p.resolving.Wait()
 	if err := call(name, C.mpigo_dealloc_pd(p.dev.lib, p.pd)); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ const (
 	resolveAgain = 10 * time.Millisecond
 	resolveTries = 2
 	// maxResolvers bounds the threads of a device that the kernel blocks.
-	maxResolvers = 16
+	maxResolvers = 64
 )
 
 // Resolve makes an address handle in another goroutine, and destroys it. The kernel keeps the
