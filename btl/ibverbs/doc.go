@@ -58,7 +58,7 @@
 // Connect. siblings.go describes how two ends find each other after that.
 //
 // The parts: module.go, device.go (shared objects of a device), port.go (how a port is addressed),
-// limits.go (what a device has too little of), railaddress.go, connect.go, resolve.go, reject.go and
+// limits.go (what a device has too little of), railaddress.go, connect.go, resolve.go, reject.go,
 // message.go (connections), endpoint.go (posting), receive.go (receiving and credits), ring.go
 // (remote writes of small fragments), complete.go (completions), drain.go (the end of an endpoint),
 // reactions.go and async.go (the meaning of errors and events), region.go (puts and gets), idle.go

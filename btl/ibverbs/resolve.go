@@ -43,7 +43,8 @@ func (m *module) knows(p *peer, msg *message) bool {
 }
 
 // resolve begins to resolve a path, unless that is under way. It reports whether the path is
-// resolved already, and the peer has a handle for it. Only one path to a peer is resolved at a time.
+// resolved already, and the peer has a handle for it. Only one path to a peer is resolved at a
+// time.
 func (m *module) resolve(l *lookup) bool {
 	p := l.p
 	if now := p.lookup; now != nil {

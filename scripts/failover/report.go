@@ -142,8 +142,8 @@ func (r *run) row(t times, a, b figures, used string) string {
 	limit(a.Failed == a.Returned && b.Failed == b.Returned,
 		"fewer rails returned than failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
 	if hasPath := !strings.HasPrefix(r.name, "both") && !r.silent; hasPath {
-		// A switch needs another rail that is up at both ends, and some turns of both ranks. A silent
-		// rank makes none.
+		// A switch needs another rail that is up at both ends, and some turns of both ranks. A
+		// silent rank makes none.
 		for _, f := range []figures{a, b} {
 			limit(r.name == "crossed" || f.Switch-f.Stalled <= 50*time.Millisecond, "switched after %v, of which %v were stalls", f.Switch, f.Stalled)
 		}
