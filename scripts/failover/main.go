@@ -57,11 +57,8 @@ func parse() (cfg config) {
 func main() {
 	cfg := parse()
 	r := &run{config: cfg}
-	var options []comm.Option
-	if cfg.name == wrongRKey || cfg.name == qpInError {
-		options = append(options, observe.NewOption(r.injector.hook).(comm.Option))
-	}
-	world, err := comm.Init(options...)
+	r.injector.stalls = &r.stalls
+	world, err := comm.Init(observe.NewOption(r.injector.hook).(comm.Option))
 	if err != nil {
 		fatal(err)
 	}
@@ -207,6 +204,7 @@ func (r *run) judgeLoss(at time.Time, err error) (string, error) {
 		failed, which, limit = r.line.FirstFailure(r.line.Begin), "first", limit+r.retry
 	}
 	took, result := at.Sub(failed), "ok"
+	limit += r.stalls.within(took, failed, at)
 	switch late := fmt.Sprintf("the error came only %v after the %s rail had failed", took, which); {
 	case failed.IsZero() || took > 3*r.grace || r.marks && took > limit:
 		return "", fmt.Errorf("%s: %w", late, err)

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stallLog records when a processor of the machine did not run what was to run. A busy or emulated
-// machine adds these times to all others.
+// stallLog records when a processor of the machine did not run what was to run, and when a device
+// did not accept a work request at once: soft-RoCE sends packets in the caller's time, other
+// callers' too. A busy or emulated machine adds these times to all others.
 type stallLog struct {
 	mu  sync.Mutex
 	all []stall // guarded by mu
@@ -37,8 +38,21 @@ func (l *stallLog) watch() {
 	}
 }
 
+// shortest is how long something has to take to be a stall.
+const shortest = 3 * time.Millisecond
+
+// end records what began at a time, if it was a stall.
+func (l *stallLog) end(begin time.Time) {
+	now := time.Now()
+	if d := now.Sub(begin); d > shortest {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all = append(l.all, stall{now, d})
+	}
+}
+
 func (l *stallLog) watchProcessor(cpu int) {
-	const tick, shortest = time.Millisecond, 3 * time.Millisecond
+	const tick = time.Millisecond
 	runtime.LockOSThread()
 	var one unix.CPUSet
 	one.Set(cpu)
@@ -49,11 +63,7 @@ func (l *stallLog) watchProcessor(cpu int) {
 	for {
 		before := time.Now()
 		_ = unix.Nanosleep(&sleep, nil)
-		if d := time.Since(before); d > shortest {
-			l.mu.Lock()
-			l.all = append(l.all, stall{time.Now(), d - tick})
-			l.mu.Unlock()
-		}
+		l.end(before.Add(tick))
 	}
 }
 
@@ -82,6 +92,7 @@ func (l *stallLog) longest(from, to time.Time) (longest time.Duration) {
 // moments, but no more than the length.
 func (l *stallLog) within(length time.Duration, from, to time.Time) (most time.Duration) {
 	list := l.between(from, to)
+	length = max(length, 0)
 	var sum time.Duration
 	first := 0
 	for _, s := range list {
