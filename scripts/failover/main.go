@@ -154,7 +154,8 @@ func (r *run) exchange() error {
 	return messages.Free()
 }
 
-// isDone tells rank 0 whether all rails have been up for the calm time.
+// isDone tells rank 0 whether all rails have been up for the calm time, and were used. A slow
+// machine may take longer for that.
 func (r *run) isDone(up bool) (bool, error) {
 	switch {
 	case !up:
@@ -165,7 +166,11 @@ func (r *run) isDone(up bool) (bool, error) {
 	case r.well.IsZero():
 		r.well, r.before = time.Now(), sentBytes(r.devices)
 	}
-	return !r.well.IsZero() && time.Since(r.well) > r.calm, nil
+	if r.well.IsZero() || time.Since(r.well) < r.calm {
+		return false, nil
+	}
+	_, err := r.usedRails()
+	return err == nil || time.Since(r.well) > r.back, nil
 }
 
 // sendNothing makes the peer wait with nothing under way while the fault comes and goes. If the
