@@ -168,7 +168,8 @@ func (m *module) drain() int {
 		}
 		m.KeepDraining(e)
 	}
-	if m.reopen && len(m.toDestroy) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
+	// Closing the device would wait for lookups, which call for progress when they end.
+	if m.reopen && len(m.toDestroy) == 0 && len(m.lookups) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
 		n += m.giveUpDevice()
 	}
 	if m.DrainRail() {

@@ -72,6 +72,7 @@ type module struct {
 	unackedFailures []*failureNotice // repeated until they are acknowledged
 	toDestroy       []*endpoint      // Drained, with queue pairs that still exist
 	behind          []*endpoint      // ready, with sends from before that are not posted yet
+	lookups         []*lookup        // paths that are being resolved
 	// stale: the port has another address or partition than the module knows, and the next progress
 	// call finds out which.
 	stale  bool
@@ -96,6 +97,11 @@ type peer struct {
 	address address  // where the first message, or the published address, says that it is
 	ah      verbs.AH // nil, or a handle of the open device for ahTo
 	ahTo    address
+	// resolvedFor is the latest incarnation for which the path to ahTo was resolved. lookup is the
+	// path that is being resolved, nil if there is none.
+	resolvedFor uint32
+	lookup      *lookup
+
 	reached address // this end's address when it last reached the peer
 	epoch   uint32  // the latest of any incarnation, of either end
 	// noRoute is the error of the last datagram that could not be sent, noRouteTries the number of
@@ -113,13 +119,6 @@ func (p *peer) dropHandle() error {
 	ah := p.ah
 	p.ah = nil
 	return ah.Destroy()
-}
-
-// dropHandles destroys the address handles of all peers.
-func (m *module) dropHandles() {
-	for p := range m.peers.All() {
-		_ = p.dropHandle()
-	}
 }
 
 // New opens the device and makes the rail of a rank. The error says in one line what the rail
@@ -214,6 +213,7 @@ func (m *module) Absent(bool) error {
 const (
 	eventSignal      = 1 << iota // asynchronous events
 	completionSignal             // completions in a queue that was armed
+	lookupSignal                 // paths that are resolved
 )
 
 // listen makes the device call wakeup when it may have reports.
@@ -446,6 +446,9 @@ func (m *module) attend() int {
 	}
 	if signals&eventSignal != 0 {
 		n += m.readEvents()
+	}
+	if signals&lookupSignal != 0 {
+		n += m.takeLookups()
 	}
 	if m.h != nil && m.codec != nil {
 		n += m.pollDatagrams()

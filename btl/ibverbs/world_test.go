@@ -436,19 +436,21 @@ type faultyPD struct {
 	verbs.PD
 	createQP func(verbs.QPInit) (verbs.QP, error)
 	createAH func(verbs.AHAttr) (verbs.AH, error)
+	resolve  func(verbs.AHAttr, func(error))
 	regMR    func([]byte, verbs.Access) (verbs.MR, error)
 }
 
 // faultPD puts a faultyPD in the place of the rank's domain. restore ends that.
 func (r *testRank) faultPD() (pd *faultyPD, restore func()) {
 	h, real := r.m.h, r.m.h.pd
-	pd = &faultyPD{PD: real, createQP: real.CreateQP, createAH: real.CreateAH, regMR: real.RegMR}
+	pd = &faultyPD{PD: real, createQP: real.CreateQP, createAH: real.CreateAH, resolve: real.Resolve, regMR: real.RegMR}
 	h.pd = pd
 	return pd, func() { h.pd = real }
 }
 
 func (d *faultyPD) CreateQP(init verbs.QPInit) (verbs.QP, error) { return d.createQP(init) }
 func (d *faultyPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.createAH(attr) }
+func (d *faultyPD) Resolve(attr verbs.AHAttr, done func(error))  { d.resolve(attr, done) }
 func (d *faultyPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return d.regMR(mem, access)
 }

@@ -54,7 +54,7 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 			n.faults = infiniBandFaults
 		}
 		f := simhca.NewFabric(simhca.Config{
-			Link: link,
+			Link: link, ResolveTime: resolveTimes[seed/3%uint64(len(resolveTimes))],
 			Seed: seed + uint64(i)<<32, Virtual: true, Latency: time.Duration(r.latency), Jitter: time.Duration(r.jitter), Loss: s.loss,
 		})
 		if s.switched && i > 0 {
@@ -74,6 +74,10 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 	n.own, err = newOwnFabrics(seed, s)
 	return n, err
 }
+
+// resolveTimes are how long a path may take to be resolved, by the seed: a second is the kernel's
+// limit.
+var resolveTimes = [...]time.Duration{0, 50 * time.Microsecond, 20 * time.Millisecond, time.Second}
 
 // linkOf chooses RoCE for all rails, InfiniBand for all, or both in turn.
 func linkOf(seed uint64, rail int) verbs.LinkLayer {

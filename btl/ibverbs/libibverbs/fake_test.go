@@ -59,6 +59,7 @@ const (
 	fakeStyle   = 2100
 	fakePending = 2200
 	fakeState   = 2300
+	fakeHold    = 2400
 )
 
 // command sends a command to the fake library.

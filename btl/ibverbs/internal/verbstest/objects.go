@@ -383,6 +383,18 @@ func objectCases() []testCase {
 			require.ErrorIs(c, err, verbs.ErrInvalid)
 			require.Nil(c, ah)
 		}},
+		{"AH/resolved", func(c *caseRun) {
+			resolve := func(path verbs.AHAttr) error {
+				results := make(chan error, 1)
+				c.a.pd.Resolve(path, func(err error) { results <- err })
+				return <-results
+			}
+			require.NoError(c, resolve(c.a.path()))
+			c.a.ah(c.a.pd)
+			path := c.a.path()
+			path.Port = c.a.attr.Ports + 1
+			require.ErrorIs(c, resolve(path), verbs.ErrInvalid)
+		}},
 		{"SRQ/limit-over-its-size", func(c *caseRun) {
 			srq := c.a.srq(8, 0)
 			require.ErrorIs(c, srq.SetLimit(1<<20), verbs.ErrInvalid)
