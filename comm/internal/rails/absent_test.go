@@ -306,6 +306,21 @@ func TestRailThatStaysDownIsAskedForLessOften(t *testing.T) {
 	r.ask()
 	require.True(t, r.isToAsk(x))
 	require.Equal(t, r.scaled(askPeriod), x.wait)
+	r.askLater()
+	require.False(t, x.isLazy, "it asks anyway")
+	x.askUntil = time.Now().Add(-time.Second)
+	r.askLater()
+	require.False(t, r.isToAsk(x), "later")
+	x.askAt = time.Now()
+	require.True(t, r.isToAsk(x))
+	x.askAt = time.Now()
+	require.False(t, r.isToAsk(x), "only once")
+	r.askLater()
+	r.ask()
+	require.True(t, r.isToAsk(x), "a rail is opened again")
+	x.hasMoved, x.askUntil = true, time.Time{}
+	r.askLater()
+	require.True(t, r.isToAsk(x), "this rank has moved")
 	x.noAnswer = wireup.ErrUnsupported
 	x.askAt = time.Time{}
 	require.False(t, r.isToAsk(x))

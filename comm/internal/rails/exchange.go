@@ -17,7 +17,8 @@ import (
 // later, and tells them to ranks that ask (wireup.Client.PublishRail). A rank whose module has got
 // an address, or another one, publishes it. A rank that opens a rail again asks for the addresses
 // that peers have published since, and goes on asking while that rail does not come up. So two
-// ranks find each other again also if all their addresses change at the same time.
+// ranks find each other again also if all their addresses change at the same time. A rank that
+// makes new connections asks once.
 //
 // Other managers do not take part: ErrUnsupported ends the exchange. Then a rail joins or comes
 // back only if one of its ends has the address of its card, because the other end can connect to
@@ -30,6 +31,8 @@ const (
 	askPeriod  = 250 * time.Millisecond
 	askMost    = 4 * time.Second
 	askPerRank = 250 * time.Microsecond
+	// askNew is how long after a new connection was begun a rank asks. Most are there by then.
+	askNew = time.Second
 	// askFor is how long a rank asks after it has opened a rail again. It is longer than the time
 	// after which a rail that does not come up is opened again (package bml).
 	askFor = 4 * time.Second
@@ -44,6 +47,8 @@ type exchange struct {
 	askUntil time.Time     // addresses of peers are needed until then
 	askAt    time.Time     // when they are asked for next
 	wait     time.Duration // until the time after that
+	isLazy   bool          // only for new connections: one request will do
+	hasMoved bool          // an address of this rank has changed
 	noAnswer error         // why they are not asked for any more
 }
 
@@ -59,6 +64,7 @@ func (r *Rails) moved() {
 		return
 	}
 	if x := r.exchanging(); x != nil {
+		x.hasMoved = true
 		x.askAt, x.wait = time.Time{}, 0 // peers may have moved at the same time
 		x.wakeUp()
 	}
@@ -72,11 +78,26 @@ func (r *Rails) ask() {
 		return
 	}
 	now := time.Now()
-	if now.After(x.askUntil) {
-		x.wait = 0
+	if x.isLazy || now.After(x.askUntil) {
+		x.askAt, x.wait, x.isLazy = time.Time{}, 0, false
 	}
 	x.askUntil = now.Add(askFor)
 	x.wakeUp()
+}
+
+// askLater has them asked for once, after a while, because a new connection was begun to an address
+// that the peer may not have any more. Lock held.
+func (r *Rails) askLater() {
+	x, now := r.exchanging(), time.Now()
+	switch {
+	case x == nil || now.Before(x.askUntil):
+	case x.hasMoved:
+		r.ask()
+	default:
+		x.isLazy, x.askAt = true, now.Add(askNew)
+		x.askUntil = x.askAt.Add(askFor)
+		x.wakeUp()
+	}
 }
 
 // exchanging returns the exchange, which it starts. It returns nil if there is none to be. Lock
@@ -212,6 +233,9 @@ func (r *Rails) isToAsk(x *exchange) bool {
 	x.wakeUp()
 	if now.Before(x.askAt) {
 		return false
+	}
+	if x.isLazy {
+		x.isLazy, x.askUntil = false, time.Time{}
 	}
 	x.wait = min(max(2*x.wait, r.scaled(askPeriod)), r.scaled(askMost))
 	x.askAt = now.Add(x.wait)

@@ -27,6 +27,9 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	var routes Routes
 	for tier, t := range r.allowed {
 		now := routes.up == 0
+		if now && t.Reach == transport.Anywhere {
+			r.askLater()
+		}
 		for _, w := range r.waysTo(peer, t) {
 			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate}
 			if w.Alternate || w.Extra {
