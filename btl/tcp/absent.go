@@ -27,8 +27,8 @@ func (m *module) hasAddress() bool {
 	return m.cfg.Local.IsValid() && !errors.Is(m.link.down, errNoAddress)
 }
 
-// lookForAddress looks for an address if it is missing, or for a better one if none but the last one
-// has led to a peer. It reports false if it has just done so.
+// lookForAddress looks for an address if it is missing, or for a better one if the last one has led
+// to no peer yet. It reports false if it has just done so.
 func (m *module) lookForAddress() bool {
 	if m.cfg.Find == nil || m.hasAddress() && !m.link.isMoved {
 		return true

@@ -89,7 +89,7 @@ func TestModulesThatLoseTheirAddressesGetOthers(t *testing.T) {
 	require.False(t, m.a.link.isMoved || m.b.link.isMoved)
 }
 
-// TestModuleReturnsToBetterAddress: an address that has led to no peer yet is left for a better one.
+// TestModuleReturnsToBetterAddress: an address that has led to no peer is left for a better one.
 func TestModuleReturnsToBetterAddress(t *testing.T) {
 	m := newMoving(t)
 	first, second := at(loopback4), at(other4)

@@ -26,8 +26,8 @@ import (
 
 const (
 	// askPeriod is the least time between two requests to the manager, and askMost, for a rail that
-	// stays down, the most. Both are longer in a large job, by askPerRank for each rank, so that all
-	// ranks together do not keep the manager busy.
+	// stays down, the most. Both are longer in a large job, by askPerRank for each rank, so that
+	// all ranks together do not keep the manager busy.
 	askPeriod  = 250 * time.Millisecond
 	askMost    = 4 * time.Second
 	askPerRank = 250 * time.Microsecond
