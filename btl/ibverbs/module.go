@@ -376,9 +376,11 @@ func (m *module) reopenDevice() error {
 	return nil
 }
 
-// publish publishes the present address, if it is another one than before. The device is open.
+// publish publishes the present address, if it is another one than before. The device is open. A
+// port that is down may have none: no subnet manager has given it a LID.
 func (m *module) publish() {
-	if a := m.encodeAddress(); !bytes.Equal(a, m.Address()) {
+	a := m.encodeAddress()
+	if _, ok := parseRailAddress(a); ok && !bytes.Equal(a, m.Address()) {
 		m.SetAddress(a)
 		if m.cfg.Moved != nil {
 			m.cfg.Moved()

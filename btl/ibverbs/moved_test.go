@@ -121,3 +121,18 @@ func TestPeerMovedIgnoresWhatIsNoAddress(t *testing.T) {
 	require.Equal(t, c.address, p.address)
 	require.Equal(t, btl.Up, a.ep.State(), "the connection does not need it")
 }
+
+// TestPortWithoutLIDPublishesNothing: a port that is down may have no LID. What it would publish is
+// no address, after which peers would not try again.
+func TestPortWithoutLIDPublishesNothing(t *testing.T) {
+	_, a, _ := connectedWorld(t, infiniBand, Config{})
+	before := a.m.Address()
+	lid := a.m.h.port.LID
+	a.m.h.port.LID = 0
+	a.m.publish()
+	require.Equal(t, before, a.m.Address())
+	a.m.h.port.LID = lid + 1
+	a.m.publish()
+	require.NotEqual(t, before, a.m.Address())
+	a.m.h.port.LID = lid
+}
