@@ -149,6 +149,7 @@ func TestAbsentRailIsConnectedLater(t *testing.T) {
 	require.Equal(t, []string{"rail eth1: no interface eth1; it joins when it is there"}, peer.whyLeftOut("tcp"))
 	require.Equal(t, "tcp(eth0)", peer.railsTo(0))
 	for i, side := range []btl.Side{btl.SideRemote, btl.SideLocal} {
+		ranks[i].cfg.Lock.Lock()
 		routes, err := ranks[i].Resolve(1 - i)
 		require.NoError(t, err)
 		require.NotNil(t, routes[0].Endpoint)
@@ -158,6 +159,8 @@ func TestAbsentRailIsConnectedLater(t *testing.T) {
 		require.Equal(t, side, be.Side)
 		_, err = routes[1].Reopen()
 		require.Equal(t, i == 1, err == nil, "rank 0 does not know the address yet")
+		ranks[i].Close()
+		ranks[i].cfg.Lock.Unlock()
 	}
 	// The one of a machine's ranks warns that has fewer rails.
 	peer.cards[0].Host = "here"
