@@ -12,8 +12,9 @@ set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large silence flap alternate
-    rkey error address mtu delete both both-drop gone gone-large gone-middling drop-mute both-mute gone-mute
-    crossed uneven absent absent-device absent-verbs down:copy down:get down:put drop:copy drop:get drop:put both:tcp both-drop:tcp)
+    rkey error address mtu delete both both-drop both-recreated gone gone-large gone-middling drop-mute
+    both-mute gone-mute crossed uneven absent absent-device absent-verbs down:copy down:get down:put drop:copy
+    drop:get drop:put both:tcp both-drop:tcp)
 variants='copy|get|put|tcp'
 failover_cases "$@"
 

@@ -133,6 +133,8 @@ func (m *module) requery(err *btl.Error) {
 			err.Err = fmt.Errorf("%w: %w", err.Err, failed)
 			m.setPort(false)
 			h.lost, m.reopen, m.downAt = true, true, 0
+		} else {
+			m.publish()
 		}
 		m.FailRail(err)
 		return

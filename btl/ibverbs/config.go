@@ -58,9 +58,10 @@ type Config struct {
 	// Siblings are the modules of this rank (only this one).
 	Siblings *Siblings
 	// MayCome: it is no error if the device is missing, or its port is down or has no address. The
-	// module is absent then until the port is up. Moved, if not nil, is called when it is.
+	// module is absent then until the port is up.
 	MayCome bool
-	Moved   func()
+	// Moved, if not nil, is called when the module has got an address or another one.
+	Moved func()
 	// Random is the source of packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
 

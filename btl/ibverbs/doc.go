@@ -26,7 +26,8 @@
 // Ports of RoCE are addressed by GID, ports of one InfiniBand subnet by LID, and ports of different
 // subnets by both (port.go). Every message about a connection has the present address of its
 // sender. A port that gets another address, or whose partition key moves in its table, fails its
-// connections. It tells the peers by DOWN, from the new address. A peer trusts that address if DOWN
+// connections. It publishes the new address (Config.Moved), and tells the peers by DOWN, from
+// there. A peer trusts that address if DOWN
 // ends a connection that it still has, because such a DOWN is no replay.
 //
 // # Sending
@@ -57,7 +58,8 @@
 // After a failure of the path, the endpoint is Drained as soon as its sends have completed, and its
 // queue pair is destroyed later (drain.go): that may block for seconds. A device whose port has
 // lost its address is closed, because its driver may wait for that, and is opened again by the next
-// Connect. siblings.go describes how two ends find each other after that.
+// Connect. Its address is another one then, which the module publishes (Config.Moved), and sends
+// by other rails (siblings.go).
 //
 // The parts: module.go, device.go (shared objects of a device), port.go (how a port is addressed),
 // limits.go (what a device has too little of), railaddress.go, connect.go, resolve.go, reject.go and

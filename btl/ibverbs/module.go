@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -94,7 +95,8 @@ type module struct {
 type peer struct {
 	rank    int
 	nonce   nonce
-	address address  // where the first message, or the published address, says that it is
+	address address  // where the last message, or the last published address, says that it is
+	told    address  // the last published address; zero before the first
 	ah      verbs.AH // nil, or a handle of the open device for ahTo
 	ahTo    address
 	// resolvedFor is the latest incarnation for which the path to ahTo was resolved. lookup is the
@@ -109,6 +111,18 @@ type peer struct {
 	noRoute      error
 	noRouteTries int
 	ep           *endpoint
+}
+
+// learn takes the address that the peer has published. If it is the first one, what the peer has
+// said itself is newer.
+func (p *peer) learn(at address) {
+	if at.isZero() || at == p.told {
+		return
+	}
+	if p.address.isZero() || !p.told.isZero() {
+		p.address = at
+	}
+	p.told = at
 }
 
 // dropHandle destroys the address handle, if there is one.
@@ -263,9 +277,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if p == nil {
 		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrModules)
 	}
-	if p.address.isZero() {
-		p.address = c.address
-	}
+	p.learn(c.address)
 	if p.ep != nil && p.ep.State() != btl.Drained {
 		p.ep.Return(to)
 		return p.ep, nil
@@ -360,12 +372,40 @@ func (m *module) reopenDevice() error {
 	if m.absent != nil {
 		m.absent = nil
 		m.keepPKey()
-		m.SetAddress(m.encodeAddress())
+	}
+	m.publish()
+	return nil
+}
+
+// publish publishes the present address, if it is another one than before. The device is open. A
+// port that is down may have none: no subnet manager has given it a LID.
+func (m *module) publish() {
+	a := m.encodeAddress()
+	if _, ok := parseRailAddress(a); ok && !bytes.Equal(a, m.Address()) {
+		m.SetAddress(a)
 		if m.cfg.Moved != nil {
 			m.cfg.Moved()
 		}
 	}
-	return nil
+}
+
+// PeerMoved tells the module the new address of a peer's module, which Connect will get, too. A
+// request for a connection that is not answered goes there at once.
+func (m *module) PeerMoved(rank int, theirs []byte) {
+	c, ok := parseRailAddress(theirs)
+	if !ok || c.rank != uint32(rank) || c.address.isZero() {
+		return
+	}
+	for _, p := range m.peers.Of(rank) {
+		if p.nonce != c.nonce || p.told == c.address {
+			continue
+		}
+		p.address, p.told = c.address, c.address
+		if e := p.ep; e != nil && e.State() == btl.Up && e.phase == phaseAsking {
+			e.askAt, e.askWait = 0, askFirst
+			m.Unsettled = true
+		}
+	}
 }
 
 // peer returns what is known of the module of a rank that has a nonce. If nothing is, at is where

@@ -70,6 +70,8 @@ type testRank struct {
 	m    *module
 	ep   btl.Endpoint // to the other of two ranks
 	hca  *simhca.HCA
+	// published is the address that the other rank connects to; nil stands for the present one.
+	published []byte
 
 	arrived  []string
 	failed   []*btl.Error // one for each Failed, with AllPeers for the rail
@@ -105,6 +107,7 @@ func newWorld(t *testing.T, link verbs.LinkLayer, cfg Config, devices ...simhca.
 		r := &testRank{w: w, rank: rank}
 		cfg.Rank, cfg.Events = rank, r
 		r.m, r.hca = openSim(t, f, device, cfg)
+		r.published = r.m.Address()
 		w.ranks = append(w.ranks, r)
 	}
 	t.Cleanup(func() {
@@ -206,7 +209,11 @@ func (r *testRank) other() *testRank { return r.w.ranks[1-r.rank] }
 // connect connects the rank to the other one.
 func (r *testRank) connect() {
 	r.w.t.Helper()
-	ep, err := r.m.Connect(btl.Path{Peer: 1 - r.rank}, r.other().m.Address())
+	address := r.other().published
+	if address == nil {
+		address = r.other().m.Address()
+	}
+	ep, err := r.m.Connect(btl.Path{Peer: 1 - r.rank}, address)
 	require.NoError(r.w.t, err)
 	r.ep = ep
 }
