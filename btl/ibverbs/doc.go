@@ -62,9 +62,10 @@
 // by other rails (siblings.go).
 //
 // The parts: module.go, device.go (shared objects of a device), port.go (how a port is addressed),
-// limits.go (what a device has too little of), railaddress.go, connect.go, resolve.go, reject.go and
-// message.go (connections), endpoint.go (posting), receive.go (receiving and credits), shared.go
-// (shared receive queues), ring.go (remote writes of small fragments), complete.go (completions),
-// drain.go (the end of an endpoint), reactions.go and async.go (the meaning of errors and events),
-// region.go (puts and gets), idle.go (sleeping), transport.go (opening from settings).
+// limits.go (what a device has too little of), railaddress.go, connect.go, resolve.go, reject.go
+// and message.go (connections), endpoint.go (posting), receive.go (receiving and credits),
+// shared.go (shared receive queues), ring.go (remote writes of small fragments), complete.go
+// (completions), drain.go (the end of an endpoint), reactions.go and async.go (the meaning of
+// errors and events), region.go (puts and gets), idle.go (sleeping), transport.go (opening from
+// settings).
 package ibverbs
