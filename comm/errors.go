@@ -137,6 +137,11 @@ func (c *Comm) fail(op string, peer, tag int, err error) error {
 
 // describe is fail of a communicator that is known to be one.
 func (s *state) describe(op string, peer, tag int, err error) error {
+	if untold := s.job.untold; untold != nil && errors.Is(err, ErrUnreachable) {
+		if why := untold(); why != nil && !errors.As(err, new(*Error)) {
+			err = fmt.Errorf("%w; %w", err, why)
+		}
+	}
 	return wrap(op, *s.name.Load(), peer, tag, err)
 }
 

@@ -167,7 +167,7 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	j.eng.Lock()
 	j.eng.AddPoller(j.pml)
 	err := r.Open()
-	j.stopRails = r.Close
+	j.stopRails, j.untold = r.Close, r.Untold
 	if errors.Is(err, rails.ErrAbsent) {
 		j.eng.Unlock()
 		err = r.Await(err)

@@ -36,6 +36,7 @@ type job struct {
 	allocs     map[*byte]allocation
 	async      *asyncProgress // nil unless a rail wants it
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
+	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
 	closed     bool
 }

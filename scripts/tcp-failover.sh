@@ -14,7 +14,7 @@ cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large reject flap alternate
     address both both-drop drop-mute both-mute loss loss-much slow delay stop kills unauthenticated
     gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher crossed
-    absent absent-address absent-device absent-all absent-forever)
+    absent absent-address absent-device absent-all absent-forever both-address both-recreated)
 failover_cases "$@"
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self" "$@"
 

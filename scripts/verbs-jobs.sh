@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests the transport over verbs on soft-RoCE, in the guest of btl/ibverbs/internal/softroce:
 #   contract  the contract of a transport, on two real devices
-#   jobs      jobs whose ranks are connected by verbs only, on one rail and on two
+#   jobs      jobs whose ranks are connected by verbs only, on one rail and on two, and with shared
+#             receives, also with fewer than the peers may send messages
 #   figures   latency and bandwidth, beside Debian's benchmarks in the same boot; no figure is a
 #             failure
 # Usage: verbs-jobs.sh [CHECK…]
@@ -50,6 +51,11 @@ for n in 2 4; do
             run -n $n --set "ibverbs.devices=$rails" $program >got
             cmp want got
             echo "$program, $n ranks, $rails: as over shared memory"
+        done
+        for depth in 4096 13; do
+            run -n $n --set "ibverbs.devices=$two" --set ibverbs.srq=on --set ibverbs.srq.depth=$depth $program >got
+            cmp want got
+            echo "$program, $n ranks, $two, $depth shared receives: as over shared memory"
         done
     done
 done

@@ -2,6 +2,7 @@ package ibverbs
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
@@ -40,6 +41,22 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 	}
 	err := m.NewError(btl.AllPeers, r.class, r.side, ev.Type.Native(), fmt.Errorf("%s: %s", m.cfg.Device, info.Text))
 	switch r.reaction {
+	case refill:
+		if s := m.h.shared; s != nil && ev.SRQ == s.srq {
+			s.refillDue, m.Unsettled = true, true
+		}
+	case lastReceive:
+		e := m.endpointOf(ev.QP)
+		if i := slices.IndexFunc(m.toDestroy, func(e *endpoint) bool { return e.qp == ev.QP }); i >= 0 {
+			e = m.toDestroy[i]
+		}
+		if e != nil && e.shared != nil {
+			e.lastReceive, m.Unsettled = true, true
+			if e.State() == btl.Up {
+				err.Peer = e.p.rank
+				e.deferSymptom(err)
+			}
+		}
 	case established, failEndpoint:
 		e := m.endpointOf(ev.QP)
 		switch {
@@ -116,6 +133,8 @@ func (m *module) requery(err *btl.Error) {
 			err.Err = fmt.Errorf("%w: %w", err.Err, failed)
 			m.setPort(false)
 			h.lost, m.reopen, m.downAt = true, true, 0
+		} else {
+			m.publish()
 		}
 		m.FailRail(err)
 		return
@@ -146,12 +165,15 @@ func (m *module) requeryPKey(err *btl.Error) {
 	m.FailRail(err)
 }
 
-// loseQueue handles a broken completion queue: the rail fails, because all its connections may use
-// that queue. New endpoints get a new one.
+// loseQueue handles a broken completion queue or shared receive queue: the rail fails, because all
+// its connections may use that queue. New endpoints get a new one.
 func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 	if ev.CQ != nil && ev.CQ == m.h.udCQ {
 		m.loseDevice(err.Native, err.Err)
 		return
+	}
+	if s := m.h.shared; s != nil && ev.SRQ == s.srq {
+		s.broken = true
 	}
 	for _, g := range m.h.groups {
 		if ev.CQ != nil && g.cq == ev.CQ {

@@ -11,7 +11,8 @@ import (
 // the buffers of its messages until its connection fails, so no peer may get all of them:
 //
 //   - Each endpoint has ownBuffers, which no other endpoint gets. With them alone, sends to every
-//     peer that acknowledges progress, whatever the others do.
+//     peer that acknowledges progress, whatever the others do. There are none if the module shares
+//     receives (shared.go): it has so many peers that their memory must not grow with each.
 //   - The module has bounceBuffers in common, for bursts. An endpoint gets one only while it has
 //     less than a third as many as are free. So each gets at most a quarter of those that the
 //     endpoints before it have left: one endpoint alone gets as many as it has credits by default,
@@ -64,7 +65,7 @@ func (s *bounceShare) giveBack(h *hca, i int32) {
 // buffer is the slab of a buffer, and its number there.
 func (e *endpoint) buffer(i int32) (*slab, int) {
 	if i >= bounceBuffers {
-		return e.bufs, e.m.receives() + int(i) - bounceBuffers
+		return e.bufs, e.window + controlDepth + int(i) - bounceBuffers
 	}
 	return e.m.h.bounce, int(i)
 }

@@ -10,16 +10,26 @@ import (
 // complete handles a completion of an endpoint. rest was polled with it and is handled next.
 func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	id := wrID(wc.ID)
+	if id.kind() == wrSharedRecv {
+		m.completeShared(wc, rest)
+		return
+	}
 	e := m.owner(id, wc.QPNum)
 	if e == nil {
 		m.Stale++
 		return
 	}
-	kind, entry := id.kind(), id.entry()
-	if kind == wrRecv {
+	if id.kind() == wrRecv {
 		e.posted--
 		m.Unsettled = m.Unsettled || e.State() != btl.Up
 	}
+	m.completeOf(e, wc, rest)
+}
+
+// completeOf handles a completion of this endpoint.
+func (m *module) completeOf(e *endpoint, wc *verbs.WC, rest []verbs.WC) {
+	id := wrID(wc.ID)
+	kind, entry := id.kind(), id.entry()
 	if wc.Status == verbs.StatusSuccess {
 		switch kind {
 		case wrSend:
@@ -28,7 +38,7 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 			if e.early.Len() > 0 {
 				e.catchUp()
 			}
-		case wrRecv:
+		case wrRecv, wrSharedRecv:
 			if wc.Opcode == verbs.WCRecvRDMAWithImm {
 				e.written(entry, wc)
 			} else {
@@ -39,11 +49,12 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 	}
 	v := resultOf(wc.Status, m.portUp)
 	if v.staysUp {
-		if kind == wrRecv {
+		if kind.isRecv() {
 			if e.ahead > 0 {
 				e.ahead--
 			} else {
 				e.nextMessage()
+				e.given--
 			}
 			e.again(entry, wireFrag)
 			return
@@ -69,6 +80,12 @@ func (m *module) complete(wc *verbs.WC, rest []verbs.WC) {
 // owner is the endpoint of a completion, nil if the endpoint does not exist any more or the
 // completion cannot be right.
 func (m *module) owner(id wrID, qpn uint32) *endpoint {
+	if id.kind() == wrSharedRecv {
+		if !m.h.shared.has(id) {
+			return nil
+		}
+		return m.byQPN[qpn]
+	}
 	n := id.endpoint()
 	if n >= uint32(len(m.eps)) {
 		return nil
@@ -115,7 +132,7 @@ func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 	if v.class == btl.ClassFlushed {
 		if other := e.evidence(rest); other != nil {
 			wc, v = other, resultOf(other.Status, true)
-		} else if wrID(wc.ID).kind() == wrRecv {
+		} else if wrID(wc.ID).kind().isRecv() {
 			e.deferSymptom(m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
 			return
 		}

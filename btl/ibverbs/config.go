@@ -58,9 +58,10 @@ type Config struct {
 	// Siblings are the modules of this rank (only this one).
 	Siblings *Siblings
 	// MayCome: it is no error if the device is missing, or its port is down or has no address. The
-	// module is absent then until the port is up. Moved, if not nil, is called when it is.
+	// module is absent then until the port is up.
 	MayCome bool
-	Moved   func()
+	// Moved, if not nil, is called when the module has got an address or another one.
+	Moved func()
 	// Random is the source of packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
 
@@ -69,6 +70,10 @@ type Config struct {
 	// RecvDepth is how many fragments a peer may send before this rank takes them (64). SendDepth
 	// is how many operations to a peer can be in flight (128).
 	RecvDepth, SendDepth int
+	// Shared says whether all queue pairs share their receives (SharedAuto), and SharedDepth how
+	// many there are then (4096).
+	Shared      Shared
+	SharedDepth int
 	// EagerPeers is how many peers may write small fragments into memory of this rank (0).
 	// EagerAfter is how many fragments a peer has sent before it may (16).
 	EagerPeers, EagerAfter int
@@ -127,6 +132,8 @@ func (c *Config) fill() error {
 	base.SetDefault(&c.FragBytes, 8<<10+btl.MaxHeaderBytes)
 	base.SetDefault(&c.RecvDepth, 64)
 	base.SetDefault(&c.SendDepth, 128)
+	base.SetDefault(&c.Shared, SharedAuto)
+	base.SetDefault(&c.SharedDepth, 4096)
 	base.SetDefault(&c.EagerAfter, 16)
 	base.SetDefault(&c.Reads, ReadsAuto)
 	base.SetDefault(&c.AckTimeout, 14)
@@ -151,6 +158,8 @@ func (c *Config) fill() error {
 		base.Check(c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= maxFragBytes, "fragment bytes", c.FragBytes),
 		base.Check(c.RecvDepth >= minRecvDepth && c.RecvDepth <= maxDepth, "receive depth", c.RecvDepth),
 		base.Check(c.SendDepth >= minSendDepth && c.SendDepth <= maxDepth, "send depth", c.SendDepth),
+		base.Check(slices.Contains([]Shared{SharedAuto, SharedOn, SharedOff}, c.Shared), "shared receives", c.Shared),
+		base.Check(c.SharedDepth >= leastShared && c.SharedDepth <= maxSharedDepth, "depth of shared receives", c.SharedDepth),
 		base.Check(c.EagerPeers >= 0, "peers with rings", c.EagerPeers),
 		base.Check(c.EagerAfter >= 1, "fragments before a ring", c.EagerAfter),
 		base.Check(slices.Contains([]Reads{ReadsAuto, ReadsOn, ReadsOff}, c.Reads), "reads", c.Reads),
@@ -162,9 +171,12 @@ func (c *Config) fill() error {
 	)
 }
 
-// receives is how many receives an endpoint has.
+// receives is how many receives an endpoint has of its own.
 func (c *Config) receives() int { return c.RecvDepth + controlDepth }
 
-// queueEntries is how many completions an endpoint can have in its queue: those of all requests
-// that it can post, and of the marker.
-func (c *Config) queueEntries() int { return c.SendDepth + controlDepth + c.receives() + 2 }
+// queueEntries is how many completions an endpoint with receives of its own can have in its queue:
+// those of all requests that it can post, and of the marker.
+func (c *Config) queueEntries() int { return ownEntries(c.SendDepth) + c.receives() }
+
+// ownEntries is queueEntries without receives.
+func ownEntries(sendDepth int) int { return sendDepth + controlDepth + 2 }

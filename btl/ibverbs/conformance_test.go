@@ -44,8 +44,14 @@ func testConformance(t *testing.T, link verbs.LinkLayer) {
 		"rings-late":    {net: simhca.Config{Latency: 20 * time.Microsecond}, cfg: withRings(Config{})},
 		"rings-narrow":  {cfg: withRings(narrow)},
 		"rings-virtual": {net: virtual, cfg: withRings(Config{})},
+
+		"shared":         {cfg: withSharedReceives(Config{})},
+		"shared-narrow":  {cfg: withSharedReceives(narrow)},
+		"shared-virtual": {net: virtual1, cfg: withSharedReceives(Config{})},
+		"shared-rings":   {cfg: withSharedReceives(withRings(Config{}))},
+		"shared-least":   {cfg: withSharedReceives(Config{SharedDepth: leastShared})},
 	} {
-		if link == verbs.LinkInfiniBand && !slices.Contains([]string{"virtual", "rings"}, name) {
+		if link == verbs.LinkInfiniBand && !slices.Contains([]string{"virtual", "rings", "shared"}, name) {
 			continue // the others differ in what does not depend on the kind of address
 		}
 		t.Run(name, func(t *testing.T) {

@@ -26,8 +26,8 @@ const (
 	noRouteTries = 3
 
 	minRNRTimer = 12 // 0.64 ms; with credits it is not needed
-	rnrRetry    = 6
-	maxReads    = 4 // at a time: of a quarter MiB each, more than any path holds
+	rnrRetry    = 6  // of peers whose queue pairs have receives of their own
+	maxReads    = 4  // at a time: of a quarter MiB each, more than any path holds
 )
 
 var (
@@ -139,9 +139,13 @@ func (m *module) tellFailure(e *endpoint) {
 func (e *endpoint) end() qpEnd {
 	m := e.m
 	answers, _ := m.h.reads()
+	retry := uint8(rnrRetry)
+	if e.shared != nil {
+		retry = rnrForever
+	}
 	return qpEnd{
 		qpn: e.qpn, psn: e.psn, mtu: e.mtu, rdAtomic: uint8(answers),
-		recvDepth: uint16(m.cfg.RecvDepth), frag: uint32(m.cfg.FragBytes),
+		recvDepth: uint16(e.window), frag: uint32(m.cfg.FragBytes), rnrRetry: retry,
 	}
 }
 
@@ -163,28 +167,26 @@ func (m *module) sign(p *peer, msg *message) {
 // carry sends a message, which may be a sibling's, to a peer.
 func (m *module) carry(p *peer, msg *message) {
 	h := m.h
-	if h == nil || h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil || p.address.isZero() {
+	if h == nil || h.lost || !m.portUp || p.address.isZero() {
 		return
 	}
-	if p.ahTo != p.address {
-		_ = p.dropHandle()
+	if p.ah != nil && p.ahTo == p.address || m.resolve(&lookup{p: p, to: p.address, epoch: msg.epoch, out: msg}) {
+		m.post(p, msg)
 	}
-	if p.ah == nil {
-		ah, err := h.pd.CreateAH(h.path(&m.cfg, &p.address))
-		if err != nil { // there is no route now, and the next message tries again
-			p.noRoute = err
-			p.noRouteTries++
-			return
-		}
-		p.ah, p.ahTo = ah, p.address
-		p.noRoute, p.noRouteTries = nil, 0
+}
+
+// post sends a message by the peer's handle.
+func (m *module) post(p *peer, msg *message) {
+	h := m.h
+	if h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil {
+		return
 	}
 	i := h.free[len(h.free)-1]
 	buf := h.udSends.buffer(int(i))
 	n := len(m.codec.append(buf[:0], msg))
 	wr := [1]verbs.SendWR{{
 		ID: uint64(makeID(wrUDSend, 0, 0, uint32(i))), Opcode: verbs.WRSend, Flags: verbs.SendSignaled, NumSGE: 1,
-		AH: p.ah.Handle(), RemoteQPN: p.address.qpn, RemoteQKey: p.address.qkey,
+		AH: p.ah.Handle(), RemoteQPN: p.ahTo.qpn, RemoteQKey: p.ahTo.qkey,
 	}}
 	wr[0].SGE[0] = h.udSends.sge(int(i), n)
 	if _, err := h.ud.PostSend(wr[:]); err == nil {
@@ -283,7 +285,7 @@ func (m *module) handle(msg *message) {
 		}
 		m.receiveREQ(p, msg)
 	case msgREP:
-		if alive && e.phase == phaseAsking && msg.epoch == e.Epoch() && msg.toQPN == e.qpn {
+		if alive && e.phase == phaseAsking && msg.epoch == e.Epoch() && msg.toQPN == e.qpn && m.knows(p, msg) {
 			p.address = msg.address
 			e.answered(msg)
 		}
@@ -337,6 +339,7 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 		case m.RailError() != nil || m.reopen || !m.portUp:
 		case int(msg.end.frag) != m.cfg.FragBytes:
 			m.reject(p, msg, rejectionFor(fmt.Errorf("fragments of %d bytes here, of %d there", m.cfg.FragBytes, msg.end.frag)))
+		case !m.knows(p, msg): // it is handled then
 		default:
 			e, err := m.newEndpoint(p, msg.epoch)
 			if err != nil {
@@ -352,6 +355,9 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 	case e.phase == phaseAsking:
 		// Both have asked. The later epoch counts, else the lower rank's request.
 		if msg.epoch > e.Epoch() || msg.epoch == e.Epoch() && p.rank < m.cfg.Rank {
+			if !m.knows(p, msg) {
+				return
+			}
 			e.SetEpoch(msg.epoch)
 			p.epoch = msg.epoch
 			e.accept(msg)
@@ -447,7 +453,7 @@ func (e *endpoint) toRTS() bool {
 	m := e.m
 	_, asks := m.h.reads()
 	attr := verbs.QPAttr{
-		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: rnrRetry,
+		State: verbs.StateRTS, SQPSN: e.psn, Timeout: m.cfg.AckTimeout, RetryCnt: m.cfg.RetryCount, RNRRetry: e.remote.rnrRetry,
 		MaxRdAtomic: uint8(min(asks, int(e.remote.rdAtomic))),
 	}
 	return e.modify(&attr, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|

@@ -51,7 +51,11 @@ type hca struct {
 	udArmed bool // udCQ's next completion makes an event
 	lost    bool // the datagram queue pair broke: it neither sends nor receives any more
 	groups  []*group
-	inline  int // the first of inlineSizes that the device has not refused
+	share   sharePlan
+	shared  *sharedReceives // nil: each queue pair has its own
+	// sharedMade counts the shared queues so far.
+	sharedMade uint32
+	inline     int // the first of inlineSizes that the device has not refused
 
 	regions    map[*region]struct{}
 	registered uint32 // regions so far
@@ -120,6 +124,11 @@ func (h *hca) setUp(cfg *Config, mustBeUp bool) (err error) {
 	}
 	if h.wakes, err = h.dev.CreateCompChannel(); err != nil {
 		return err
+	}
+	if h.share.on() {
+		if err := h.makeShared(cfg); err != nil {
+			return err
+		}
 	}
 	if h.bounce, err = newSlab(h.pd, bounceBuffers+1, headBytes+cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
 		return fmt.Errorf("send buffers: %w", err)
@@ -242,12 +251,14 @@ func (h *hca) reserve(entries int) (*group, error) {
 			return g, nil
 		}
 	}
-	size := max(min(groupEntries, h.attr.MaxCQE), entries)
+	// The receives of a shared queue may all complete in one completion queue.
+	shared := h.share.capacity
+	size := max(min(groupEntries+shared, h.attr.MaxCQE), entries+shared)
 	cq, err := h.dev.CreateCQ(size, h.wakes)
 	if err != nil {
 		return nil, err
 	}
-	g := &group{cq: cq, room: size - entries, reserved: entries}
+	g := &group{cq: cq, room: size - shared - entries, reserved: entries}
 	h.groups = append(h.groups, g)
 	return g, nil
 }
@@ -292,6 +303,9 @@ func (h *hca) close() error {
 		if s != nil {
 			keep(s.close())
 		}
+	}
+	if h.shared != nil {
+		keep(h.shared.closeAnyway())
 	}
 	if h.udCQ != nil {
 		keep(h.udCQ.Destroy())

@@ -51,7 +51,7 @@ func openReal(t testing.TB, cfg Config) *module {
 func TestDeviceConformance(t *testing.T) {
 	// soft-RoCE has reads only if they are asked for.
 	reads := Config{Reads: ReadsOn}
-	for name, cfg := range map[string]Config{"sends": reads, "rings": withRings(reads), "auto": {}} {
+	for name, cfg := range map[string]Config{"sends": reads, "rings": withRings(reads), "auto": {}, "shared": withSharedReceives(reads)} {
 		t.Run(name, func(t *testing.T) {
 			btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 				return pairOf(cfg, evA, evB, func(cfg Config) *module { return openReal(t, cfg) })

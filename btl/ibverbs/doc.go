@@ -26,16 +26,19 @@
 // Ports of RoCE are addressed by GID, ports of one InfiniBand subnet by LID, and ports of different
 // subnets by both (port.go). Every message about a connection has the present address of its
 // sender. A port that gets another address, or whose partition key moves in its table, fails its
-// connections. It tells the peers by DOWN, from the new address. A peer trusts that address if DOWN
+// connections. It publishes the new address (Config.Moved), and tells the peers by DOWN, from
+// there. A peer trusts that address if DOWN
 // ends a connection that it still has, because such a DOWN is no replay.
 //
 // # Sending
 //
 // A fragment takes one of the peer's posted receives. There is a credit for each receive, so a
 // receiver is always ready. Credits come back with fragments in the other direction, or by a
-// control message. A fragment is copied: into the work request if the device takes that many bytes
-// inline, otherwise into a registered buffer (bounce.go). An operation succeeds when its work
-// request completes, because the peer's device has acknowledged it.
+// control message. With many peers, all connections of a port share their receives (shared.go).
+//
+// A fragment is copied: into the work request if the device takes that many bytes inline, otherwise
+// into a registered buffer (bounce.go). An operation succeeds when its work request completes,
+// because the peer's device has acknowledged it.
 //
 // A control message offers a ring to a peer that sends much: memory of the receiver into which the
 // peer writes its small fragments, where the receiver finds them without polling the device
@@ -55,12 +58,14 @@
 // After a failure of the path, the endpoint is Drained as soon as its sends have completed, and its
 // queue pair is destroyed later (drain.go): that may block for seconds. A device whose port has
 // lost its address is closed, because its driver may wait for that, and is opened again by the next
-// Connect. siblings.go describes how two ends find each other after that.
+// Connect. Its address is another one then, which the module publishes (Config.Moved), and sends
+// by other rails (siblings.go).
 //
 // The parts: module.go, device.go (shared objects of a device), port.go (how a port is addressed),
-// limits.go (what a device has too little of), railaddress.go, connect.go,
-// reject.go and message.go (connections), endpoint.go (posting), receive.go (receiving and
-// credits), ring.go (remote writes of small fragments), complete.go (completions), drain.go (the
-// end of an endpoint), reactions.go and async.go (the meaning of errors and events), region.go
-// (puts and gets), idle.go (sleeping), transport.go (opening from settings).
+// limits.go (what a device has too little of), railaddress.go, connect.go, resolve.go, reject.go
+// and message.go (connections), endpoint.go (posting), receive.go (receiving and credits),
+// shared.go (shared receive queues), ring.go (remote writes of small fragments), complete.go
+// (completions), drain.go (the end of an endpoint), reactions.go and async.go (the meaning of
+// errors and events), region.go (puts and gets), idle.go (sleeping), transport.go (opening from
+// settings).
 package ibverbs

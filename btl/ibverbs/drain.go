@@ -72,7 +72,15 @@ func (e *endpoint) giveUp() {
 
 // flushedOut reports whether all requests have completed, or may never complete.
 func (e *endpoint) flushedOut() bool {
-	return e.phase == phaseBroken || e.phase == phaseFlushed && e.posted == 0
+	return e.phase == phaseBroken || e.phase == phaseFlushed && e.receivesEnded()
+}
+
+// receivesEnded reports whether no receive of this queue pair completes any more.
+func (e *endpoint) receivesEnded() bool {
+	if e.shared != nil {
+		return e.lastReceive
+	}
+	return e.posted == 0
 }
 
 // A queue pair that cannot be destroyed may still write into the buffer of a Get, so its endpoint
@@ -136,7 +144,7 @@ func (m *module) drain() int {
 			continue
 		}
 		if e.drainsEarly() {
-			if e.posted > 0 {
+			if e.shared != nil || e.posted > 0 {
 				m.pollOut(e.group)
 			}
 			e.deliverRest()
@@ -160,7 +168,8 @@ func (m *module) drain() int {
 		}
 		m.KeepDraining(e)
 	}
-	if m.reopen && len(m.toDestroy) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
+	// Closing the device would wait for lookups, which call for progress when they end.
+	if m.reopen && len(m.toDestroy) == 0 && len(m.lookups) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
 		n += m.giveUpDevice()
 	}
 	if m.DrainRail() {
@@ -200,7 +209,7 @@ func (m *module) giveUpDevice() int {
 func (e *endpoint) destroy() error {
 	m := e.m
 	if e.phase != phaseOver && !m.Closed { // a module that closes hands nothing up
-		if e.phase == phaseBroken || !e.flushedOut() {
+		if e.phase == phaseBroken || e.shared != nil || !e.flushedOut() {
 			m.pollOut(e.group) // some completions are missing, but others may be there
 		}
 		e.deliverRest()
@@ -209,8 +218,27 @@ func (e *endpoint) destroy() error {
 		return err
 	}
 	// Memory and entries that cannot be released are lost, which does no other harm.
-	_ = errors.Join(e.bufs.close(), e.closeRing(), m.h.release(e.group, m.queueEntries()))
+	if e.shared == nil {
+		_ = e.bufs.close()
+	} else if !m.Closed {
+		e.shared.leave(m, e.lostReceives())
+	}
+	_ = errors.Join(e.closeRing(), m.h.release(e.group, m.queueEntries()))
 	return nil
+}
+
+// lostReceives bounds how many shared receives this queue pair, which was destroyed, may have
+// taken without a completion.
+func (e *endpoint) lostReceives() int {
+	switch {
+	case e.remote.qpn == 0: // it was never connected
+		return 0
+	case e.phase == phaseBroken || e.group.broken:
+		return max(e.given, 0) + max(e.givenControl, 0)
+	case e.lastReceive:
+		return 0
+	}
+	return 1 // of a message that was arriving
 }
 
 // callBack ends the operations that are left, once this incarnation accesses no memory.
@@ -250,15 +278,16 @@ func (m *module) pollQuietly(g *group) {
 	}
 	for i := range n {
 		wc := &m.wcs[i]
-		e := m.owner(wrID(wc.ID), wc.QPNum)
+		id := wrID(wc.ID)
+		e := m.owner(id, wc.QPNum)
 		switch {
 		case e == nil:
 		case wc.Status != verbs.StatusSuccess:
 			e.leave = receivedGoodbye // there is no peer to wait for
-		case wrID(wc.ID).kind() == wrSend:
+		case id.kind() == wrSend:
 			e.awaited--
-			e.finish(wrID(wc.ID).entry())
-		case wrID(wc.ID).kind() == wrRecv && wc.Opcode == verbs.WCRecv && wireType(e.bufs.buffer(int(wrID(wc.ID).entry()))[0]) == wireGoodbye:
+			e.finish(id.entry())
+		case id.kind().isRecv() && wc.Opcode == verbs.WCRecv && wireType(e.receive(id.entry())[0]) == wireGoodbye:
 			e.leave = receivedGoodbye
 		}
 	}

@@ -86,9 +86,14 @@ type endpoint struct {
 	mtu    verbs.MTU // of the port when the endpoint was made; from RTR on that of both ends
 	device uint32    // the peer's device, as in the keys of its regions
 
-	bufs   *slab // buffers of the receives, then of the endpoint's own sends (bounce.go)
+	bufs   *slab           // buffers of the receives, then of the endpoint's own sends (bounce.go)
+	shared *sharedReceives // that the peer's messages take, in place of bufs; nil if they take bufs
+	window int             // fragments that the peer may send
 	share  bounceShare
 	repost []int32 // receives to post again
+
+	// Messages that the peer may send now: fragments, and control messages.
+	given, givenControl int
 
 	acked uint32 // messages of this end that the peer's device has acknowledged
 
@@ -116,7 +121,9 @@ type endpoint struct {
 	// rejectUntil. nil and 0 if there was none.
 	rejection   *btl.Error
 	rejectUntil int64
-	posted      int // receives that the device has
+	posted      int // receives of this endpoint that the device has
+	// lastReceive: the device takes no receives of the shared queue any more.
+	lastReceive bool
 	// drainUntil bounds the wait for a queue pair in Error.
 	drainUntil int64
 	// destroyAt is when to destroy the queue pair, or to try it again after destroyTries failures.
@@ -192,42 +199,61 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	m.made++
 	e := &endpoint{Endpoint: base.MakeEndpoint(p.rank, epoch), m: m, p: p, phase: phaseAsking, made: m.made, next: 1, mtu: h.port.ActiveMTU, share: wholeShare}
 	entries := m.queueEntries()
+	if h.share.on() {
+		if err := h.makeShared(&m.cfg); err != nil {
+			return nil, err
+		}
+	}
 	g, err := h.reserve(entries)
 	if err != nil {
 		return nil, err
 	}
 	e.group = g
+	e.window, e.given, e.givenControl = m.window(), m.window(), controlDepth
 	depth := m.receives()
+	queue := verbs.QPInit{Service: verbs.ServiceRC, SendCQ: g.cq, RecvCQ: g.cq, Cap: verbs.QPCap{
+		MaxSendWR: m.cfg.SendDepth + controlDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
+	}}
+	if h.shared != nil {
+		if err := h.shared.join(m); err != nil {
+			return nil, errors.Join(err, h.release(g, entries))
+		}
+		e.shared = h.shared
+		e.share.own = 0
+		queue.SRQ, queue.Cap.MaxRecvWR, queue.Cap.MaxRecvSGE = h.shared.srq, 0, 0
+	}
 	undo := func(err error) (*endpoint, error) {
 		if e.qp != nil {
 			err = errors.Join(err, e.qp.Destroy())
+		}
+		if e.shared != nil {
+			e.shared.leave(m, 0)
 		}
 		if e.bufs != nil {
 			err = errors.Join(err, e.bufs.close())
 		}
 		return nil, errors.Join(err, h.release(g, entries))
 	}
-	e.qp, err = h.createQP(verbs.QPInit{Service: verbs.ServiceRC, SendCQ: g.cq, RecvCQ: g.cq, Cap: verbs.QPCap{
-		MaxSendWR: m.cfg.SendDepth + controlDepth + 1, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1,
-	}})
-	if err != nil {
+	if e.qp, err = h.createQP(queue); err != nil {
 		return undo(h.noQueuePair(&m.cfg, err))
 	}
 	e.qpn, e.maxInline = e.qp.Num(), min(e.qp.Cap().MaxInlineData, headBytes+m.cfg.FragBytes)
 	ring := uint32(1) << bits.Len32(uint32(m.cfg.SendDepth+controlDepth))
 	e.sq, e.sqMask = make([]sqEntry, ring), ring-1
 	e.psn = m.random.Uint32() & (1<<24 - 1)
-	if e.bufs, err = newSlab(h.pd, depth+ownBuffers, headBytes+m.cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
-		return undo(err)
+	if e.shared == nil {
+		if e.bufs, err = newSlab(h.pd, depth+ownBuffers, headBytes+m.cfg.FragBytes, verbs.AccessLocalWrite); err != nil {
+			return undo(err)
+		}
+		for i := range int32(depth) {
+			e.repost = append(e.repost, i)
+		}
 	}
 	attr := verbs.QPAttr{State: verbs.StateInit, Port: m.cfg.Port, PKeyIndex: h.pkeyIndex, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}
 	if err := e.qp.Modify(&attr, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags); err != nil {
 		return undo(err)
 	}
 	m.number(e)
-	for i := range int32(depth) {
-		e.repost = append(e.repost, i)
-	}
 	if err := e.postReceives(); err != nil {
 		m.forget(e)
 		return undo(err)
@@ -237,13 +263,29 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	return e, nil
 }
 
-// receives is how many receives an endpoint has.
-func (m *module) receives() int { return m.cfg.receives() }
+// window is how many fragments a peer may send.
+func (m *module) window() int {
+	if m.h.share.on() {
+		return m.h.share.window
+	}
+	return m.cfg.RecvDepth
+}
 
-func (m *module) queueEntries() int { return m.cfg.queueEntries() }
+// receives is how many messages a peer may send.
+func (m *module) receives() int { return m.window() + controlDepth }
+
+// queueEntries is how many completions of an endpoint, except those of shared receives, can be in
+// its queue.
+func (m *module) queueEntries() int {
+	if m.h.share.on() {
+		return ownEntries(m.cfg.SendDepth)
+	}
+	return m.cfg.queueEntries()
+}
 
 // number gives the endpoint its place in m.eps, by which completions find it.
 func (m *module) number(e *endpoint) {
+	m.byQPN[e.qpn] = e
 	if n := len(m.freeSlots); n > 0 {
 		e.number = m.freeSlots[n-1]
 		m.freeSlots = m.freeSlots[:n-1]
@@ -255,6 +297,9 @@ func (m *module) number(e *endpoint) {
 }
 
 func (m *module) forget(e *endpoint) {
+	if m.byQPN[e.qpn] == e {
+		delete(m.byQPN, e.qpn)
+	}
 	m.eps[e.number] = nil
 	m.freeSlots = append(m.freeSlots, e.number)
 }
@@ -427,6 +472,7 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	}
 	// the head, or the tail, carries all pending credits
 	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm {
+		e.given, e.givenControl = e.given+e.pendingCredits, e.givenControl+e.pendingControlCredits
 		e.pendingCredits, e.pendingControlCredits = 0, 0
 		e.sent++
 		entry.isMessage = true

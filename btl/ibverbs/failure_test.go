@@ -53,17 +53,18 @@ func TestResultOfEachStatus(t *testing.T) {
 func TestResponseToEachEvent(t *testing.T) {
 	want := map[string]response{}
 	for names, r := range map[string]response{
-		"CQ_ERR SRQ_ERR":                        {failRail, btl.ClassDevice, btl.SideLocal},
-		"QP_FATAL":                              {failEndpoint, btl.ClassDevice, btl.SideLocal},
-		"QP_REQ_ERR QP_ACCESS_ERR":              {failEndpoint, btl.ClassUsage, btl.SideNone},
-		"COMM_EST":                              {reaction: established},
-		"SQ_DRAINED PATH_MIG PATH_MIG_ERR":      {},
-		"SRQ_LIMIT_REACHED QP_LAST_WQE_REACHED": {},
-		"DEVICE_FATAL":                          {failDevice, btl.ClassDevice, btl.SideLocal},
-		"PORT_ACTIVE":                           {reaction: portUp},
-		"PORT_ERR":                              {portDown, btl.ClassPath, btl.SideLocal},
-		"LID_CHANGE PKEY_CHANGE SM_CHANGE":      {requery, btl.ClassPath, btl.SideNone},
-		"CLIENT_REREGISTER GID_CHANGE":          {requery, btl.ClassPath, btl.SideNone},
+		"CQ_ERR SRQ_ERR":                   {failRail, btl.ClassDevice, btl.SideLocal},
+		"QP_FATAL":                         {failEndpoint, btl.ClassDevice, btl.SideLocal},
+		"QP_REQ_ERR QP_ACCESS_ERR":         {failEndpoint, btl.ClassUsage, btl.SideNone},
+		"COMM_EST":                         {reaction: established},
+		"SQ_DRAINED PATH_MIG PATH_MIG_ERR": {},
+		"SRQ_LIMIT_REACHED":                {reaction: refill},
+		"QP_LAST_WQE_REACHED":              {reaction: lastReceive, class: btl.ClassFlushed},
+		"DEVICE_FATAL":                     {failDevice, btl.ClassDevice, btl.SideLocal},
+		"PORT_ACTIVE":                      {reaction: portUp},
+		"PORT_ERR":                         {portDown, btl.ClassPath, btl.SideLocal},
+		"LID_CHANGE PKEY_CHANGE SM_CHANGE": {requery, btl.ClassPath, btl.SideNone},
+		"CLIENT_REREGISTER GID_CHANGE":     {requery, btl.ClassPath, btl.SideNone},
 	} {
 		for _, name := range strings.Fields(names) {
 			want[name] = r
@@ -153,7 +154,9 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 		require.True(t, a.hca.RaiseQP(a.end().qpn, info.Type))
 	case info.Affiliation == verbs.AffiliationCQ:
 		require.True(t, a.hca.BreakCQ(a.end().qpn))
-	case info.Affiliation == verbs.AffiliationSRQ: // there is no SRQ, so the device is mistaken
+	case info.Type == verbs.EventSRQErr && a.end().shared != nil:
+		require.True(t, a.hca.RaiseQP(a.end().qpn, info.Type))
+	case info.Affiliation == verbs.AffiliationSRQ: // of no queue, so the device is mistaken
 		a.m.react(&verbs.AsyncEvent{Type: info.Type})
 	case info.Type == verbs.EventPortErr || info.Type == verbs.EventPortActive:
 		a.hca.SetLink(1, false)
@@ -161,6 +164,12 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 		a.hca.Raise(info.Type, 1)
 	}
 	switch r.reaction {
+	case lastReceive:
+		if a.end().shared == nil {
+			w.stays(a)
+			return
+		}
+		a.fails(1, r.class, r.side, info.Type.Native())
 	case requery:
 		if info.Type == verbs.EventLIDChange && !a.m.h.roce {
 			a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, info.Type.Native())

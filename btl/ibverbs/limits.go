@@ -8,20 +8,25 @@ import (
 )
 
 // Every work request has at most one piece of memory, so no device has too few of them. Atomic
-// operations and shared receive queues are not used.
+// operations are not used.
 
 // minSendDepth is the least Config.SendDepth.
 const minSendDepth = 4
 
 // fit makes the depths of cfg fit the device, and checks its other limits. The error names the
 // limit and the setting.
-func (h *hca) fit(cfg *Config) error {
+func (h *hca) fit(cfg *Config) (err error) {
 	a := &h.attr
+	if h.share, err = h.planShared(cfg); err != nil {
+		return err
+	}
 	cfg.SendDepth = min(cfg.SendDepth, a.MaxQPWR-controlDepth-1)
-	cfg.RecvDepth = min(cfg.RecvDepth, a.MaxQPWR-controlDepth)
-	if most := a.MaxCQE - (cfg.queueEntries() - cfg.SendDepth - cfg.RecvDepth); cfg.SendDepth+cfg.RecvDepth > most {
-		cfg.RecvDepth = max(most*cfg.RecvDepth/(cfg.SendDepth+cfg.RecvDepth), minRecvDepth)
-		cfg.SendDepth = most - cfg.RecvDepth
+	receives := sharedChunk
+	if h.share.on() {
+		cfg.SendDepth = min(cfg.SendDepth, a.MaxCQE-h.share.capacity-ownEntries(0))
+	} else {
+		h.fitOwn(cfg)
+		receives = cfg.receives() + ownBuffers
 	}
 	h.udSendDepth = min(udSendDepth, a.MaxQPWR, a.MaxCQE/2)
 	h.udRecvDepth = min(udRecvDepth, a.MaxQPWR, a.MaxCQE-h.udSendDepth)
@@ -35,10 +40,20 @@ func (h *hca) fit(cfg *Config) error {
 	case uint64(message) > uint64(h.port.MaxMsg):
 		return tooLittle("max_msg_sz", h.port.MaxMsg, fmt.Sprintf("ibverbs.frag.bytes needs %d", message))
 	}
-	if need := slabBytes(max(bounceBuffers+1, cfg.receives()+ownBuffers), headBytes+cfg.FragBytes); a.MaxMRBytes > 0 && uint64(need) > a.MaxMRBytes {
+	if need := slabBytes(max(bounceBuffers+1, receives), headBytes+cfg.FragBytes); a.MaxMRBytes > 0 && uint64(need) > a.MaxMRBytes {
 		return tooLittle("max_mr_size", a.MaxMRBytes, fmt.Sprintf("buffers of ibverbs.frag.bytes need %d; ibverbs.frag.bytes or ibverbs.recv.depth may be smaller", need))
 	}
 	return nil
+}
+
+// fitOwn makes the depths fit a device on which each queue pair has receives of its own.
+func (h *hca) fitOwn(cfg *Config) {
+	a := &h.attr
+	cfg.RecvDepth = min(cfg.RecvDepth, a.MaxQPWR-controlDepth)
+	if most := a.MaxCQE - (cfg.queueEntries() - cfg.SendDepth - cfg.RecvDepth); cfg.SendDepth+cfg.RecvDepth > most {
+		cfg.RecvDepth = max(most*cfg.RecvDepth/(cfg.SendDepth+cfg.RecvDepth), minRecvDepth)
+		cfg.SendDepth = most - cfg.RecvDepth
+	}
 }
 
 // tooLittle is the error of a limit of the device. openHCA adds the device's name.

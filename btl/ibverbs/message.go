@@ -57,16 +57,17 @@ type qpEnd struct {
 	mtu       verbs.MTU
 	rdAtomic  uint8  // most reads that it answers at a time
 	recvDepth uint16 // receives for fragments
+	rnrRetry  uint8  // how often the peer's device tries again if there is no receive; 7: for ever
 	frag      uint32 // bytes of the longest fragment
 }
 
 const (
-	endBytes     = 4 + 4 + 1 + 1 + 2 + 4
+	endBytes     = 4 + 4 + 1 + 1 + 2 + 4 + 1
 	macBytes     = 16
 	messageBytes = 2 + 4 + 4 + 8 + 8 + 4 + addressBytes + endBytes + 4 + macBytes
 	// maxMessageBytes is the length of REJ, the longest.
 	maxMessageBytes = messageBytes + rejectionBytes
-	protocol        = 2
+	protocol        = 3
 )
 
 // codec encodes and decodes the messages of a job. Only one goroutine at a time may use it.
@@ -103,6 +104,7 @@ func (c *codec) append(b []byte, m *message) []byte {
 	b = append(b, byte(e.mtu), e.rdAtomic)
 	b = binary.LittleEndian.AppendUint16(b, e.recvDepth)
 	b = binary.LittleEndian.AppendUint32(b, e.frag)
+	b = append(b, e.rnrRetry)
 	b = binary.LittleEndian.AppendUint32(b, m.toQPN)
 	if m.kind == msgREJ {
 		b = m.why.append(b)
@@ -137,14 +139,15 @@ func (c *codec) parse(b []byte) (m message, ok bool) {
 	e.rdAtomic = b[9]
 	e.recvDepth = binary.LittleEndian.Uint16(b[10:])
 	e.frag = binary.LittleEndian.Uint32(b[12:])
-	m.toQPN = binary.LittleEndian.Uint32(b[16:])
+	e.rnrRetry = b[16]
+	m.toQPN = binary.LittleEndian.Uint32(b[17:])
 	switch m.kind {
 	case msgREQ, msgREP:
-		ok = e.qpn > 0 && e.qpn < 1<<24 && e.psn < 1<<24 && e.mtu.Bytes() != 0 && e.recvDepth >= minRecvDepth && e.recvDepth <= maxDepth
+		ok = e.qpn > 0 && e.qpn < 1<<24 && e.psn < 1<<24 && e.mtu.Bytes() != 0 && e.recvDepth >= minRecvDepth && e.recvDepth <= maxDepth && e.rnrRetry <= rnrForever
 	case msgNAK, msgDOWN, msgBYE, msgDOWNACK:
 		ok = true
 	case msgREJ:
-		m.why, ok = parseRejection(b[20:])
+		m.why, ok = parseRejection(b[endBytes+4:])
 	default:
 		ok = false
 	}

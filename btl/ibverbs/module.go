@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -65,12 +66,14 @@ type module struct {
 
 	peers     base.Peers[peer]
 	eps       []*endpoint // by number
+	byQPN     map[uint32]*endpoint
 	freeSlots []uint32
 
 	asking          []*endpoint      // without a connection yet
 	unackedFailures []*failureNotice // repeated until they are acknowledged
 	toDestroy       []*endpoint      // Drained, with queue pairs that still exist
 	behind          []*endpoint      // ready, with sends from before that are not posted yet
+	lookups         []*lookup        // paths that are being resolved
 	// stale: the port has another address or partition than the module knows, and the next progress
 	// call finds out which.
 	stale  bool
@@ -92,9 +95,15 @@ type module struct {
 type peer struct {
 	rank    int
 	nonce   nonce
-	address address  // where the first message, or the published address, says that it is
+	address address  // where the last message, or the last published address, says that it is
+	told    address  // the last published address; zero before the first
 	ah      verbs.AH // nil, or a handle of the open device for ahTo
 	ahTo    address
+	// resolvedFor is the latest incarnation for which the path to ahTo was resolved. lookup is the
+	// path that is being resolved, nil if there is none.
+	resolvedFor uint32
+	lookup      *lookup
+
 	reached address // this end's address when it last reached the peer
 	epoch   uint32  // the latest of any incarnation, of either end
 	// noRoute is the error of the last datagram that could not be sent, noRouteTries the number of
@@ -102,6 +111,18 @@ type peer struct {
 	noRoute      error
 	noRouteTries int
 	ep           *endpoint
+}
+
+// learn takes the address that the peer has published. If it is the first one, what the peer has
+// said itself is newer.
+func (p *peer) learn(at address) {
+	if at.isZero() || at == p.told {
+		return
+	}
+	if p.address.isZero() || !p.told.isZero() {
+		p.address = at
+	}
+	p.told = at
 }
 
 // dropHandle destroys the address handle, if there is one.
@@ -112,13 +133,6 @@ func (p *peer) dropHandle() error {
 	ah := p.ah
 	p.ah = nil
 	return ah.Destroy()
-}
-
-// dropHandles destroys the address handles of all peers.
-func (m *module) dropHandles() {
-	for p := range m.peers.All() {
-		_ = p.dropHandle()
-	}
 }
 
 // New opens the device and makes the rail of a rank. The error says in one line what the rail
@@ -143,7 +157,7 @@ func newModule(cfg Config) (*module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &module{cfg: cfg, h: h, portUp: h != nil, absent: absent, peers: base.MakePeers[peer](cfg.Size), now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, h: h, portUp: h != nil, absent: absent, peers: base.MakePeers[peer](cfg.Size), byQPN: map[uint32]*endpoint{}, now: cfg.Clock.Now()}
 	m.madeAt, m.reopenAt, m.reopenWait = m.now, m.now+reopenFirst, 2*reopenFirst
 	var seed [32]byte
 	_, err = io.ReadFull(cfg.Random, seed[:])
@@ -213,6 +227,7 @@ func (m *module) Absent(bool) error {
 const (
 	eventSignal      = 1 << iota // asynchronous events
 	completionSignal             // completions in a queue that was armed
+	lookupSignal                 // paths that are resolved
 )
 
 // listen makes the device call wakeup when it may have reports.
@@ -262,9 +277,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if p == nil {
 		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrModules)
 	}
-	if p.address.isZero() {
-		p.address = c.address
-	}
+	p.learn(c.address)
 	if p.ep != nil && p.ep.State() != btl.Drained {
 		p.ep.Return(to)
 		return p.ep, nil
@@ -359,12 +372,40 @@ func (m *module) reopenDevice() error {
 	if m.absent != nil {
 		m.absent = nil
 		m.keepPKey()
-		m.SetAddress(m.encodeAddress())
+	}
+	m.publish()
+	return nil
+}
+
+// publish publishes the present address, if it is another one than before. The device is open. A
+// port that is down may have none: no subnet manager has given it a LID.
+func (m *module) publish() {
+	a := m.encodeAddress()
+	if _, ok := parseRailAddress(a); ok && !bytes.Equal(a, m.Address()) {
+		m.SetAddress(a)
 		if m.cfg.Moved != nil {
 			m.cfg.Moved()
 		}
 	}
-	return nil
+}
+
+// PeerMoved tells the module the new address of a peer's module, which Connect will get, too. A
+// request for a connection that is not answered goes there at once.
+func (m *module) PeerMoved(rank int, theirs []byte) {
+	c, ok := parseRailAddress(theirs)
+	if !ok || c.rank != uint32(rank) || c.address.isZero() {
+		return
+	}
+	for _, p := range m.peers.Of(rank) {
+		if p.nonce != c.nonce || p.told == c.address {
+			continue
+		}
+		p.address, p.told = c.address, c.address
+		if e := p.ep; e != nil && e.State() == btl.Up && e.phase == phaseAsking {
+			e.askAt, e.askWait = 0, askFirst
+			m.Unsettled = true
+		}
+	}
 }
 
 // peer returns what is known of the module of a rank that has a nonce. If nothing is, at is where
@@ -446,6 +487,9 @@ func (m *module) attend() int {
 	if signals&eventSignal != 0 {
 		n += m.readEvents()
 	}
+	if signals&lookupSignal != 0 {
+		n += m.takeLookups()
+	}
 	if m.h != nil && m.codec != nil {
 		n += m.pollDatagrams()
 	}
@@ -461,6 +505,10 @@ func (m *module) settle() int {
 		m.downAt = 0
 		m.FailRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
 		n++
+	}
+	if m.h != nil && m.h.shared != nil {
+		n += m.refill()
+		m.postShared()
 	}
 	n += m.failDeferredEndpoints()
 	n += m.EndRefused()

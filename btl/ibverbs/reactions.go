@@ -66,6 +66,10 @@ type reaction uint8
 const (
 	// ignore: the event has no consequence here.
 	ignore reaction = iota
+	// lastReceive: the queue pair, which is in Error, takes no shared receives any more.
+	lastReceive
+	// refill: the shared receive queue is almost empty.
+	refill
 	// established: the peer's first packet has arrived, so the passive end may send.
 	established
 	// failEndpoint: the queue pair is in Error, or cannot be used any more.
@@ -91,21 +95,24 @@ type response struct {
 }
 
 // responses is indexed by the kind of event. It ignores SQ_DRAINED, because only Error drains the
-// send queue, and events of alternate paths and of shared receive queues, which are not used.
+// send queue, and events of alternate paths, which are not used.
 var responses = [verbs.EventCount]response{
 	verbs.EventCQErr:   {failRail, btl.ClassDevice, btl.SideLocal},
 	verbs.EventQPFatal: {failEndpoint, btl.ClassDevice, btl.SideLocal},
 	// The peer's request was at fault; the peer gets a REM_ status.
-	verbs.EventQPReqErr:         {failEndpoint, btl.ClassUsage, btl.SideNone},
-	verbs.EventQPAccessErr:      {failEndpoint, btl.ClassUsage, btl.SideNone},
-	verbs.EventCommEst:          {reaction: established},
-	verbs.EventDeviceFatal:      {failDevice, btl.ClassDevice, btl.SideLocal},
-	verbs.EventPortActive:       {reaction: portUp},
-	verbs.EventPortErr:          {portDown, btl.ClassPath, btl.SideLocal},
-	verbs.EventLIDChange:        {requery, btl.ClassPath, btl.SideNone},
-	verbs.EventPKeyChange:       {requery, btl.ClassPath, btl.SideNone},
-	verbs.EventSMChange:         {requery, btl.ClassPath, btl.SideNone},
-	verbs.EventSRQErr:           {failRail, btl.ClassDevice, btl.SideLocal},
+	verbs.EventQPReqErr:        {failEndpoint, btl.ClassUsage, btl.SideNone},
+	verbs.EventQPAccessErr:     {failEndpoint, btl.ClassUsage, btl.SideNone},
+	verbs.EventCommEst:         {reaction: established},
+	verbs.EventDeviceFatal:     {failDevice, btl.ClassDevice, btl.SideLocal},
+	verbs.EventPortActive:      {reaction: portUp},
+	verbs.EventPortErr:         {portDown, btl.ClassPath, btl.SideLocal},
+	verbs.EventLIDChange:       {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventPKeyChange:      {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventSMChange:        {requery, btl.ClassPath, btl.SideNone},
+	verbs.EventSRQErr:          {failRail, btl.ClassDevice, btl.SideLocal},
+	verbs.EventSRQLimitReached: {reaction: refill},
+	// A symptom, as a flush is: receives of a shared queue are not flushed.
+	verbs.EventQPLastWQEReached: {reaction: lastReceive, class: btl.ClassFlushed},
 	verbs.EventClientReregister: {requery, btl.ClassPath, btl.SideNone},
 	verbs.EventGIDChange:        {requery, btl.ClassPath, btl.SideNone},
 }

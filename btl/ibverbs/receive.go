@@ -14,7 +14,7 @@ const repostBatch = 16
 // received handles a message in receive buffer i.
 func (e *endpoint) received(i uint32, n int) {
 	m := e.m
-	buf := e.bufs.buffer(int(i))
+	buf := e.receive(i)
 	if e.phase == phaseAccepted {
 		e.established()
 	}
@@ -28,6 +28,9 @@ func (e *endpoint) received(i uint32, n int) {
 	}
 	e.nextMessage()
 	t, tag := wireType(buf[0]), btl.Tag(buf[1])
+	if !e.spend(t) {
+		return
+	}
 	credits, control := int(binary.LittleEndian.Uint16(buf[2:])), binary.LittleEndian.Uint64(buf[8:])
 	if epoch := binary.LittleEndian.Uint32(buf[4:]); epoch != e.Epoch() {
 		m.Stale++ // of an earlier incarnation
@@ -75,6 +78,28 @@ func (e *endpoint) credit(credits, control int) bool {
 	return true
 }
 
+// receive is the memory of receive i.
+func (e *endpoint) receive(i uint32) []byte {
+	if e.shared != nil {
+		return e.shared.buffer(i)
+	}
+	return e.bufs.buffer(int(i))
+}
+
+// spend takes the credit of a message of the peer. It reports whether the peer had one: a peer that
+// has none takes the receives of other messages, or of other peers.
+func (e *endpoint) spend(t wireType) bool {
+	given := &e.givenControl
+	if t == wireFrag {
+		given = &e.given
+	}
+	*given--
+	if *given < 0 {
+		e.protocolError("message %d is without a credit", e.next-1)
+	}
+	return *given >= 0
+}
+
 // protocolError fails the endpoint because of a message that no peer of this version sends (C8).
 func (e *endpoint) protocolError(format string, args ...any) {
 	e.fail(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf(format, args...)))
@@ -85,14 +110,16 @@ func (e *endpoint) again(i uint32, t wireType) {
 	if e.phase != phaseReady && e.phase != phaseAccepted {
 		return
 	}
-	e.repost = append(e.repost, int32(i))
+	if e.shared == nil {
+		e.repost = append(e.repost, int32(i))
+	}
 	if t == wireFrag {
 		e.reposting++
 	} else {
 		e.repostingControl++
 	}
 	// The few receives for control messages must not wait for others.
-	if t != wireFrag || len(e.repost) >= e.m.repostAt() || e.creditsAreDue() || e.wantsRing() {
+	if t != wireFrag || e.reposting >= e.repostAt() || e.creditsAreDue() || e.wantsRing() {
 		e.list()
 	}
 }
@@ -107,7 +134,7 @@ func (e *endpoint) list() {
 
 // repostAt is how many receives are posted in one call of the device: as many as make the call
 // worth it, but not so many that the peer must wait for them.
-func (m *module) repostAt() int { return max(min(repostBatch/2, m.cfg.RecvDepth/4), 1) }
+func (e *endpoint) repostAt() int { return max(min(repostBatch/2, e.window/4), 1) }
 
 // creditsAreDue reports whether a credit message should be sent now: if many credits are pending,
 // or if the peer can send only one more control message, which it keeps for GOODBYE, so it could
@@ -116,7 +143,7 @@ func (m *module) repostAt() int { return max(min(repostBatch/2, m.cfg.RecvDepth/
 // of the credits that this end can use. So no end ever runs out of them.
 func (e *endpoint) creditsAreDue() bool {
 	return e.controlCredits > 1 &&
-		(e.pendingCredits >= max(e.m.cfg.RecvDepth/2, 1) || e.pendingControlCredits >= controlDepth-1)
+		(e.pendingCredits >= max(e.window/2, 1) || e.pendingControlCredits >= controlDepth-1)
 }
 
 // giveCredits posts receives, and gives credits back by control messages if no other message has
@@ -124,6 +151,9 @@ func (e *endpoint) creditsAreDue() bool {
 func (m *module) giveCredits() {
 	list := m.toSettle
 	m.toSettle = m.toSettle[:0]
+	if len(list) > 0 && list[0].shared != nil {
+		m.postShared()
+	}
 	for _, e := range list {
 		e.listed = false
 		if e.State() != btl.Up || e.phase != phaseReady && e.phase != phaseAccepted {
@@ -147,7 +177,7 @@ func (e *endpoint) maySendControl() bool {
 	return e.State() == btl.Up && e.phase == phaseReady && e.Deferred() == nil && e.m.portUp
 }
 
-// postReceives posts all buffers that are free.
+// postReceives posts all buffers that are free. Those of a shared queue have been posted already.
 func (e *endpoint) postReceives() error {
 	for len(e.repost) > 0 {
 		wrs := e.m.recvWR[:min(len(e.repost), repostBatch)]

@@ -25,7 +25,7 @@ type rejection struct {
 
 const (
 	// rejectTextBytes is chosen so that the whole datagram fits the smallest MTU, 256 bytes.
-	rejectTextBytes = 160
+	rejectTextBytes = 159
 	// rejectionBytes: retry 1, errno 2, text
 	rejectionBytes = 1 + 2 + rejectTextBytes
 	// rejectNanos is how long a peer is asked again after a rejection whose cause may pass.

@@ -148,7 +148,7 @@ func (e *endpoint) offerRing() {
 	if e.controlCredits <= 1 || e.full() {
 		return // the peer's next fragments ask again
 	}
-	in, err := newSlab(m.h.pd, m.receives(), slotBytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	in, err := newSlab(m.h.pd, e.window+controlDepth, slotBytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
 		e.small = math.MinInt // no memory can be registered: no ring for this connection
 		return
@@ -231,7 +231,7 @@ func (e *endpoint) takeAhead(word uint64) bool {
 func (e *endpoint) take(frag []byte, t tail) {
 	atomic.StoreUint64(e.word, 0)
 	e.nextMessage()
-	if e.credit(t.credits, t.controlCredits) {
+	if e.spend(wireFrag) && e.credit(t.credits, t.controlCredits) {
 		e.m.Events.Arrived(e.m, e.p.rank, t.tag, frag)
 	}
 }

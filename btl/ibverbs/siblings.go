@@ -6,10 +6,11 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Siblings are the modules of one rank, on different rails to the same peers. A published address
-// is that of the start of the job. If both ends of a rail have opened their devices again since,
-// neither knows the other's address. A peer whose port has another LID since, and that has never
-// been connected, is not at its published address either. So requests that are not answered are
+// Siblings are the modules of one rank, on different rails to the same peers. The address that a
+// peer has published may be old: not every launcher takes a new one, and ranks learn it a while
+// later. If both ends of a rail have opened their devices again since, neither knows the other's
+// address. A peer whose port has another LID since, and that has never been connected, is not at
+// its published address either. So requests that are not answered are
 // sent by the siblings too, at once if this module's address has changed. Such a request has the
 // present address of its sender, and the peer's module that receives it passes it to its recipient.
 type Siblings struct {

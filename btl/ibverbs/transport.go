@@ -160,9 +160,12 @@ func noUsablePort(leftOut []error) error {
 // configOf is the configuration from the user's settings.
 func configOf(set tunable.Set) Config {
 	cfg := Config{
-		FragBytes:  int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
-		RecvDepth:  int(set.Int("ibverbs.recv.depth")),
-		SendDepth:  int(set.Int("ibverbs.send.depth")),
+		FragBytes:   int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
+		RecvDepth:   int(set.Int("ibverbs.recv.depth")),
+		SendDepth:   int(set.Int("ibverbs.send.depth")),
+		Shared:      Shared(set.String("ibverbs.srq")),
+		SharedDepth: int(set.Int("ibverbs.srq.depth")),
+
 		EagerPeers: int(set.Int("ibverbs.eager.peers")),
 		EagerAfter: int(set.Int("ibverbs.eager.after")),
 		Reads:      Reads(set.String("ibverbs.reads")),

@@ -70,6 +70,8 @@ type testRank struct {
 	m    *module
 	ep   btl.Endpoint // to the other of two ranks
 	hca  *simhca.HCA
+	// published is the address that the other rank connects to; nil stands for the present one.
+	published []byte
 
 	arrived  []string
 	failed   []*btl.Error // one for each Failed, with AllPeers for the rail
@@ -105,6 +107,7 @@ func newWorld(t *testing.T, link verbs.LinkLayer, cfg Config, devices ...simhca.
 		r := &testRank{w: w, rank: rank}
 		cfg.Rank, cfg.Events = rank, r
 		r.m, r.hca = openSim(t, f, device, cfg)
+		r.published = r.m.Address()
 		w.ranks = append(w.ranks, r)
 	}
 	t.Cleanup(func() {
@@ -131,11 +134,20 @@ func withRings(cfg Config) Config {
 	return cfg
 }
 
-// bothWays runs a test on connected ranks of each fabric twice: with fragments that are sent, and
-// with fragments that are written to rings.
+// withSharedReceives is cfg with a shared receive queue.
+func withSharedReceives(cfg Config) Config {
+	cfg.Shared = SharedOn
+	return cfg
+}
+
+// bothWays runs a test on connected ranks of each fabric with fragments that are sent, and with
+// fragments that are written to rings, both with receives for each queue pair and with shared ones.
 func bothWays(t *testing.T, cfg Config, test func(t *testing.T, w *world, a, b *testRank)) {
 	onEachFabric(t, func(t *testing.T, link verbs.LinkLayer) {
-		for name, cfg := range map[string]Config{"sends": cfg, "rings": withRings(cfg)} {
+		for name, cfg := range map[string]Config{
+			"sends": cfg, "rings": withRings(cfg),
+			"shared": withSharedReceives(cfg), "shared-rings": withSharedReceives(withRings(cfg)),
+		} {
 			t.Run(name, func(t *testing.T) {
 				w, a, b := connectedWorld(t, link, cfg)
 				test(t, w, a, b)
@@ -197,7 +209,11 @@ func (r *testRank) other() *testRank { return r.w.ranks[1-r.rank] }
 // connect connects the rank to the other one.
 func (r *testRank) connect() {
 	r.w.t.Helper()
-	ep, err := r.m.Connect(btl.Path{Peer: 1 - r.rank}, r.other().m.Address())
+	address := r.other().published
+	if address == nil {
+		address = r.other().m.Address()
+	}
+	ep, err := r.m.Connect(btl.Path{Peer: 1 - r.rank}, address)
 	require.NoError(r.w.t, err)
 	r.ep = ep
 }
@@ -427,19 +443,21 @@ type faultyPD struct {
 	verbs.PD
 	createQP func(verbs.QPInit) (verbs.QP, error)
 	createAH func(verbs.AHAttr) (verbs.AH, error)
+	resolve  func(verbs.AHAttr, func(error))
 	regMR    func([]byte, verbs.Access) (verbs.MR, error)
 }
 
 // faultPD puts a faultyPD in the place of the rank's domain. restore ends that.
 func (r *testRank) faultPD() (pd *faultyPD, restore func()) {
 	h, real := r.m.h, r.m.h.pd
-	pd = &faultyPD{PD: real, createQP: real.CreateQP, createAH: real.CreateAH, regMR: real.RegMR}
+	pd = &faultyPD{PD: real, createQP: real.CreateQP, createAH: real.CreateAH, resolve: real.Resolve, regMR: real.RegMR}
 	h.pd = pd
 	return pd, func() { h.pd = real }
 }
 
 func (d *faultyPD) CreateQP(init verbs.QPInit) (verbs.QP, error) { return d.createQP(init) }
 func (d *faultyPD) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.createAH(attr) }
+func (d *faultyPD) Resolve(attr verbs.AHAttr, done func(error))  { d.resolve(attr, done) }
 func (d *faultyPD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return d.regMR(mem, access)
 }

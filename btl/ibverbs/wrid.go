@@ -14,13 +14,21 @@ const (
 	wrMarker                   // the last request of a queue pair in Error
 	wrUDSend                   // of the datagram queue pair; entry: buffer
 	wrUDRecv                   // of the datagram queue pair; entry: buffer
+	// wrSharedRecv: of the shared receive queue. The place of the incarnation has how often the
+	// receive was posted, that of the endpoint the queue's number.
+	wrSharedRecv
 )
 
+const endpointMask = 1<<20 - 1
+
+// isRecv: the request is a receive of a connection.
+func (t wrType) isRecv() bool { return t == wrRecv || t == wrSharedRecv }
+
 func makeID(t wrType, made uint32, endpoint, entry uint32) wrID {
-	return wrID(t)<<56 | wrID(made&0xffff)<<40 | wrID(endpoint&(1<<20-1))<<20 | wrID(entry&(1<<20-1))
+	return wrID(t)<<56 | wrID(made&0xffff)<<40 | wrID(endpoint&endpointMask)<<20 | wrID(entry&(1<<20-1))
 }
 
 func (id wrID) kind() wrType     { return wrType(id >> 56) }
 func (id wrID) made() uint16     { return uint16(id >> 40) }
-func (id wrID) endpoint() uint32 { return uint32(id>>20) & (1<<20 - 1) }
+func (id wrID) endpoint() uint32 { return uint32(id>>20) & endpointMask }
 func (id wrID) entry() uint32    { return uint32(id) & (1<<20 - 1) }

@@ -24,9 +24,10 @@ type Config struct {
 	// LocalBits is the length of the network prefix of Local (all bits). Addresses of the same
 	// network are reached directly.
 	LocalBits int
-	// Find, if not nil, makes a module without an address: Local is not set. The module calls Find
-	// until it returns the address. Awaits says what is missing until then, and Moved, if not nil,
-	// is called when it has come.
+	// Find, if not nil, is where the module finds its address while it has none: if Local is not
+	// set, until it has come, and after this machine has lost Local. Awaits says what is missing if
+	// Local is not set. Moved, if not nil, is called when the module has got an address or another
+	// one.
 	Find   func() (Interface, bool)
 	Awaits string
 	Moved  func()
@@ -101,8 +102,8 @@ const (
 // fill checks the fields, and sets those that are zero.
 func (c *Config) fill() error {
 	c.Local = c.Local.Unmap()
-	if c.Find != nil {
-		return cmp.Or(base.Check(c.Word != 0 && !c.Local.IsValid(), "word", c.Word), base.Check(c.Rail != "", "rail", c.Rail), c.fillRest())
+	if c.Find != nil && !c.Local.IsValid() {
+		return cmp.Or(base.Check(c.Word != 0, "word", c.Word), base.Check(c.Rail != "", "rail", c.Rail), c.fillRest())
 	}
 	base.SetDefault(&c.Rail, "tcp:"+c.Local.String())
 	base.SetDefault(&c.LocalBits, c.Local.BitLen())

@@ -80,6 +80,9 @@ func (e *endpoint) dialOnce(now int64) {
 			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
 				fmt.Errorf("this machine no longer has the address %v: %w", m.cfg.Local, errno))
 			m.Unsettled = true
+			if m.cfg.Find != nil && m.link.fd < 0 { // the kernel does not report it
+				m.link.down = errNoAddress
+			}
 		}
 		e.attemptFailed(now, errno, m.pathError(e.p.rank, errno, e.connecting()))
 		return

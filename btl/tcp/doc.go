@@ -56,7 +56,8 @@
 // # Failing
 //
 // An endpoint fails at an error of the system, at the end of the connection without a good-bye, and
-// at a frame that breaks the protocol. The rail fails when its listener or its address is gone.
+// at a frame that breaks the protocol. The rail fails when its listener or its address is gone; it
+// may get another address then (absent.go).
 // Connections to other machines fail when the interface is down or has no link (link.go).
 //
 // The end of a connection does not prove that the peer's process has ended, so this BTL never

@@ -189,7 +189,7 @@ func (e *endpoint) open(fd int) error {
 	}
 	e.fd, e.buf = fd, buf
 	e.enter(phaseReady)
-	e.p.everConnected = true
+	e.p.everConnected, m.link.isMoved = true, false
 	m.ready = append(m.ready, e)
 	if e.Epoch() > 1 {
 		e.unconfirmed = true

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -329,4 +330,53 @@ func speedOf(addr netip.Addr) int64 {
 		}
 	}
 	return mbpsUnknown / 8
+}
+
+// successor is what takes the place of an address that this machine has lost: the address of the
+// same interface or, if the user has named a network, another address of that network.
+type successor struct {
+	first   Interface // the address at the start
+	network string    // the user's word; "" unless it is a network
+}
+
+// successorOf reports whether another address can take the place of one: not if the user has named
+// the address itself, and not on loopback.
+func successorOf(first Interface, include []string) (s successor, ok bool) {
+	s.first = first
+	if n := int(first.Word); n > 0 {
+		prefix, is := tunable.ParseNetwork(include[n-1])
+		if is {
+			s.network = include[n-1]
+		}
+		if n == maxWord || is && prefix.IsSingleIP() {
+			return s, false
+		}
+	}
+	return s, !first.Address.IsLoopback()
+}
+
+// come is the best such address that this machine has, and that is not taken: the first one itself,
+// else one of its network, else one of its interface. It is of the same family, because the peers'
+// addresses are.
+func (s successor) come(found []candidate, exclude []string, isTaken func(netip.Addr) bool) (best Interface, ok bool) {
+	sortCandidates(found)
+	out, most := parseWords(exclude), -1
+	for _, c := range found {
+		how, _ := parseWords([]string{cmp.Or(s.network, s.first.Name)}).names(c)
+		i := c.chosen(int(s.first.Word))
+		first := s.first.Address
+		if how == byNothing || how == byName && c.addr.IsLinkLocalUnicast() || c.addr.Is4() != first.Is4() || c.loopback || out.covers(c) || isTaken(i.Address) {
+			continue
+		}
+		worth := 0
+		for n, is := range []bool{c.name == s.first.Name, contains(first.WithZone(""), uint8(s.first.Bits), c.addr), i.Address == first} {
+			if is {
+				worth += 1 << n
+			}
+		}
+		if worth > most {
+			best, most, ok = i, worth, true
+		}
+	}
+	return best, ok
 }

@@ -37,6 +37,8 @@ type link struct {
 	carrier bool  // the interface has had a link; some interfaces never report one
 	down    error // why the address or link does not work; nil if it does
 	unsure  bool  // a change was reported, and its state could not be found out yet
+	// isMoved: the module has had another address, and has made no connection with this one yet.
+	isMoved bool
 }
 
 // interfaceState is the state of an address's interface.
@@ -81,7 +83,9 @@ func (m *module) beginToWatch() {
 	}
 	s, err := l.state()
 	if err != nil || s.name == "" {
-		m.stopToWatch()
+		if l.unsure = l.isMoved; !l.unsure {
+			m.stopToWatch()
+		}
 		return
 	}
 	l.carrier, l.index = s.carrier, s.index
@@ -213,8 +217,8 @@ func (l *link) isAbout(b []byte) bool {
 	if err != nil || len(list) == 0 {
 		return true
 	}
-	if l.index == 0 {
-		return true // the address is not there yet
+	if l.index == 0 || l.isMoved {
+		return true // the address is not there yet, or a better one may come
 	}
 	// in messages about links and addresses alike, the index is the second word
 	for _, msg := range list {
@@ -232,6 +236,10 @@ func (l *link) isAbout(b []byte) bool {
 // find out, it looks again at the next progress call.
 func (m *module) lookAtLink() {
 	l := &m.link
+	if !m.cfg.Local.IsValid() {
+		l.unsure = !m.lookForAddress()
+		return
+	}
 	s, err := l.state()
 	if err != nil {
 		return
@@ -248,6 +256,7 @@ func (m *module) lookAtLink() {
 		if !errors.Is(before, errNoAddress) {
 			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(unix.EADDRNOTAVAIL), l.down)
 		}
+		l.unsure = !m.lookForAddress() || l.unsure
 		return
 	case !s.up:
 		l.down = fmt.Errorf("%w: %s", errLinkDown, s.name)
@@ -255,6 +264,7 @@ func (m *module) lookAtLink() {
 		l.down = fmt.Errorf("%w: %s", errNoCarrier, s.name)
 	default:
 		l.down = nil
+		l.unsure = !m.lookForAddress() // a better one may have come
 		return
 	}
 	for e := range m.Endpoints() {
@@ -266,8 +276,7 @@ func (m *module) lookAtLink() {
 
 // cannotReach is why a peer cannot be reached from here; nil if no reason is known.
 func (m *module) cannotReach(p *peer) error {
-	hasAddress := m.cfg.Find == nil && !errors.Is(m.link.down, errNoAddress)
-	if m.link.down == nil || hasAddress && !p.onOtherMachine {
+	if m.link.down == nil || m.hasAddress() && !p.onOtherMachine {
 		return nil
 	}
 	return m.linkError(p)

@@ -73,7 +73,7 @@ type module struct {
 	handshakePoller *poller             // of the listener, and of handshakes
 	waker           *waker              // nil if the rank has neither Wakeup nor AsyncProgress
 	link            link
-	findAt          int64 // when Connect looks for a missing address again
+	findAt          int64 // when a missing address is looked for again
 
 	unauthenticated []*unauthenticatedPeer // oldest first
 	// authenticatedWaiting counts those of unauthenticated that have proved the secret, and cannot
@@ -151,7 +151,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	if m.handshakePoller, err = newPoller(); err != nil {
 		return nil, err
 	}
-	if cfg.Find != nil {
+	if !cfg.Local.IsValid() {
 		m.link.down = errors.New(cfg.Awaits)
 	} else if err = m.listenAtLocal(); err != nil {
 		return nil, err
@@ -485,12 +485,7 @@ func (m *module) maintain() int {
 		}
 	}
 	if m.link.unsure {
-		if m.cfg.Find != nil {
-			m.link.unsure = false
-			m.findAddress()
-		} else {
-			m.lookAtLink()
-		}
+		m.lookAtLink()
 	}
 	n += m.attendUnauthenticated()
 	if come { // last, so that earlier connections are handled first

@@ -51,17 +51,24 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 	}
 	var modules []*module
 	lowest := int64(0) // of the bandwidths that are known
-	add := func(cfg Config, port string) {
+	// isTaken reports whether another module than m has an address.
+	isTaken := func(m *module) func(netip.Addr) bool {
+		return func(a netip.Addr) bool {
+			return slices.ContainsFunc(modules, func(other *module) bool { return other != m && other.cfg.Local == a })
+		}
+	}
+	add := func(cfg Config, port string) *module {
 		m, err := newModule(cfg)
 		if err != nil {
 			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
 				err = fmt.Errorf("%w (tcp.ports=%s: each rank of a machine takes one port)", err, set.String("tcp.ports"))
 			}
 			opened.LeftOut = append(opened.LeftOut, fmt.Errorf("rail %s: %w", cfg.Rail, err))
-			return
+			return nil
 		}
 		modules = append(modules, m)
 		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port, Absent: m.Absent})
+		return m
 	}
 	for _, a := range addresses {
 		if mbps := speedOf(a.Address); a.Up && (lowest == 0 || mbps < lowest) {
@@ -80,7 +87,18 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 			port = a.Address.String()
 			cfg.Rail = "tcp:" + port
 		}
-		add(cfg, port)
+		var m *module
+		if next, ok := successorOf(a, include); ok {
+			cfg.Moved = env.Moved
+			cfg.Find = func() (Interface, bool) {
+				found, err := list()
+				if err != nil {
+					return Interface{}, false
+				}
+				return next.come(found, exclude, isTaken(m))
+			}
+		}
+		m = add(cfg, port)
 	}
 	// They come last: a peer pairs them after those that are there.
 	for _, w := range words {
@@ -90,16 +108,15 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 		if len(addresses) == 0 {
 			cfg.Awaits = why.Error()
 		}
+		var m *module
 		cfg.Find = func() (Interface, bool) {
 			found, err := list()
 			if err != nil {
 				return Interface{}, false
 			}
-			return w.come(append(found, loopbacks([]string{w.text}, found)...), exclude, func(a netip.Addr) bool {
-				return slices.ContainsFunc(modules, func(m *module) bool { return m.cfg.Local == a })
-			})
+			return w.come(append(found, loopbacks([]string{w.text}, found)...), exclude, isTaken(m))
 		}
-		add(cfg, w.text)
+		m = add(cfg, w.text)
 	}
 	if len(opened.Rails) == 0 {
 		return transport.Opened{}, errors.Join(opened.LeftOut...)

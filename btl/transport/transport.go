@@ -76,7 +76,8 @@ type Env struct {
 	// keep a goroutine for it.
 	AsyncProgress func() func()
 	// Moved, if not nil, is called under the lock of the rank's engine when the Address of a module
-	// has changed.
+	// has changed. A module may have a method PeerMoved(peer int, address []byte), which is called
+	// under that lock when the address of a peer's module has; the next Connect gets it anyway.
 	Moved func()
 	// Devices, if not nil, replaces the layer of devices that a transport is about to use: a test
 	// makes devices fail by it.

@@ -410,16 +410,11 @@ func (w *world) injectFault(r *rank, a action) {
 	}
 }
 
-// breakDevice injects a fault into a device. It avoids two cases that lose peers by design: a
-// device is lost with messages that it has acknowledged and its rank has not polled
-// (bml/counters.go), and both ends of a rail lose their devices, after which neither knows the
-// other's address.
+// breakDevice injects a fault into a device. It avoids a case that loses peers by design: a device
+// is lost with messages that it has acknowledged and its rank has not polled (bml/counters.go).
 func (w *world) breakDevice(r *rank, rail int, a action) {
 	if w.net.losesDevice(a.c) {
-		if w.deviceRank == nil {
-			w.deviceRank = r
-		}
-		if r != w.deviceRank || r.dead {
+		if r.dead {
 			return
 		}
 		r.eng.Lock()

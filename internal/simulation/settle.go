@@ -56,19 +56,6 @@ func (w *world) heal() {
 	for _, p := range s.deadPorts {
 		w.net.port(p, false, 0)
 	}
-	if w.deviceRank != nil && !w.deviceRank.dead {
-		w.deviceRank.resolvePeers()
-	}
-}
-
-// resolvePeers makes a rank connect to all others. A rank whose device was lost has a new address.
-// Its peers learn that only when it connects to them.
-func (r *rank) resolvePeers() {
-	r.call(func(p *pml.PML) {
-		for source := range r.w.ranks {
-			_ = p.Lost(r.ctxs[0], source)
-		}
-	})
 }
 
 // round gives every rank some turns, lets time pass, and checks what has completed.

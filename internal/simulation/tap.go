@@ -87,7 +87,8 @@ func (t *tap) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return &region{Region: inner, r: r}, nil
 }
 
-// connect makes an endpoint to a port.
+// connect makes an endpoint to a port, from its present address: ranks learn addresses that change
+// from their launcher.
 func (t *tap) connect(to port) (btl.Endpoint, error) {
 	at, address := to.rank, t.Address()
 	if own, ok := t.w.net.ownRail(); ok && t.rail == own {

@@ -21,6 +21,8 @@ type verbsNet struct {
 	own     ownFabrics
 	randoms byte
 	faults  int // kinds of faults of a device
+	// shared: the connections of a port share their receives.
+	shared bool
 }
 
 // end is the device of a rank on a rail.
@@ -37,10 +39,12 @@ const (
 	// keepAliveNanos is the idle time after which a connection is probed. That is rare while a plan
 	// runs, and frequent while the world settles.
 	keepAliveNanos = 25_000_000
+	// sharedDepth is fewer receives than two peers may send messages.
+	sharedDepth = 16
 )
 
 func newVerbsNet(seed uint64, s *setup) (network, error) {
-	n := &verbsNet{setup: s, faults: roceFaults}
+	n := &verbsNet{setup: s, faults: roceFaults, shared: seed%2 == 1}
 	for i, r := range s.rails {
 		link := linkOf(seed, i)
 		if s.switched {
@@ -50,7 +54,7 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 			n.faults = infiniBandFaults
 		}
 		f := simhca.NewFabric(simhca.Config{
-			Link: link,
+			Link: link, ResolveTime: resolveTimes[seed/3%uint64(len(resolveTimes))],
 			Seed: seed + uint64(i)<<32, Virtual: true, Latency: time.Duration(r.latency), Jitter: time.Duration(r.jitter), Loss: s.loss,
 		})
 		if s.switched && i > 0 {
@@ -70,6 +74,10 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 	n.own, err = newOwnFabrics(seed, s)
 	return n, err
 }
+
+// resolveTimes are how long a path may take to be resolved, by the seed: a second is the kernel's
+// limit.
+var resolveTimes = [...]time.Duration{0, 50 * time.Microsecond, 20 * time.Millisecond, time.Second}
 
 // linkOf chooses RoCE for all rails, InfiniBand for all, or both in turn.
 func linkOf(seed uint64, rail int) verbs.LinkLayer {
@@ -141,13 +149,17 @@ func (n *verbsNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 		return n.own.module(n, rank, ev)
 	}
 	n.randoms++
+	shared, depth := ibverbs.SharedOff, 0
+	if n.shared {
+		shared, depth = ibverbs.SharedOn, sharedDepth
+	}
 	return faulty(n, ev, func(ev btl.Events) (btl.Module, error) {
 		return ibverbs.New(ibverbs.Config{
 			Rank: rank, Size: n.setup.ranks, Events: ev, Rail: "ib" + string(rune('0'+rail)), Provider: n.ends[rail][rank].node, Device: deviceName,
 			Clock: n, Pass: n.pass, Secret: []byte("the simulation's secret"), Random: &counting{n.randoms},
 			FragBytes: n.setup.fragBytes, RecvDepth: max(8, n.setup.slots), SendDepth: max(4, n.setup.slots),
 			AckTimeout: 10, RetryCount: 2, ConnectTimeout: time.Second, Deadline: deadlineNanos, PortGrace: 2 * time.Millisecond,
-			KeepAlive: keepAliveNanos,
+			KeepAlive: keepAliveNanos, Shared: shared, SharedDepth: depth,
 		})
 	})
 }
@@ -199,6 +211,9 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 	case 1:
 		f.Kind, f.Status = simhca.FaultSendStatus, verbs.StatusRetryExcErr
 	case 2, 3:
+		if what%n.faults == 3 && h.BreakSRQs() {
+			return
+		}
 		f.Kind, f.Status = simhca.FaultSendStatusExecuted, verbs.StatusRetryExcErr
 	case 4:
 		f.Kind, f.Status = simhca.FaultRecvStatus, verbs.StatusLocProtErr
@@ -234,9 +249,7 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 	h.Inject(f)
 }
 
-// losesDevice is also true for a port that gets another LID: if both ends do, they do not find each
-// other either.
-func (n *verbsNet) losesDevice(what int) bool { return what%n.faults == 0 || what%n.faults == newLID }
+func (n *verbsNet) losesDevice(what int) bool { return what%n.faults == 0 }
 
 func (n *verbsNet) slow(rail int, nanos int64) { n.rails[rail].SetLatency(time.Duration(nanos)) }
 

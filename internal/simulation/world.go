@@ -17,16 +17,15 @@ import (
 
 // world is a running simulation.
 type world struct {
-	plan       *plan
-	net        network
-	rng        *rand.Rand // for the order in which rails are polled, and for delays
-	ranks      []*rank
-	deviceRank *rank // the only rank whose devices may be lost; nil until one is
-	groups     []*pml.Group
-	result     *Result
-	ladder     *ladder // nil if nothing is traced
-	hash       hash.Hash64
-	scratch    [32]byte
+	plan    *plan
+	net     network
+	rng     *rand.Rand // for the order in which rails are polled, and for delays
+	ranks   []*rank
+	groups  []*pml.Group
+	result  *Result
+	ladder  *ladder // nil if nothing is traced
+	hash    hash.Hash64
+	scratch [32]byte
 
 	messages []*message
 	sent     map[[2]int]int        // messages so far, by sender and communicator

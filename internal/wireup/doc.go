@@ -57,9 +57,9 @@
 //	                                 ← cmd=mpigo_word key=mpigo-card-0 value=36.AYg…
 //	                                 ← cmd=mpigo_word key=mpigo-card-1 value=36.AYg…
 //
-// A rail may get its address after the start. PMI-1 has nothing for that, because what is put
-// becomes visible at a barrier only. Our own manager takes such addresses at any time, and returns
-// those that a rank has not seen yet:
+// A rail may get its address, or another one, after the start. PMI-1 has nothing for that, because
+// what is put becomes visible at a barrier only. Our own manager takes such addresses at any time,
+// and returns those that a rank has not seen yet, the last one of each rail:
 //
 //	cmd=get_maxes →
 //	                              ← cmd=maxes … mpigo_get_all=1 mpigo_publish=1

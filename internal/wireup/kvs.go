@@ -16,7 +16,8 @@ type kvs struct {
 	maxKeys  int
 	maxBytes int
 
-	published []publication // in order; visible at once
+	published []publication  // in order; visible at once
+	latest    map[string]int // the place in published of each key
 
 	cached listing // the last one, since every rank asks for the same
 }
@@ -27,7 +28,7 @@ type listing struct {
 }
 
 func newKVS(maxKeys, maxBytes int) kvs {
-	return kvs{visible: map[string]string{}, staged: map[string]string{}, maxKeys: maxKeys, maxBytes: maxBytes}
+	return kvs{visible: map[string]string{}, staged: map[string]string{}, latest: map[string]int{}, maxKeys: maxKeys, maxBytes: maxBytes}
 }
 
 // put stages a value. A second put of a key replaces the first. put returns false if there is no

@@ -89,17 +89,25 @@ func parsePublished(key, value string) (r PublishedRail, ok bool) {
 // maxPublished bounds how many values are published in a job's life.
 const maxPublished = 1 << 20
 
-// publication is a value that was published.
+// publication is a value that was published. Both are empty once another value of the key was.
 type publication struct{ key, value string }
 
-// publish appends a value to what was published. It returns false if there is no room.
+// publish appends a value to what was published, in place of an earlier one of the same key: a rail
+// may move often. It returns false if there is no room.
 func (k *kvs) publish(key, value string) bool {
-	bytes := k.bytes + len(key) + len(value)
-	if len(k.published) >= maxPublished || k.keys >= k.maxKeys || bytes > k.maxBytes {
+	keys, bytes := k.keys+1, k.bytes+len(key)+len(value)
+	last, again := k.latest[key]
+	if again {
+		keys, bytes = keys-1, bytes-len(key)-len(k.published[last].value)
+	}
+	if len(k.published) >= maxPublished || keys > k.maxKeys || bytes > k.maxBytes {
 		return false
 	}
-	k.keys++
-	k.bytes = bytes
+	if again {
+		k.published[last] = publication{}
+	}
+	k.keys, k.bytes = keys, bytes
+	k.latest[key] = len(k.published)
 	k.published = append(k.published, publication{key, value})
 	return true
 }

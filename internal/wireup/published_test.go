@@ -29,7 +29,7 @@ func TestPublishedRailsAreSeenWithoutBarrier(t *testing.T) {
 	require.Empty(t, seen(2))
 	require.NoError(t, j.clients[0].PublishRail(1, []byte{}))
 	require.Equal(t, []PublishedRail{{0, 1, []byte{}}}, seen(2))
-	require.Len(t, seen(1), 3)
+	require.Equal(t, []PublishedRail{{1, 63, long}, {0, 1, []byte{}}}, seen(1), "without what was replaced")
 	require.ErrorIs(t, j.clients[0].PublishRail(1, make([]byte, maxAddressBytes+1)), ErrTooLarge)
 	j.allOK(t, func(c *Client) error { return c.Barrier() })
 	require.Empty(t, seen(2))
@@ -49,7 +49,11 @@ func TestPublishRailOfAnotherRankIsRefused(t *testing.T) {
 	j.server.mu.Lock()
 	j.server.kvs.maxBytes = j.server.kvs.bytes
 	j.server.mu.Unlock()
-	require.ErrorIs(t, liar.PublishRail(0, []byte{1}), ErrRefused)
+	require.ErrorIs(t, liar.PublishRail(1, []byte{1}), ErrRefused)
+	require.ErrorIs(t, liar.PublishRail(0, []byte{1, 2, 3, 4}), ErrRefused)
+	for i := range 1000 { // each takes the place of the last one
+		require.NoError(t, liar.PublishRail(0, []byte{byte(i)}))
+	}
 	liar.seen = maxPublished
 	list, err := liar.PublishedRails()
 	require.NoError(t, err)

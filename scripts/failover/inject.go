@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/internal/observe"
@@ -14,9 +15,11 @@ const (
 	qpInError = "error" // a queue pair that goes to Error
 )
 
-// injector injects errors into work requests on the first device.
+// injector injects errors into work requests on the first device, and notes how long devices take
+// to accept requests.
 type injector struct {
-	next atomic.Value // a string: the error that the next work request meets; empty for none
+	next   atomic.Value // a string: the error that the next work request meets; empty for none
+	stalls *stallLog
 }
 
 // inject makes the next work request fail.
@@ -32,7 +35,7 @@ func (i *injector) hook(h *observe.Hook) {
 	}
 }
 
-// The wrappers lead from the provider to the queue pairs of the first device.
+// The wrappers lead from the provider to the queue pairs.
 
 type provider struct {
 	verbs.Provider
@@ -41,28 +44,46 @@ type provider struct {
 
 func (p provider) Open(name string) (verbs.Device, error) {
 	d, err := p.Provider.Open(name)
-	if err != nil || !strings.HasSuffix(name, "0") {
-		return d, err
+	if err != nil {
+		return nil, err
 	}
-	return device{d, p.injector}, nil
+	return &device{Device: d, injector: p.injector, isFirst: strings.HasSuffix(name, "0"), qps: map[verbs.QP]*queuePair{}}, nil
 }
 
 type device struct {
 	verbs.Device
 	*injector
+	isFirst bool
+	qps     map[verbs.QP]*queuePair // by what they wrap
 }
 
-func (d device) AllocPD() (verbs.PD, error) {
+func (d *device) AllocPD() (verbs.PD, error) {
 	pd, err := d.Device.AllocPD()
 	if err != nil {
 		return nil, err
 	}
-	return domain{pd, d.injector}, nil
+	return domain{pd, d}, nil
+}
+
+// NextEvent names the wrapper of a queue pair.
+func (d *device) NextEvent() (ev verbs.AsyncEvent, ok bool, err error) {
+	ev, ok, err = d.Device.NextEvent()
+	if q := d.qps[ev.QP]; q != nil {
+		ev.QP = q
+	}
+	return ev, ok, err
+}
+
+func (d *device) AckEvent(ev verbs.AsyncEvent) {
+	if q, ok := ev.QP.(*queuePair); ok {
+		ev.QP = q.QP
+	}
+	d.Device.AckEvent(ev)
 }
 
 type domain struct {
 	verbs.PD
-	*injector
+	d *device
 }
 
 func (d domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
@@ -70,23 +91,38 @@ func (d domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	if err != nil || init.Service != verbs.ServiceRC {
 		return qp, err
 	}
-	return &queuePair{qp, d.injector}, nil
+	q := &queuePair{qp, d.d}
+	d.d.qps[qp] = q
+	return q, nil
 }
 
 type queuePair struct {
 	verbs.QP
-	*injector
+	d *device
+}
+
+func (q *queuePair) Destroy() error {
+	err := q.QP.Destroy()
+	if err == nil {
+		delete(q.d.qps, q.QP)
+	}
+	return err
 }
 
 func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
-	switch q.next.Load() {
+	d := q.d
+	defer d.stalls.end(time.Now())
+	if !d.isFirst {
+		return q.QP.PostSend(wrs)
+	}
+	switch d.next.Load() {
 	case wrongRKey:
 		if op := wrs[0].Opcode; op == verbs.WRRDMARead || op == verbs.WRRDMAWrite {
-			q.next.Store("")
+			d.next.Store("")
 			wrs[0].RKey ^= 0xff
 		}
 	case qpInError:
-		q.next.Store("")
+		d.next.Store("")
 		attr := verbs.QPAttr{State: verbs.StateErr}
 		if err := q.Modify(&attr, verbs.AttrState); err != nil {
 			return 0, err

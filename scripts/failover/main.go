@@ -57,16 +57,13 @@ func parse() (cfg config) {
 func main() {
 	cfg := parse()
 	r := &run{config: cfg}
-	var options []comm.Option
-	if cfg.name == wrongRKey || cfg.name == qpInError {
-		options = append(options, observe.NewOption(r.injector.hook).(comm.Option))
-	}
-	world, err := comm.Init(options...)
+	r.injector.stalls = &r.stalls
+	world, err := comm.Init(observe.NewOption(r.injector.hook).(comm.Option))
 	if err != nil {
 		fatal(err)
 	}
 	r.world, r.me, r.peer = world, world.Rank(), 1-world.Rank()
-	go r.stalls.watch()
+	r.stalls.watch()
 	row, err := r.run()
 	if err != nil || cfg.verbose {
 		fmt.Fprintf(os.Stderr, "rank %d:\n%s%+v\n", r.me, r.line.Chart(timeline.Run{Every: 100 * time.Millisecond}), world.Rails())
@@ -157,7 +154,8 @@ func (r *run) exchange() error {
 	return messages.Free()
 }
 
-// isDone tells rank 0 whether all rails have been up for the calm time.
+// isDone tells rank 0 whether all rails have been up for the calm time, and were used. A slow
+// machine may take longer for that.
 func (r *run) isDone(up bool) (bool, error) {
 	switch {
 	case !up:
@@ -168,7 +166,11 @@ func (r *run) isDone(up bool) (bool, error) {
 	case r.well.IsZero():
 		r.well, r.before = time.Now(), sentBytes(r.devices)
 	}
-	return !r.well.IsZero() && time.Since(r.well) > r.calm, nil
+	if r.well.IsZero() || time.Since(r.well) < r.calm {
+		return false, nil
+	}
+	_, err := r.usedRails()
+	return err == nil || time.Since(r.well) > r.back, nil
 }
 
 // sendNothing makes the peer wait with nothing under way while the fault comes and goes. If the
@@ -207,6 +209,7 @@ func (r *run) judgeLoss(at time.Time, err error) (string, error) {
 		failed, which, limit = r.line.FirstFailure(r.line.Begin), "first", limit+r.retry
 	}
 	took, result := at.Sub(failed), "ok"
+	limit += r.stalls.within(took, failed, at)
 	switch late := fmt.Sprintf("the error came only %v after the %s rail had failed", took, which); {
 	case failed.IsZero() || took > 3*r.grace || r.marks && took > limit:
 		return "", fmt.Errorf("%s: %w", late, err)

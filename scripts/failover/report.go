@@ -60,6 +60,9 @@ type figures struct {
 	GapBefore, Gap        time.Duration
 	Detected, Back        int64   // microseconds of the system's clock; 0 for never
 	Before, During, After float64 // MB/s
+
+	// The most that the machine stalled in a time as long as Switch, as Gap, and as the way back.
+	SwitchStalled, GapStalled, BackStalled time.Duration
 }
 
 // report collects the figures of both ranks and returns rank 0's row.
@@ -94,13 +97,19 @@ func (r *run) figures(t times) figures {
 	broken, mended := time.UnixMicro(t.Broken), time.UnixMicro(t.Mended)
 	well, end := time.UnixMicro(t.Well), time.UnixMicro(t.End)
 	steady := r.line.Begin.Add(r.calm / 3) // the first messages are slower
+	failed := r.line.FirstFailure(r.line.Begin)
+	if failed.IsZero() || failed.After(broken) {
+		failed = broken
+	}
 	s := r.world.Stats()
+	gap, swap, back := r.line.LongestGap(broken, well), time.Duration(s.SwitchNanos), r.line.LastReturn(broken)
 	f := figures{
 		Failed: s.RailsFailed, Returned: s.RailsReturned, Resent: s.Resent, Restarts: s.Restarts,
-		Malformed: s.Malformed, Illegal: s.Illegal, Switch: time.Duration(s.SwitchNanos),
-		Stall: r.stalls.longest(broken, well), GapBefore: r.line.LongestGapWithin(steady, broken),
-		Gap: r.line.LongestGap(broken, well), Detected: micros(r.line.FirstFailure(broken)),
-		Back: micros(r.line.LastReturn(broken)), Before: r.line.Rate(steady, broken),
+		Malformed: s.Malformed, Illegal: s.Illegal, Switch: swap,
+		Stall: r.stalls.longest(broken, well), SwitchStalled: r.stalls.within(swap, failed, well), GapStalled: r.stalls.within(gap, failed, well),
+		GapBefore: r.line.LongestGapWithin(steady, broken),
+		Gap:       gap, Detected: micros(r.line.FirstFailure(broken)),
+		Back: micros(back), BackStalled: r.stalls.within(back.Sub(mended), mended, end), Before: r.line.Rate(steady, broken),
 		During: r.line.Rate(broken, mended), After: r.line.Rate(well, end),
 	}
 	if r.verbose {
@@ -135,13 +144,19 @@ func (r *run) row(t times, a, b figures, used string) string {
 	must(!r.goesOn || a.During+b.During > 0, "no traffic during the fault")
 	limit(a.Failed == a.Returned && b.Failed == b.Returned,
 		"fewer rails returned than failed: %d of %d, %d of %d", a.Returned, a.Failed, b.Returned, b.Failed)
-	if switches := !strings.HasPrefix(r.name, "both") && !r.silent; switches {
-		// A switch needs another rail that is up, and some turns of both ranks. A silent rank makes
-		// none.
-		limit(swap <= 50*time.Millisecond+2*stall, "switched after %v", swap)
-		limit(gap <= gapBefore+r.retry+100*time.Millisecond+stall, "a gap of %v", gap)
+	if hasPath := !strings.HasPrefix(r.name, "both") && !r.silent; hasPath {
+		// A switch needs another rail that is up at both ends, and some turns of both ranks. A
+		// silent rank makes none.
+		for _, f := range []figures{a, b} {
+			limit(r.name == "crossed" || f.Switch-f.SwitchStalled <= 50*time.Millisecond,
+				"switched after %v, of which %v were stalls", f.Switch, f.SwitchStalled)
+			limit(f.Gap-f.GapStalled <= gapBefore+r.retry+100*time.Millisecond, "a gap of %v, of which %v were stalls", f.Gap, f.GapStalled)
+		}
 	}
-	limit(returned == 0 || returned-t.Mended <= 2e6+stall.Microseconds(), "back only after %d ms", (returned-t.Mended)/1000)
+	for _, f := range []figures{a, b} {
+		back := time.Duration(f.Back-t.Mended) * time.Microsecond
+		limit(f.Back == 0 || back-f.BackStalled <= 2*time.Second, "back only after %v, of which %v were stalls", back, f.BackStalled)
+	}
 	if r.marks {
 		wrong, slow = append(wrong, slow...), nil
 	}

@@ -28,6 +28,8 @@ type device struct {
 	// Objects that events name: queue pairs, completion queues, shared receive queues.
 	objects handles
 	ahs     ahTable
+	// resolvers has room for each call that Resolve makes at a time.
+	resolvers chan struct{}
 }
 
 func (d *device) Name() string { return d.name }

@@ -59,6 +59,7 @@ const (
 	fakeStyle   = 2100
 	fakePending = 2200
 	fakeState   = 2300
+	fakeHold    = 2400
 )
 
 // command sends a command to the fake library.
@@ -620,6 +621,7 @@ func TestFakeCallsOnDestroyedObjectsFail(t *testing.T) {
 	gone(qp.PostRecv(make([]verbs.RecvWR, 1)))
 	gone(srq.PostRecv(make([]verbs.RecvWR, 1)))
 	gone(nil, srq.SetLimit(1))
+	gone(srq.Query())
 	dev.Notify(func() {})
 	ch.Notify(func() {})
 	cq.AckEvents(1)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -23,6 +24,8 @@ type pd struct {
 	dev   *device
 	pd    C.uint64_t // 0 once deallocated
 	users int        // regions, address handles, queue pairs, shared receive queues
+	// resolving are the goroutines of Resolve.
+	resolving sync.WaitGroup
 }
 
 func (d *device) AllocPD() (verbs.PD, error) {
@@ -43,6 +46,7 @@ func (p *pd) Dealloc() error {
 	if p.pd == 0 {
 		return gone(name)
 	}
+	p.resolving.Wait()
 	if p.users > 0 {
 		return busy(name, p.users, "regions, address handles or queues belong to it")
 	}

@@ -90,7 +90,7 @@ func (p *Provider) Devices() (names []string, err error) {
 
 // Open opens a device by name.
 func (p *Provider) Open(name string) (verbs.Device, error) {
-	d := &device{name: name, lib: p.lib}
+	d := &device{name: name, lib: p.lib, resolvers: make(chan struct{}, maxResolvers)}
 	err := p.deviceList(func(names []string, list C.uint64_t) error {
 		i := slices.Index(names, name)
 		if i < 0 {

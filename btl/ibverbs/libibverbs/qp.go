@@ -342,6 +342,18 @@ func (s *srq) SetLimit(limit int) error {
 	return call(name, C.mpigo_srq_limit(s.pd.dev.lib, s.srq, native))
 }
 
+func (s *srq) Query() (verbs.SRQAttr, error) {
+	const name = "ibv_query_srq"
+	if s.srq == 0 {
+		return verbs.SRQAttr{}, gone(name)
+	}
+	var maxWR, maxSGE, limit C.uint32_t
+	if err := call(name, C.mpigo_query_srq(s.pd.dev.lib, s.srq, &maxWR, &maxSGE, &limit)); err != nil {
+		return verbs.SRQAttr{}, err
+	}
+	return verbs.SRQAttr{MaxWR: int(maxWR), MaxSGE: int(maxSGE), Limit: int(limit)}, nil
+}
+
 func (s *srq) Destroy() error {
 	const name = "ibv_destroy_srq"
 	if s.srq == 0 {

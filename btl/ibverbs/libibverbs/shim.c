@@ -59,7 +59,7 @@ _Static_assert(IBV_QPT_RC == 2 && IBV_QPT_UC == 3 && IBV_QPT_UD == 4, "ibv_qp_ty
 	X(query_port, 1.1) X(query_gid, 1.1) X(query_pkey, 1.1) X(alloc_pd, 1.1) X(dealloc_pd, 1.1) \
 	X(reg_mr, 1.1) X(dereg_mr, 1.1) X(create_comp_channel, 1.0) X(destroy_comp_channel, 1.0) \
 	X(create_cq, 1.1) X(destroy_cq, 1.1) X(get_cq_event, 1.1) X(ack_cq_events, 1.1) \
-	X(create_srq, 1.1) X(modify_srq, 1.1) X(destroy_srq, 1.1) X(create_qp, 1.1) X(modify_qp, 1.1) \
+	X(create_srq, 1.1) X(modify_srq, 1.1) X(query_srq, 1.1) X(destroy_srq, 1.1) X(create_qp, 1.1) X(modify_qp, 1.1) \
 	X(query_qp, 1.1) X(destroy_qp, 1.1) X(create_ah, 1.1) X(destroy_ah, 1.1)
 
 // gid_entry is struct ibv_gid_entry, which headers before 2020 lack.
@@ -513,6 +513,17 @@ int mpigo_srq_limit(const struct mpigo_lib *lib, uint64_t srq, uint32_t limit)
 	struct ibv_srq_attr attr = {.srq_limit = limit};
 
 	return failed(LIB(lib)->modify_srq(AT(struct ibv_srq, srq), &attr, IBV_SRQ_LIMIT));
+}
+
+int mpigo_query_srq(const struct mpigo_lib *lib, uint64_t srq, uint32_t *max_wr, uint32_t *max_sge, uint32_t *limit)
+{
+	struct ibv_srq_attr attr = {};
+	int error = failed(LIB(lib)->query_srq(AT(struct ibv_srq, srq), &attr));
+
+	*max_wr = attr.max_wr;
+	*max_sge = attr.max_sge;
+	*limit = attr.srq_limit;
+	return error;
 }
 
 int mpigo_destroy_srq(const struct mpigo_lib *lib, uint64_t srq) { return failed(LIB(lib)->destroy_srq(AT(struct ibv_srq, srq))); }

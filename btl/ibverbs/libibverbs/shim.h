@@ -149,6 +149,7 @@ int mpigo_create_cq(const struct mpigo_lib *lib, uint64_t ctx, int entries, uint
 int mpigo_destroy_cq(const struct mpigo_lib *lib, uint64_t cq);
 int mpigo_create_srq(const struct mpigo_lib *lib, uint64_t pd, uint64_t context, uint32_t *max_wr, uint32_t *max_sge, uint64_t *srq);
 int mpigo_srq_limit(const struct mpigo_lib *lib, uint64_t srq, uint32_t limit);
+int mpigo_query_srq(const struct mpigo_lib *lib, uint64_t srq, uint32_t *max_wr, uint32_t *max_sge, uint32_t *limit);
 int mpigo_destroy_srq(const struct mpigo_lib *lib, uint64_t srq);
 int mpigo_create_qp(const struct mpigo_lib *lib, uint64_t pd, uint64_t context, int service, uint64_t send_cq, uint64_t recv_cq, uint64_t srq,
 		    struct mpigo_cap *cap, int signal_all, uint64_t *qp, uint32_t *num);

@@ -102,7 +102,7 @@ func (c *context) AllocPD() (verbs.PD, error) {
 		return nil, goneError("ibv_alloc_pd")
 	}
 	c.pds++
-	return &domain{c: c}, nil
+	return &domain{c: c, lookups: map[*lookup]struct{}{}}, nil
 }
 
 // push queues an event for NextEvent.

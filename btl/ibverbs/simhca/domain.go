@@ -11,6 +11,7 @@ type domain struct {
 	c       *context
 	objects int // number of objects in the domain
 	gone    bool
+	lookups map[*lookup]struct{} // that have not ended
 }
 
 func (d *domain) dead() bool { return d.gone || d.c.dead() }
@@ -22,6 +23,10 @@ func (d *domain) Dealloc() error {
 	}
 	if d.objects > 0 {
 		return busy("ibv_dealloc_pd")
+	}
+	for l := range d.lookups {
+		d.c.f.events.cancel(&l.event)
+		l.finish()
 	}
 	d.gone = true
 	d.c.pds--
@@ -68,6 +73,48 @@ func (d *domain) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	c.hca.ahs[a.handle] = a
 	d.objects++
 	return a, nil
+}
+
+// lookup is a path that is being resolved.
+type lookup struct {
+	d     *domain
+	end   pathEnd
+	event event
+	done  func(err error)
+}
+
+// pathEnd is a path from a port.
+type pathEnd struct {
+	port int
+	gid  verbs.GID
+}
+
+// Resolve takes ResolveTime, unless the path is known. The calls that follow need no link-layer
+// address.
+func (d *domain) Resolve(attr verbs.AHAttr, done func(err error)) {
+	const call = "ibv_create_ah"
+	f := d.c.f
+	defer f.enter().leave()
+	err := d.c.hca.checkAH(call, &attr)
+	if d.dead() {
+		err = goneError(call)
+	}
+	end := pathEnd{attr.Port, attr.DGID}
+	_, known := d.c.hca.resolved[end]
+	if err != nil || known || f.cfg.ResolveTime == 0 || d.c.hca.port(attr.Port).link() != verbs.LinkEthernet {
+		f.deferCall(func() { done(err) })
+		return
+	}
+	l := &lookup{d: d, end: end, done: done}
+	l.event.kind, l.event.path = evLookup, l
+	d.lookups[l] = struct{}{}
+	f.events.schedule(&l.event, f.now()+f.cfg.ResolveTime)
+}
+
+func (l *lookup) finish() {
+	delete(l.d.lookups, l)
+	l.d.c.hca.resolved[l.end] = struct{}{}
+	l.d.c.f.deferCall(func() { l.done(nil) })
 }
 
 func (a *address) Handle() uint64 { return a.handle }

@@ -9,9 +9,10 @@ const (
 	evAck                     // a requester's acknowledgment timeout expires
 	evRNR                     // the delay that an RNR NAK requested is over
 	evLate                    // a delayed completion enters its queue
+	evLookup                  // a path is resolved
 )
 
-// event is a future event. It is embedded in the packet or queue pair that it concerns, so
+// event is a future event. It is embedded in the packet, queue pair or lookup that it concerns, so
 // scheduling allocates nothing.
 type event struct {
 	at   time.Duration
@@ -20,6 +21,7 @@ type event struct {
 	kind eventKind
 	qp   *queuePair
 	pkt  *packet
+	path *lookup
 }
 
 // eventQueue is a heap of events in order of time, and of scheduling at equal times. A canceled

@@ -18,6 +18,8 @@ type Config struct {
 	// Largest random addition to Latency; the packets of a queue pair stay in order.
 	Jitter time.Duration
 	Loss   float64 // share of packets that are lost at random
+	// ResolveTime is how long RoCE takes to resolve a path. 0: PD.Resolve ends at once.
+	ResolveTime time.Duration
 	// Link is the link layer of devices that have none themselves. 0: LinkEthernet, which is RoCE.
 	Link verbs.LinkLayer
 	// MaxMsgBytes is the longest message of devices that set no limit themselves. 0: 1 GiB.
@@ -141,6 +143,8 @@ func (f *Fabric) fire(e *event) {
 		e.qp.rnrOver()
 	case evLate:
 		e.qp.deliverLate()
+	case evLookup:
+		e.path.finish()
 	}
 	f.deliverReady()
 }

@@ -68,6 +68,27 @@ func (h *HCA) BreakRecvCQ(qpn uint32) bool {
 	return h.withQP(qpn, func(q *queuePair) { q.recvCQ.fail() })
 }
 
+// BreakSRQs fails the shared receive queues of all queue pairs of the device, as SRQ_ERR does. It
+// reports whether there are any.
+func (h *HCA) BreakSRQs() bool {
+	defer h.f.enter().leave()
+	broken := false
+	for _, q := range h.qps {
+		if q != nil && q.srq != nil {
+			q.srq.fail()
+			broken = true
+		}
+	}
+	return broken
+}
+
+// Locked returns how many bytes are registered.
+func (h *HCA) Locked() int64 {
+	h.f.mu.Lock()
+	defer h.f.mu.Unlock()
+	return h.locked
+}
+
 // withQP calls do with a queue pair, and reports false if the number is free.
 func (h *HCA) withQP(qpn uint32, do func(q *queuePair)) bool {
 	defer h.f.enter().leave()

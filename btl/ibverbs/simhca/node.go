@@ -154,14 +154,16 @@ type HCA struct {
 	regions regionTable
 	ahs     map[uint64]*address
 	lastAH  uint64
-	locked  int64
+	// resolved are the paths that are known, until the port that they begin at goes down.
+	resolved map[pathEnd]struct{}
+	locked   int64
 
 	faults []*rule
 	fired  int
 }
 
 func newHCA(n *Node, cfg DeviceConfig, index int) *HCA {
-	h := &HCA{f: n.f, cfg: cfg, name: cfg.Name, ahs: map[uint64]*address{}, lastAH: 0x1000}
+	h := &HCA{f: n.f, cfg: cfg, name: cfg.Name, ahs: map[uint64]*address{}, resolved: map[pathEnd]struct{}{}, lastAH: 0x1000}
 	for i := range cfg.Ports {
 		p := &port{hca: h, num: i + 1, up: true, mtu: cfg.MTU}
 		copy(p.pkeys[:], cfg.PKeys)

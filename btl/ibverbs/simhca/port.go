@@ -1,6 +1,10 @@
 package simhca
 
-import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
+import (
+	"maps"
+
+	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+)
 
 // port is a port of a device.
 type port struct {
@@ -83,6 +87,8 @@ func (h *HCA) setLink(num int, up bool) {
 	event := verbs.EventPortErr
 	if up {
 		event = verbs.EventPortActive
+	} else {
+		maps.DeleteFunc(h.resolved, func(e pathEnd, _ struct{}) bool { return e.port == num })
 	}
 	h.raiseUnaffiliated(event, num)
 }

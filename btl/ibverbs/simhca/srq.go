@@ -85,6 +85,15 @@ func (s *sharedQueue) SetLimit(limit int) error {
 	return nil
 }
 
+func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
+	f := s.d.c.f
+	defer f.enter().leave()
+	if s.gone || s.broken || s.d.dead() {
+		return verbs.SRQAttr{}, goneError("ibv_query_srq")
+	}
+	return verbs.SRQAttr{MaxWR: len(s.ring), MaxSGE: s.maxSGE, Limit: s.limit}, nil
+}
+
 // fail raises SRQ_ERR. The queue accepts and returns no more receives, and its queue pairs fail,
 // too (InfiniBand error model, 3.1.3).
 func (s *sharedQueue) fail() {

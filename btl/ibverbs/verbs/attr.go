@@ -185,6 +185,11 @@ type QPAttr struct {
 	Cap             QPCap // set by Query
 }
 
+// SRQAttr holds the attributes of a shared receive queue: ibv_srq_attr.
+type SRQAttr struct {
+	MaxWR, MaxSGE, Limit int
+}
+
 // SRQInit holds the parameters of a new shared receive queue.
 type SRQInit struct {
 	MaxWR  int

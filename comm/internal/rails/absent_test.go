@@ -77,6 +77,11 @@ func clientsOf(t *testing.T, size int) (clients []*wireup.Client) {
 	return clients
 }
 
+// asking is an exchange that asks for addresses.
+func asking() *exchange {
+	return &exchange{wake: make(chan struct{}, 1), done: make(chan struct{}), askUntil: time.Now().Add(time.Hour)}
+}
+
 // TestAwaitReturnsOnceARailIsThere: without any rail a rank waits, and goes on with the first that
 // comes.
 func TestAwaitReturnsOnceARailIsThere(t *testing.T) {
@@ -144,6 +149,7 @@ func TestAbsentRailIsConnectedLater(t *testing.T) {
 	require.Equal(t, []string{"rail eth1: no interface eth1; it joins when it is there"}, peer.whyLeftOut("tcp"))
 	require.Equal(t, "tcp(eth0)", peer.railsTo(0))
 	for i, side := range []btl.Side{btl.SideRemote, btl.SideLocal} {
+		ranks[i].cfg.Lock.Lock()
 		routes, err := ranks[i].Resolve(1 - i)
 		require.NoError(t, err)
 		require.NotNil(t, routes[0].Endpoint)
@@ -153,6 +159,8 @@ func TestAbsentRailIsConnectedLater(t *testing.T) {
 		require.Equal(t, side, be.Side)
 		_, err = routes[1].Reopen()
 		require.Equal(t, i == 1, err == nil, "rank 0 does not know the address yet")
+		ranks[i].Close()
+		ranks[i].cfg.Lock.Unlock()
 	}
 	// The one of a machine's ranks warns that has fewer rails.
 	peer.cards[0].Host = "here"
@@ -191,7 +199,7 @@ func TestAddressesThatComeLaterAreTold(t *testing.T) {
 		require.Eventually(t, func() bool {
 			r.cfg.Lock.Lock()
 			defer r.cfg.Lock.Unlock()
-			_, err := r.connect(1-i, w)
+			_, err := r.reopen(1-i, w)
 			return err == nil && string(modules[i][0].knows) == "eth0 is there"
 		}, 20*time.Second, time.Millisecond)
 		r.cfg.Lock.Lock()
@@ -201,6 +209,141 @@ func TestAddressesThatComeLaterAreTold(t *testing.T) {
 		r.cfg.Lock.Unlock()
 	}
 	require.Equal(t, "eth0", string(ranks[0].published[0]))
+}
+
+// movingModule is a rail that leads to the present address of its peer only.
+type movingModule struct {
+	btl.Module
+	address string
+	leads   string           // the address that leads to the peer
+	told    map[int][]string // by peer
+}
+
+func (m *movingModule) Attrs() *btl.Attrs { return &btl.Attrs{Name: "moving"} }
+func (m *movingModule) Address() []byte   { return []byte(m.address) }
+func (m *movingModule) PeerMoved(peer int, address []byte) {
+	m.told[peer] = append(m.told[peer], string(address))
+}
+
+func (m *movingModule) Connect(_ btl.Path, address []byte) (btl.Endpoint, error) {
+	if string(address) != m.leads {
+		return nil, btl.ErrNoAddress
+	}
+	return stubEndpoint{}, nil
+}
+
+// movingRails are ranks with one rail each, which lead to each other.
+func movingRails(t *testing.T, clients []*wireup.Client) (ranks []*Rails, modules []*movingModule) {
+	var cards []wireup.Card
+	for i, client := range clients {
+		r := railsOfRank(t, i, len(clients), "btl", "tcp")
+		m := &movingModule{address: "start", leads: "start", told: map[int][]string{}}
+		r.cfg.Client, r.cfg.Lock = client, new(sync.Mutex)
+		r.list = []rail{{transport: "tcp", module: m}}
+		cards = append(cards, r.Card(false))
+		ranks, modules = append(ranks, r), append(modules, m)
+	}
+	for _, r := range ranks {
+		r.cards = cards
+		t.Cleanup(func() {
+			r.cfg.Lock.Lock()
+			r.Close()
+			r.cfg.Lock.Unlock()
+		})
+	}
+	return ranks, modules
+}
+
+// TestRanksThatMoveAtTheSameTimeFindEachOther: all rails of both ranks get other addresses, which
+// each rank learns. That holds for each of several moves, also for one back to the start, and for a
+// rank whose peer alone has moved.
+func TestRanksThatMoveAtTheSameTimeFindEachOther(t *testing.T) {
+	ranks, modules := movingRails(t, clientsOf(t, 2))
+	for _, to := range [][2]string{{"a", "b"}, {"a2", "b"}, {"start", "start"}, {"start", "b3"}} {
+		for i, r := range ranks {
+			r.cfg.Lock.Lock()
+			moves := modules[i].address != to[i]
+			modules[i].address, modules[i].leads = to[i], to[1-i]
+			if moves {
+				r.moved()
+			}
+			r.cfg.Lock.Unlock()
+		}
+		for i, r := range ranks {
+			require.Eventually(t, func() bool {
+				r.cfg.Lock.Lock()
+				defer r.cfg.Lock.Unlock()
+				_, err := r.reopen(1-i, transport.Pair{})
+				return err == nil
+			}, 20*time.Second, time.Millisecond, "rank %d: %v", i, to)
+			require.NoError(t, r.Untold())
+		}
+	}
+	for i, r := range ranks {
+		r.cfg.Lock.Lock()
+		told := modules[i].told[1-i]
+		require.Equal(t, modules[i].leads, told[len(told)-1])
+		r.cfg.Lock.Unlock()
+	}
+}
+
+// TestRailThatStaysDownIsAskedForLessOften: the time between two requests doubles, up to a limit. A
+// rail that is opened again after a calm time is asked for at once.
+func TestRailThatStaysDownIsAskedForLessOften(t *testing.T) {
+	r := railsOfRank(t, 0, 1000, "btl", "tcp")
+	r.cfg.Lock = new(sync.Mutex)
+	x := asking()
+	var waits []time.Duration
+	for range 7 {
+		require.True(t, r.isToAsk(x))
+		require.False(t, r.isToAsk(x))
+		require.Len(t, x.wake, 1, "it looks again")
+		<-x.wake
+		waits = append(waits, x.wait/time.Millisecond)
+		x.askAt = time.Now()
+	}
+	require.Equal(t, []time.Duration{500, 1000, 2000, 4000, 4250, 4250, 4250}, waits)
+	x.askUntil = time.Now().Add(-time.Second)
+	require.False(t, r.isToAsk(x), "no rail was opened again")
+	r.exchange, r.cfg.Client = x, new(wireup.Client)
+	r.ask()
+	require.True(t, r.isToAsk(x))
+	require.Equal(t, r.scaled(askPeriod), x.wait)
+	r.askLater()
+	require.False(t, x.isLazy, "it asks anyway")
+	x.askUntil = time.Now().Add(-time.Second)
+	r.askLater()
+	require.False(t, r.isToAsk(x), "later")
+	x.askAt = time.Now()
+	require.True(t, r.isToAsk(x))
+	x.askAt = time.Now()
+	require.False(t, r.isToAsk(x), "only once")
+	r.askLater()
+	r.ask()
+	require.True(t, r.isToAsk(x), "a rail is opened again")
+	x.hasMoved, x.askUntil = true, time.Time{}
+	r.askLater()
+	require.True(t, r.isToAsk(x), "this rank has moved")
+	x.noAnswer = wireup.ErrUnsupported
+	x.askAt = time.Time{}
+	require.False(t, r.isToAsk(x))
+}
+
+// TestMoveUnderOtherManagerIsExplained: a manager that does not exchange addresses later is the
+// reason why peers may not be found.
+func TestMoveUnderOtherManagerIsExplained(t *testing.T) {
+	ranks, modules := movingRails(t, []*wireup.Client{{}, {}})
+	r := ranks[0]
+	r.cfg.Lock.Lock()
+	_, err := r.reopen(1, transport.Pair{}) // nobody answers that
+	require.NoError(t, err)
+	modules[0].address = "a"
+	r.moved()
+	r.cfg.Lock.Unlock()
+	require.Eventually(t, func() bool { return r.Untold() != nil }, 20*time.Second, time.Millisecond)
+	require.ErrorIs(t, r.Untold(), wireup.ErrUnsupported)
+	require.EqualError(t, r.Untold(), "the other ranks do not learn that rail moving has another address now: "+
+		"wireup: publish a rail: not supported by the process manager (mpirun-go tells them)")
 }
 
 // TestPairsAreThoseOfTheCards: both ends of a rail find the same pairs also after an address has
@@ -229,8 +372,8 @@ func TestPairsAreThoseOfTheCards(t *testing.T) {
 		require.Equal(t, want, r.waysTo(1-i, r.allowed[0]))
 	}
 	modules[0][1].there = true
-	require.NoError(t, ranks[0].publishMoved(map[int][]byte{}))
-	require.NoError(t, ranks[1].readMoved(&exchange{asks: true}))
+	require.NoError(t, ranks[0].publishMoved())
+	ranks[1].readMoved(asking())
 	for i, r := range ranks {
 		require.Equal(t, want, r.waysTo(1-i, r.allowed[0]))
 	}
@@ -247,7 +390,7 @@ func TestNoExchangeAfterClose(t *testing.T) {
 	modules[0].there = true
 	for range 64 { // a select takes either of two channels
 		r.closed = false
-		r.exchange = &exchange{wake: make(chan struct{}, 1), done: make(chan struct{}), asks: true}
+		r.exchange = asking()
 		r.exchange.wakeUp()
 		r.Close()
 		r.runExchange(r.exchange) // has no client

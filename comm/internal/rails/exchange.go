@@ -2,48 +2,115 @@ package rails
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// Addresses that come after the start.
+// Addresses that come, or change, after the start.
 //
 // The process manager exchanges cards at the start only. Our own manager also takes addresses
-// later, and tells them to ranks that ask (wireup.Client.PublishRail). A rank that gets an address
-// publishes it; a rank that needs the address of a peer's rail, and whose own has come late, asks
-// from time to time. Under other managers ErrUnsupported ends that: then a rail joins only if one
-// of its ends had an address at the start, because that one need not connect.
+// later, and tells them to ranks that ask (wireup.Client.PublishRail). A rank whose module has got
+// an address, or another one, publishes it. A rank that opens a rail again asks for the addresses
+// that peers have published since, and goes on asking while that rail does not come up. So two
+// ranks find each other again also if all their addresses change at the same time. A rank that
+// makes new connections asks once.
+//
+// Other managers do not take part: ErrUnsupported ends the exchange. Then a rail joins or comes
+// back only if one of its ends has the address of its card, because the other end can connect to
+// that.
 
-// askPeriod is the least time between two requests to the manager.
-const askPeriod = 250 * time.Millisecond
+const (
+	// askPeriod is the least time between two requests to the manager, and askMost, for a rail that
+	// stays down, the most. Both are longer in a large job, by askPerRank for each rank, so that
+	// all ranks together do not keep the manager busy.
+	askPeriod  = 250 * time.Millisecond
+	askMost    = 4 * time.Second
+	askPerRank = 250 * time.Microsecond
+	// askNew is how long after a new connection was begun a rank asks. Most are there by then.
+	askNew = time.Second
+	// askFor is how long a rank asks after it has opened a rail again. It is longer than the time
+	// after which a rail that does not come up is opened again (package bml).
+	askFor = 4 * time.Second
+)
 
-// exchange talks to the manager, on a goroutine of its own: the layers below wait for nothing.
+// exchange talks to the manager, on a goroutine of its own: the layers below wait for nothing. The
+// engine's lock guards the fields that change.
 type exchange struct {
 	wake chan struct{} // something is to be done; has room for one
 	done chan struct{} // closed by Close
-	asks bool          // addresses of peers are needed; under the engine's lock
+
+	askUntil time.Time     // addresses of peers are needed until then
+	askAt    time.Time     // when they are asked for next
+	wait     time.Duration // until the time after that
+	isLazy   bool          // only for new connections: one request will do
+	hasMoved bool          // an address of this rank has changed
+	noAnswer error         // why they are not asked for any more
+}
+
+// readdressed is a module that uses a peer's new address at once, also for a connection that is
+// being made. Other modules get it at the next Connect.
+type readdressed interface {
+	PeerMoved(peer int, address []byte)
 }
 
 // moved is Env.Moved: the address of a module has come or changed. Lock held.
 func (r *Rails) moved() {
-	if r.published == nil || r.cfg.Client == nil || r.closed {
-		return // the card will have it
+	if r.published == nil { // the card will have it
+		return
+	}
+	if x := r.exchanging(); x != nil {
+		x.hasMoved = true
+		x.askAt, x.wait = time.Time{}, 0 // peers may have moved at the same time
+		x.wakeUp()
+	}
+}
+
+// ask has the addresses asked for that peers' rails have got since, because a rail is opened again.
+// Lock held.
+func (r *Rails) ask() {
+	x := r.exchanging()
+	if x == nil {
+		return
+	}
+	now := time.Now()
+	if x.isLazy || now.After(x.askUntil) {
+		x.askAt, x.wait, x.isLazy = time.Time{}, 0, false
+	}
+	x.askUntil = now.Add(askFor)
+	x.wakeUp()
+}
+
+// askLater has them asked for once, after a while, because a new connection was begun to an address
+// that the peer may not have any more. Lock held.
+func (r *Rails) askLater() {
+	x, now := r.exchanging(), time.Now()
+	switch {
+	case x == nil || now.Before(x.askUntil):
+	case x.hasMoved:
+		r.ask()
+	default:
+		x.isLazy, x.askAt = true, now.Add(askNew)
+		x.askUntil = x.askAt.Add(askFor)
+		x.wakeUp()
+	}
+}
+
+// exchanging returns the exchange, which it starts. It returns nil if there is none to be. Lock
+// held.
+func (r *Rails) exchanging() *exchange {
+	if r.cfg.Client == nil || r.closed {
+		return nil
 	}
 	if r.exchange == nil {
 		r.exchange = &exchange{wake: make(chan struct{}, 1), done: make(chan struct{})}
 		go r.runExchange(r.exchange)
 	}
-	r.exchange.wakeUp()
-}
-
-// ask has the addresses of peers' rails asked for that have come, for a rail of this rank. A peer
-// that knows this rail's address connects itself. Lock held.
-func (r *Rails) ask(local int) {
-	if x := r.exchange; x != nil && !bytes.Equal(r.published[local], r.list[local].module.Address()) {
-		x.asks = true
-		x.wakeUp()
-	}
+	return r.exchange
 }
 
 func (x *exchange) wakeUp() {
@@ -61,69 +128,116 @@ func (r *Rails) Close() {
 	r.closed = true
 }
 
+// Untold is why peers were not told that an address of this rank has changed; nil if they were, or
+// none has. It may be called with the lock or without.
+func (r *Rails) Untold() error {
+	if why := r.untold.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
 func (r *Rails) runExchange(x *exchange) {
-	told := map[int][]byte{} // what was published, by place in the list
 	for {
 		select {
 		case <-x.done:
 			return
 		case <-x.wake: // also after Close: the select may take either
 		}
-		if r.publishMoved(told) != nil || r.readMoved(x) != nil {
+		if r.publishMoved() != nil {
 			return // this manager does not exchange them, or the connection to it has ended
 		}
+		r.readMoved(x)
 		select {
 		case <-x.done:
 			return
-		case <-time.After(askPeriod):
+		case <-time.After(r.scaled(askPeriod)):
 		}
 	}
 }
 
+// scaled is a time between requests to the manager, for the size of this job.
+func (r *Rails) scaled(period time.Duration) time.Duration {
+	return period + time.Duration(r.cfg.Env.Size)*askPerRank
+}
+
 // publishMoved publishes the addresses that have changed, unless Close was called: the
 // goroutine must not outlive Finalize.
-func (r *Rails) publishMoved(told map[int][]byte) error {
+func (r *Rails) publishMoved() error {
 	r.cfg.Lock.Lock()
-	if r.closed {
-		r.cfg.Lock.Unlock()
-		return btl.ErrClosed
+	defer r.cfg.Lock.Unlock()
+	if r.told == nil {
+		r.told = slices.Clone(r.published)
 	}
-	news := map[int][]byte{}
-	for i, l := range r.list {
-		if a := l.module.Address(); !bytes.Equal(a, r.published[i]) && !bytes.Equal(a, told[i]) {
-			news[i] = a
+	for i := range r.told {
+		if r.closed {
+			return btl.ErrClosed
 		}
-	}
-	r.cfg.Lock.Unlock()
-	for i, a := range news {
-		if err := r.cfg.Client.PublishRail(i, a); err != nil {
+		m := r.list[i].module
+		address := m.Address()
+		if bytes.Equal(address, r.told[i]) {
+			continue
+		}
+		r.cfg.Lock.Unlock()
+		err := r.cfg.Client.PublishRail(i, address)
+		r.cfg.Lock.Lock()
+		if err != nil {
+			err = fmt.Errorf("the other ranks do not learn that rail %s has another address now: %w", m.Attrs().Name, err)
+			if errors.Is(err, wireup.ErrUnsupported) {
+				err = fmt.Errorf("%w (mpirun-go tells them)", err)
+			}
+			r.untold.Store(&err)
 			return err
 		}
-		told[i] = a
+		r.told[i] = address
 	}
 	return nil
 }
 
 // readMoved reads what peers have published since, if it is needed and Close was not called.
-func (r *Rails) readMoved(x *exchange) error {
-	r.cfg.Lock.Lock()
-	asks := x.asks && !r.closed
-	x.asks = false
-	r.cfg.Lock.Unlock()
-	if !asks {
-		return nil
+func (r *Rails) readMoved(x *exchange) {
+	if !r.isToAsk(x) {
+		return
 	}
 	moved, err := r.cfg.Client.PublishedRails()
-	if err != nil {
-		return err
-	}
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
+	x.noAnswer = err
 	for _, m := range moved {
-		if m.Rank == r.cfg.Env.Rank || m.Number >= len(r.cards[m.Rank].Rails) {
+		card := r.cards[m.Rank]
+		if m.Rank == r.cfg.Env.Rank || m.Number >= len(card.Rails) {
 			continue // the peer may have written anything
 		}
 		r.movedTo[peerRail{m.Rank, m.Number}] = m.Address
+		for _, l := range r.list {
+			if to, ok := l.module.(readdressed); ok && l.transport == card.Rails[m.Number].BTL && !r.closed {
+				to.PeerMoved(m.Rank, m.Address)
+			}
+		}
+		x.askAt, x.wait = time.Time{}, 0 // more may follow
 	}
-	return nil
+	if len(moved) > 0 && r.cfg.Env.Wakeup != nil {
+		r.cfg.Env.Wakeup.Wake()
+	}
+}
+
+// isToAsk reports whether the manager is to be asked now. If it is to be asked later, the exchange
+// looks again after a period.
+func (r *Rails) isToAsk(x *exchange) bool {
+	r.cfg.Lock.Lock()
+	defer r.cfg.Lock.Unlock()
+	now := time.Now()
+	if r.closed || x.noAnswer != nil || now.After(x.askUntil) {
+		return false
+	}
+	x.wakeUp()
+	if now.Before(x.askAt) {
+		return false
+	}
+	if x.isLazy {
+		x.isLazy, x.askUntil = false, time.Time{}
+	}
+	x.wait = min(max(2*x.wait, r.scaled(askPeriod)), r.scaled(askMost))
+	x.askAt = now.Add(x.wait)
+	return true
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/transport"
@@ -45,8 +46,10 @@ type Rails struct {
 	movedTo map[peerRail][]byte
 	// published are the addresses in this rank's own card, by place in list; nil before Card.
 	published [][]byte
+	told      [][]byte  // those that peers can know now; nil before the first has changed
 	absentWhy []error   // why rails were absent then, by place in list; nil: it was not
-	exchange  *exchange // nil while no address has come later
+	exchange  *exchange // nil while nothing was to be exchanged later
+	untold    atomic.Pointer[error]
 	closed    bool
 	// The rail to the rank itself, driven only once it is used; nil if not allowed.
 	self   btl.Module

@@ -27,12 +27,16 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	var routes Routes
 	for tier, t := range r.allowed {
 		now := routes.up == 0
+		if now && t.Reach == transport.Anywhere {
+			r.askLater()
+		}
 		for _, w := range r.waysTo(peer, t) {
 			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate}
 			if w.Alternate || w.Extra {
 				now = routes.up == 0
 			}
 			route.Down = r.absentPair(peer, w)
+			route.Reopen = func() (btl.Endpoint, error) { return r.reopen(peer, w) }
 			routes.Add(route, now && route.Down == nil, func() (btl.Endpoint, error) { return r.connect(peer, w) })
 		}
 	}
@@ -56,17 +60,19 @@ func (r *Rails) absentPair(peer int, w transport.Pair) error {
 
 var errAbsentThere = errors.New("the peer's rail was not there at the start")
 
+// reopen is connect for a pair that has failed, or that was not needed or not there before.
+func (r *Rails) reopen(peer int, w transport.Pair) (btl.Endpoint, error) {
+	r.ask()
+	return r.connect(peer, w)
+}
+
 // connect makes the next incarnation of the endpoint of a pair.
 func (r *Rails) connect(peer int, w transport.Pair) (btl.Endpoint, error) {
 	address, moved := r.movedTo[peerRail{peer, w.Remote}]
 	if !moved {
 		address = r.cards[peer].Rails[w.Remote].Address
 	}
-	ep, err := r.list[w.Local].module.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, address)
-	if errors.Is(err, btl.ErrNoAddress) {
-		r.ask(w.Local)
-	}
-	return ep, err
+	return r.list[w.Local].module.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, address)
 }
 
 // Routes collects the routes to a peer.
@@ -76,11 +82,14 @@ type Routes struct {
 	up      int     // routes with an endpoint
 }
 
-// Add adds a route, and how to make its endpoint. If now is set it makes the endpoint; otherwise
-// the layer above does when it needs the route. A rail that does not lead to the peer at all is no
-// route; a rail that cannot be used now may be usable later.
+// Add adds a route, and how to make its endpoint, also later unless the route has its own Reopen.
+// If now is set it makes the endpoint; otherwise the layer above does when it needs the route. A
+// rail that does not lead to the peer at all is no route; a rail that cannot be used now may be
+// usable later.
 func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, error)) {
-	route.Reopen = connect
+	if route.Reopen == nil {
+		route.Reopen = connect
+	}
 	if now {
 		ep, err := connect()
 		if err != nil {

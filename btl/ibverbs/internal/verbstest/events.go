@@ -245,7 +245,9 @@ func provokedEvents() map[verbs.EventType][]testCase {
 		require.NoError(c, srq.SetLimit(3))
 		w.a.sends(2)
 		c.wait("a second SRQ_LIMIT_REACHED", func() bool { return c.b.count(verbs.EventSRQLimitReached, srq) == 2 })
+		require.Zero(c, limitOf(c, srq), "the limit was reached")
 		require.NoError(c, srq.SetLimit(2))
+		require.Equal(c, 2, limitOf(c, srq))
 		require.NoError(c, srq.SetLimit(0))
 		w.a.sends(2)
 		require.Equal(c, 2, c.b.count(verbs.EventSRQLimitReached, nil), "event of a disarmed queue")
@@ -265,6 +267,13 @@ func provokedEvents() map[verbs.EventType][]testCase {
 		c.b.await(verbs.EventQPLastWQEReached, w.b.QP)
 	})
 	return all
+}
+
+// limitOf is the limit that an SRQ reports.
+func limitOf(c *caseRun, srq verbs.SRQ) int {
+	attr, err := srq.Query()
+	require.NoError(c, err)
+	return attr.Limit
 }
 
 // startDrain moves the queue pair to SQD and requests SQ_DRAINED.

@@ -78,6 +78,42 @@ func srqCases() []testCase {
 			n, err := w.b.PostRecv([]verbs.RecvWR{w.b.recvWR()})
 			w.b.requireRefused(n, err, "a receive for a queue pair with an SRQ")
 		}),
+		{"query", func(c *caseRun) {
+			attr, err := c.a.srq(10, 4).Query()
+			require.NoError(c, err)
+			require.GreaterOrEqual(c, attr.MaxWR, 10)
+			require.GreaterOrEqual(c, attr.MaxSGE, 2)
+			require.Equal(c, 4, attr.Limit)
+		}},
+		// Peers that find no receive wait until one is posted, however long that takes.
+		{"waits-for-receive", func(c *caseRun) {
+			w := c.wireWithSRQ(16, 0)
+			sent := w.a.send()
+			w.a.scq.requireNone("there is no receive")
+			w.b.rcq.awaitOne(w.b.recv(), verbs.StatusSuccess)
+			w.a.awaitSent(sent)
+		}},
+		// The receives that a queue pair has not taken outlive it, and their completions name the
+		// queue pair that took them, not the one that was first.
+		{"many-queue-pairs", func(c *caseRun) {
+			const wires = 5
+			all := []*wire{c.wireWithSRQ(16, 0)}
+			for len(all) < wires {
+				all = append(all, c.wireOf(rc, opts{srq: all[0].b.o.srq}))
+			}
+			for round := range 3 {
+				for i, w := range all {
+					w = all[(i*2+round)%len(all)]
+					require.Equal(c, w.b.Num(), w.sendTo(w.b.recv()).QPNum)
+				}
+			}
+			last := all[wires-1].b.recv()
+			for _, w := range all[:wires-2] {
+				require.NoError(c, w.b.move(verbs.StateErr))
+				require.NoError(c, w.b.Destroy())
+			}
+			require.Equal(c, all[wires-1].b.Num(), all[wires-1].sendTo(last).QPNum)
+		}},
 		{"UD", func(c *caseRun) {
 			c.wireOf(ud, opts{service: verbs.ServiceUD, srq: c.b.srq(16, 0)}).a.ping()
 		}},
@@ -347,6 +383,18 @@ func objectCases() []testCase {
 			require.ErrorIs(c, err, verbs.ErrInvalid)
 			require.Nil(c, ah)
 		}},
+		{"AH/resolved", func(c *caseRun) {
+			resolve := func(path verbs.AHAttr) error {
+				results := make(chan error, 1)
+				c.a.pd.Resolve(path, func(err error) { results <- err })
+				return <-results
+			}
+			require.NoError(c, resolve(c.a.path()))
+			c.a.ah(c.a.pd)
+			path := c.a.path()
+			path.Port = c.a.attr.Ports + 1
+			require.ErrorIs(c, resolve(path), verbs.ErrInvalid)
+		}},
 		{"SRQ/limit-over-its-size", func(c *caseRun) {
 			srq := c.a.srq(8, 0)
 			require.ErrorIs(c, srq.SetLimit(1<<20), verbs.ErrInvalid)
@@ -460,6 +508,7 @@ func objectCases() []testCase {
 			gone(nil, cq.CQ.ReqNotify(false))
 			gone(srq.PostRecv(make([]verbs.RecvWR, 1)))
 			gone(nil, srq.SetLimit(1))
+			gone(srq.Query())
 			gone(pd.CreateAH(c.a.path()))
 			gone(pd.CreateSRQ(verbs.SRQInit{MaxWR: 1}))
 			gone(pd.RegMR(make([]byte, 1), 0))

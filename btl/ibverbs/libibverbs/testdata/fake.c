@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct fake_qp {
 };
 struct fake_srq {
 	struct ibv_srq srq;
+	uint32_t limit;
 	unsigned reported, posted;
 };
 struct fake_context {
@@ -41,7 +43,9 @@ struct fake_context {
 	struct fake_cq *cq; // the last CQ created; likewise qp and srq
 	struct fake_qp *qp;
 	struct fake_srq *srq;
+	atomic_int hold; // HOLD: the next ibv_create_ah waits until it is 0; HOLDS: it waits
 };
+enum { HOLD = 1, HOLDS = 2 };
 struct fake_channel {
 	struct ibv_comp_channel ch;
 	int events[2];
@@ -296,7 +300,9 @@ int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *key
 	struct fake_context *f = (struct fake_context *)ctx;
 	(void)port;
 	*key = htons(0x8001);
-	if (index >= 2300)
+	if (index >= 2400)
+		atomic_store(&f->hold, index - 2400);
+	else if (index >= 2300)
 		f->qp->attr.qp_state = (enum ibv_qp_state)(index - 2300);
 	else if (index == 2200)
 		f->qp->pending = 1;
@@ -421,7 +427,16 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 
 int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *a, int mask)
 {
-	return mask == IBV_SRQ_LIMIT && a->srq_limit < 100 ? 0 : fail(srq->context, EINVAL);
+	if (mask != IBV_SRQ_LIMIT || a->srq_limit >= 100)
+		return fail(srq->context, EINVAL);
+	((struct fake_srq *)srq)->limit = a->srq_limit;
+	return 0;
+}
+
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *a)
+{
+	*a = (struct ibv_srq_attr){.max_wr = 40, .max_sge = 4, .srq_limit = ((struct fake_srq *)srq)->limit};
+	return 0;
 }
 
 int ibv_destroy_srq(struct ibv_srq *srq)
@@ -483,6 +498,16 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a)
 {
+	struct fake_context *f = (struct fake_context *)pd->context;
+	int held = HOLD;
+
+	if (a->port_num == 2) {
+		errno = ENETUNREACH;
+		return NULL;
+	}
+	if (atomic_compare_exchange_strong(&f->hold, &held, HOLDS))
+		while (atomic_load(&f->hold) == HOLDS)
+			usleep(1000);
 	struct ibv_ah *ah = calloc(1, sizeof *ah);
 	ah->context = pd->context;
 	ah->pd = pd;
