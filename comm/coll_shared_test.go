@@ -53,32 +53,6 @@ func sharing(w *Comm, tuning *coll.Tuning) *Comm {
 	return d
 }
 
-// TestReductionsInBlocksAgainstNaiveModel: vectors are longer than the memory of each rank.
-func TestReductionsInBlocksAgainstNaiveModel(t *testing.T) {
-	for name, tuning := range sharedTunings {
-		for n := 2; n <= 9; n++ {
-			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
-				run(t, n, func(w *Comm) {
-					d := sharing(w, tuning)
-					random := rand.New(rand.NewPCG(uint64(n), 7)) // the same at all ranks
-					for range 30 {
-						count := random.IntN(300)
-						c := &collCall{kind: "allreduce", count: count, inPlace: random.IntN(2) == 0, inOrder: random.IntN(2) == 0}
-						for r := range n {
-							c.contents = append(c.contents, affines(r*31+count, n*(count+1)))
-						}
-						check(c.check(d))
-						check(d.Barrier())
-					}
-					if !shares(d) {
-						failf("the ranks share no memory any more")
-					}
-				}, WithSetting("coll.shared.bytes", "128"))
-			})
-		}
-	}
-}
-
 // TestSharedMemoryDoesNotChangeResults: sums of floating-point numbers, whose bits depend on the
 // order, are those of the schedules with messages.
 func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
