@@ -103,7 +103,7 @@ func checkResults(w *comm.Comm) {
 							c.Gap = 2
 						}
 						forms := []collprogram.Form{collprogram.Blocking, collprogram.Nonblocking + collprogram.Form(calls%2)}
-						if count > 1000 {
+						if count >= 1000 {
 							forms = forms[calls%2:][:1]
 						}
 						calls++
