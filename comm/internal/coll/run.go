@@ -160,7 +160,7 @@ func (s *Schedule) end() {
 	t := s.team
 	t.mustPoison = t.mustPoison || s.isGivenUp
 	s.endMeeting()
-	t.pass(s)
+	t.pass(s, false)
 	t.tidyArea()
 	if !s.setUp { // see Prepare
 		t.removeIfFreed()
