@@ -149,6 +149,9 @@ func (s *Schedule) Leave() {
 		s.end()
 		s.Unbind()
 	default:
+		if s.phase == phaseRunning { // a panic has left the call
+			s.move(phaseOver)
+		}
 		s.end()
 		s.recycle()
 	}
