@@ -159,3 +159,45 @@ func TestForgedMessagesOfEveryForm(t *testing.T) {
 		}
 	}
 }
+
+// FuzzForms feeds messages and REVOKEs with tags of every form to a rank that has a persistent, a
+// nonblocking and a blocking collective. The rank must not panic, and nothing is left at the end.
+func FuzzForms(f *testing.F) {
+	for form := range uint8(8) {
+		f.Add([]byte{form, 0, 0, form, 1, 1, form, 2, 2, form, 3, 8})
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		w, teams := newTeams(2, nil)
+		team, p := teams[0], w.pmls[0]
+		kept := keepOf(team)
+		team.irecv(make([]byte, 3), 1, kept.tag)
+		all := []*Schedule{team.Begin(Nonblocking, "test", NoRoot), team.Begin(Blocking, "test", NoRoot)}
+		for _, s := range all {
+			team.irecv(make([]byte, 3), 1, s.tag)
+		}
+		for messages := uint32(0); len(script) >= 3; script = script[3:] {
+			tag := int(script[0]%8)*SequenceNumbers + int(script[1]%8)
+			if reason := Reason(script[2] % 16); reason == 0 {
+				p.Arrived(w.modules[0], 1, tagMatch, append(header(teamContext, tag, messages), 1, 2, 3))
+				messages++
+			} else {
+				p.Arrived(w.modules[0], 1, tagRevoke, revokeOf(teamContext, tag, revokeBody{rank: 1, reason: reason}))
+			}
+		}
+		require.LessOrEqual(t, len(team.failed), 8)
+		for _, s := range all {
+			s.Revoke(Failed)
+			s.Leave()
+		}
+		kept.Revoke(Failed)
+		kept.free()
+		for range 8 {
+			s := team.Begin(Blocking, "test", NoRoot)
+			s.Revoke(Failed)
+			s.Leave()
+		}
+		require.Zero(t, team.failures)
+		require.Empty(t, p.Unreceived())
+		require.Zero(t, p.Stats().UnexpectedBytes)
+	})
+}
