@@ -39,7 +39,7 @@ func checkDifferentForms(w *Comm, how coll.How) {
 	}
 }
 
-func TestOtherFormAtOneRankFails(t *testing.T) { forEachForm(t, checkDifferentForms) }
+func TestOtherFormAtOneRankFails(t *testing.T) { forEachRevokingForm(t, checkDifferentForms) }
 
 // reductions are the collectives with an operation.
 func reductions(how coll.How, op Op[int64]) map[string]beginCall {
@@ -66,8 +66,8 @@ func reductions(how coll.How, op Op[int64]) map[string]beginCall {
 	}
 }
 
-// TestPanickingOperationFailsEachReduction: the operation panics at one rank. A blocking call passes
-// the panic on, any other one makes it the request's error. No rank hangs, and the communicator is
+// TestPanickingOperationFailsEachReduction: the operation panics at one rank. A blocking call hands
+// on the panic, any other one makes it the request's error. No rank hangs, and the communicator is
 // unfit afterwards, at all ranks.
 func TestPanickingOperationFailsEachReduction(t *testing.T) {
 	for how := blocking; how <= persistent; how++ {

@@ -452,8 +452,8 @@ func forEachRevoking(t *testing.T, how coll.How, body func(w *Comm)) {
 	}
 }
 
-// forEachForm is forEachRevoking for each form of the calls.
-func forEachForm(t *testing.T, body func(w *Comm, how coll.How)) {
+// forEachRevokingForm is forEachRevoking for each form of the calls.
+func forEachRevokingForm(t *testing.T, body func(w *Comm, how coll.How)) {
 	for how, name := range []string{"blocking", "nonblocking", "persistent"} {
 		t.Run(name, func(t *testing.T) {
 			forEachRevoking(t, coll.How(how), func(w *Comm) { body(w, coll.How(how)) })
@@ -515,15 +515,19 @@ func leavesNothing(w *Comm, clean, left *atomic.Int32) {
 	}
 }
 
-func TestCollectiveRefusedByOneRankFailsEverywhere(t *testing.T) { forEachForm(t, CheckRefused) }
-
-func TestCollectivesWithOtherLengthAtOneRankFail(t *testing.T) {
-	forEachForm(t, CheckDifferentLengths)
+func TestCollectiveRefusedByOneRankFailsEverywhere(t *testing.T) {
+	forEachRevokingForm(t, CheckRefused)
 }
 
-func TestCollectivesWithOtherRootAtOneRankFail(t *testing.T) { forEachForm(t, CheckDifferentRoots) }
+func TestCollectivesWithOtherLengthAtOneRankFail(t *testing.T) {
+	forEachRevokingForm(t, CheckDifferentLengths)
+}
 
-func TestOtherCollectiveAtOneRankFails(t *testing.T) { forEachForm(t, CheckDifferentCalls) }
+func TestCollectivesWithOtherRootAtOneRankFail(t *testing.T) {
+	forEachRevokingForm(t, CheckDifferentRoots)
+}
+
+func TestOtherCollectiveAtOneRankFails(t *testing.T) { forEachRevokingForm(t, CheckDifferentCalls) }
 
 // CheckRevokedCollectives makes every check of wrong calls, for a job of processes.
 func CheckRevokedCollectives(w *Comm) {
@@ -537,10 +541,10 @@ func CheckRevokedCollectives(w *Comm) {
 	}
 }
 
-// CallAll makes a communicator for each form of each collective, and the Init calls, calls desert, and
-// then, unless desert returns true, calls each collective in its communicator, and starts the
-// persistent ones. It requires ErrProcFailed of each collective that needs all ranks. The others may
-// only fail with that error.
+// CallAll makes a communicator for each form of each collective, and the Init calls, calls desert,
+// and then, unless desert returns true, calls each collective in its communicator, and starts the
+// persistent ones. It requires ErrProcFailed of each collective that needs all ranks. The others
+// may only fail with that error.
 func CallAll(w *Comm, desert func() bool) {
 	var list []revocable
 	for how := blocking; how <= persistent; how++ {
@@ -606,7 +610,7 @@ func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 // TestCollectiveGivenUpByContextFailsEverywhere: the context of one rank ends while it waits for
 // another one, which is late.
 func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
-	forEachForm(t, func(w *Comm, how coll.How) {
+	forEachRevokingForm(t, func(w *Comm, how coll.How) {
 		if how == nonblocking {
 			return // see TestNonblockingCollectivesAndContexts
 		}

@@ -77,8 +77,8 @@ const (
 	recvModes
 )
 
-// funnel has several ranks send a message to one, which receives from any source. The tag is that of
-// no other step.
+// funnel has several ranks send a message to one, which receives from any source. The tag is that
+// of no other step.
 type funnel struct {
 	group, to, tag, length int
 	from                   []int

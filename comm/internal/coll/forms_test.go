@@ -58,7 +58,7 @@ func TestCollectivesEndInAnyOrder(t *testing.T) {
 				open[i].Leave()
 				open = append(open[:i], open[i+1:]...)
 			}
-			require.Len(t, team.UnderWay(), len(model))
+			require.Len(t, team.calls, len(model))
 			for back := -5; back < 100; back++ {
 				seq := (team.next + SequenceNumbers - back) % SequenceNumbers
 				for _, form := range []int{blockingForm, nonblockingForm, initForm} {
@@ -135,8 +135,8 @@ func TestRevokeOfPersistentCollective(t *testing.T) {
 	}
 }
 
-// TestForgedMessagesOfEveryForm: a message with any tag, for a collective that is over, under way in
-// another form, or yet to come, does no harm, and nothing of it is left when all is over.
+// TestForgedMessagesOfEveryForm: a message with any tag, for a collective that is over, under way
+// in another form, or yet to come, does no harm, and nothing of it is left when all is over.
 func TestForgedMessagesOfEveryForm(t *testing.T) {
 	for _, how := range []How{Blocking, Nonblocking, Persistent} {
 		for form := 0; form <= 7*SequenceNumbers; form += SequenceNumbers {

@@ -301,8 +301,8 @@ func (t *Team) discard(tag int, err *RevokedError) {
 }
 
 // pass takes a call that is over from those that are under way. Messages with its number are
-// discarded: of every form, because the Init call may have succeeded at other ranks only, which have
-// started the collective then. If it has succeeded here, its starts are yet to come.
+// discarded: of every form, because the Init call may have succeeded at other ranks only, which
+// have started the collective then. If it has succeeded here, its starts are yet to come.
 func (t *Team) pass(s *Schedule, hasStarts bool) {
 	if s.seq == uncounted {
 		return

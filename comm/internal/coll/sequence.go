@@ -97,8 +97,8 @@ func (q *sequence) underWay(tag int) *Schedule {
 	return nil
 }
 
-// isTooOld reports whether the oldest call that is under way is so far behind that it would soon seem
-// to be ahead of the next one.
+// isTooOld reports whether the oldest call that is under way is so far behind that it would soon
+// seem to be ahead of the next one.
 func (q *sequence) isTooOld() bool {
 	return len(q.calls) > 0 && q.ahead(q.calls[0].seq) <= 2-SequenceNumbers/2
 }

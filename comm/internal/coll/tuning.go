@@ -95,8 +95,8 @@ func (t *Team) Tuning() *Tuning {
 	return DefaultTuning(t.owner.Crowded())
 }
 
-// meets reports whether a collective in which each rank has so many bytes goes through the area. Only
-// a blocking call does: the area holds one collective at a time, and its goroutine polls it.
+// meets reports whether a collective in which each rank has so many bytes goes through the area.
+// Only a blocking call does: the area holds one collective at a time, and its goroutine polls it.
 func (s *Schedule) meets(bytes int) bool {
 	t, a := s.tuning, s.team.area
 	if s.how != Blocking || a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
