@@ -40,10 +40,13 @@ var mayImport = map[string][]string{
 	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/transport", "btl/ibverbs", "btl/tcp", "request", "progress"},
 	"scripts/simulate":    {"internal/simulation"},
 	"scripts/slowrails":   {"comm", "request"},
-	"internal/wireup":     {},
-	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
-	"comm/internal/coll":  {"pml", "btl", "request", "progress"}, // no Comm, no transport
-	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
+	// Random programs on the public API.
+	"internal/collprogram": {"comm", "request"},
+	"scripts/collprogram":  {"comm", "internal/collprogram"},
+	"internal/wireup":      {},
+	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
+	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":   {},
 	"mpitest":            {"comm", "request", "internal/observe", "internal/waitgraph"},

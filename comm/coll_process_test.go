@@ -14,8 +14,10 @@ import (
 func collectivesProgram(w *comm.Comm) error {
 	comm.CheckShared(w)
 	comm.CheckCollectives(w)
+	checkResults(w)
 	half := must(w.Split(w.Rank()%2, -w.Rank()))
 	comm.CheckCollectives(half)
+	checkResults(half)
 	if w.Rank() == 0 {
 		fmt.Println("collectives of", w.Size(), "and", half.Size(), "done")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
 )
 
 // These tests check for every collective that a wrong call of one rank has no bad effects: no rank
@@ -38,135 +39,232 @@ func newArgs(w *Comm, count, root int) *args {
 		slices.Repeat([]int{count}, w.Size())}
 }
 
-// revocable is a collective.
+// revocable is a collective in some form.
 type revocable struct {
+	how    coll.How
 	name   string
 	rooted bool
 	needs  bool // no rank can finish it before every rank has called it
-	call   func(a *args) error
+	begin  beginCall
 	// refused are calls with bad arguments.
 	refused []refusal
 }
 
+// beginCall makes a call, whose request complete completes.
+type beginCall func(a *args) (request.Request, error)
+
+// call makes a call and completes it.
+func (c *revocable) call(a *args) error { return completing(c.how, c.begin)(a) }
+
 type refusal struct {
 	want   error
 	atRoot bool // only the root can see it
-	call   func(a *args) error
+	begin  beginCall
 }
 
-func revocables() []revocable {
+func revocables(how coll.How) []revocable {
+	none := request.Request{}
 	free := func(c *Comm, err error) error {
 		if err == nil && c != nil {
 			err = c.Free()
 		}
 		return err
 	}
-	return []revocable{
-		{name: "barrier", needs: true, call: func(a *args) error { return a.w.Barrier() }},
-		{name: "bcast", rooted: true, call: func(a *args) error { return Bcast(a.w, a.out, a.root) },
+	list := []revocable{
+		{name: "barrier", needs: true, begin: func(a *args) (request.Request, error) { return a.w.barrier(how) }},
+		{name: "bcast", rooted: true, begin: func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), a.root, nil) },
 			refused: []refusal{
-				{ErrRoot, false, func(a *args) error { return Bcast(a.w, a.out, -1) }},
+				{ErrRoot, false, func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), -1, nil) }},
 			}},
-		{name: "reduce", rooted: true, call: func(a *args) error { return Reduce(a.w, a.in, a.out, Sum, a.root) },
+		{name: "reduce", rooted: true, begin: func(a *args) (request.Request, error) {
+			return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), a.root, nil)
+		},
 			refused: []refusal{
-				{ErrRoot, false, func(a *args) error { return Reduce(a.w, a.in, a.out, Sum, a.w.Size()) }},
-				{ErrOp, false, func(a *args) error { return Reduce(a.w, a.in, a.out, nil, a.root) }},
-				{ErrCount, true, func(a *args) error { return Reduce(a.w, a.in, a.longOut, Sum, a.root) }},
-				{ErrBuffer, true, func(a *args) error { return Reduce(a.w, a.in, a.in, Sum, a.root) }},
+				{ErrRoot, false, func(a *args) (request.Request, error) {
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), a.w.Size(), nil)
+				}},
+				{ErrOp, false, func(a *args) (request.Request, error) {
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), a.root, nil)
+				}},
+				{ErrCount, true, func(a *args) (request.Request, error) {
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), a.root, nil)
+				}},
+				{ErrBuffer, true, func(a *args) (request.Request, error) {
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), a.root, nil)
+				}},
 			}},
-		{name: "allreduce", needs: true, call: func(a *args) error { return Allreduce(a.w, a.in, a.out, Sum) },
+		{name: "allreduce", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+		},
 			refused: []refusal{
-				{ErrOp, false, func(a *args) error { return Allreduce(a.w, a.in, a.out, nil) }},
-				{ErrCount, false, func(a *args) error { return Allreduce(a.w, a.in, a.longOut, Sum) }},
-				{ErrBuffer, false, func(a *args) error { return Allreduce(a.w, a.in, a.in, Sum) }},
+				{ErrOp, false, func(a *args) (request.Request, error) {
+					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), nil)
+				}},
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), nil)
+				}},
+				{ErrBuffer, false, func(a *args) (request.Request, error) {
+					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), nil)
+				}},
 			}},
-		{name: "allreduce in order", needs: true, call: func(a *args) error {
-			return Allreduce(a.w, a.in, a.out, Sum, InRankOrder())
+		{name: "allreduce in order", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], []CollOption{InRankOrder()}), nil)
 		}},
-		{name: "scan", call: func(a *args) error { return Scan(a.w, a.in, a.out, Sum) },
-			refused: []refusal{
-				{ErrOp, false, func(a *args) error { return Scan(a.w, a.in, a.out, nil) }},
-				{ErrCount, false, func(a *args) error { return Scan(a.w, a.in, a.longOut, Sum) }},
-			}},
-		{name: "exscan", call: func(a *args) error { return Exscan(a.w, a.in, a.out, Sum) },
-			refused: []refusal{
-				{ErrOp, false, func(a *args) error { return Exscan(a.w, a.in, a.out, nil) }},
-			}},
-		{name: "gather", rooted: true, call: func(a *args) error { return Gather(a.w, a.in, a.allOut, a.root) },
-			refused: []refusal{
-				{ErrRoot, false, func(a *args) error { return Gather(a.w, a.in, a.allOut, ProcNull) }},
-				{ErrCount, true, func(a *args) error { return Gather(a.w, a.in, a.wholeOut, a.root) }},
-			}},
-		{name: "scatter", rooted: true, call: func(a *args) error { return Scatter(a.w, a.allIn, a.out, a.root) },
-			refused: []refusal{
-				{ErrRoot, false, func(a *args) error { return Scatter(a.w, a.allIn, a.out, 99) }},
-				{ErrCount, true, func(a *args) error { return Scatter(a.w, a.wholeIn, a.out, a.root) }},
-			}},
-		{name: "allgather", needs: true, call: func(a *args) error { return Allgather(a.w, a.in, a.allOut) },
-			refused: []refusal{
-				{ErrCount, false, func(a *args) error { return Allgather(a.w, a.in, a.wholeOut) }},
-				{ErrBuffer, false, func(a *args) error { return Allgather(a.w, a.out, a.allOut) }},
-			}},
-		{name: "alltoall", needs: true, call: func(a *args) error { return Alltoall(a.w, a.allIn, a.allOut) },
-			refused: []refusal{
-				{ErrCount, false, func(a *args) error { return Alltoall(a.w, a.allIn, a.wholeOut) }},
-				{ErrCount, false, func(a *args) error { return Alltoall(a.w, nil, a.wholeOut) }},
-			}},
-		{name: "alltoall in place", needs: true, call: func(a *args) error { return Alltoall(a.w, nil, a.allOut) }},
-		{name: "reduce scatter", needs: true, call: func(a *args) error {
-			return ReduceScatter(a.w, a.allIn, a.out, a.counts, Sum)
+		{name: "scan", begin: func(a *args) (request.Request, error) {
+			return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
 		},
 			refused: []refusal{
-				{ErrCount, false, func(a *args) error {
-					return ReduceScatter(a.w, a.allIn, a.out, a.counts[1:], Sum)
+				{ErrOp, false, func(a *args) (request.Request, error) {
+					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), nil)
 				}},
-				{ErrOp, false, func(a *args) error { return ReduceScatter(a.w, a.allIn, a.out, a.counts, nil) }},
-			}},
-		{name: "reduce scatter block", needs: true, call: func(a *args) error {
-			return ReduceScatterBlock(a.w, a.allIn, a.out, Sum)
-		},
-			refused: []refusal{
-				{ErrCount, false, func(a *args) error { return ReduceScatterBlock(a.w, a.wholeIn, a.out, Sum) }},
-			}},
-		{name: "gatherv", rooted: true, call: func(a *args) error {
-			return Gatherv(a.w, a.in, a.allOut, a.counts, nil, a.root)
-		},
-			refused: []refusal{
-				{ErrCount, true, func(a *args) error {
-					return Gatherv(a.w, a.in, a.allOut, a.counts[1:], nil, a.root)
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), nil)
 				}},
 			}},
-		{name: "scatterv", rooted: true, call: func(a *args) error {
-			return Scatterv(a.w, a.allIn, a.out, a.counts, nil, a.root)
+		{name: "exscan", begin: func(a *args) (request.Request, error) {
+			return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
 		},
 			refused: []refusal{
-				{ErrCount, true, func(a *args) error {
-					return Scatterv(a.w, a.allIn, a.out, a.counts, []int{1}, a.root)
+				{ErrOp, false, func(a *args) (request.Request, error) {
+					return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), nil)
 				}},
 			}},
-		{name: "allgatherv", needs: true, call: func(a *args) error {
-			return Allgatherv(a.w, a.in, a.allOut, a.counts, nil)
+		{name: "gather", rooted: true, begin: func(a *args) (request.Request, error) {
+			return a.w.gather(how, bytesOf(a.in), bytesOf(a.allOut), 8, a.root, nil)
 		},
 			refused: []refusal{
-				{ErrCount, false, func(a *args) error { return Allgatherv(a.w, a.in, a.allOut, nil, nil) }},
-			}},
-		{name: "alltoallv", needs: true, call: func(a *args) error {
-			return Alltoallv(a.w, a.allIn, a.counts, nil, a.allOut, a.counts, nil)
-		},
-			refused: []refusal{
-				{ErrCount, false, func(a *args) error {
-					return Alltoallv(a.w, a.allIn, a.counts, nil, a.allOut, nil, nil)
+				{ErrRoot, false, func(a *args) (request.Request, error) {
+					return a.w.gather(how, bytesOf(a.in), bytesOf(a.allOut), 8, ProcNull, nil)
+				}},
+				{ErrCount, true, func(a *args) (request.Request, error) {
+					return a.w.gather(how, bytesOf(a.in), bytesOf(a.wholeOut), 8, a.root, nil)
 				}},
 			}},
-		{name: "alltoallv in place", needs: true, call: func(a *args) error {
-			return Alltoallv(a.w, nil, nil, nil, a.allOut, a.counts, nil)
+		{name: "scatter", rooted: true, begin: func(a *args) (request.Request, error) {
+			return a.w.scatter(how, bytesOf(a.allIn), bytesOf(a.out), 8, a.root, nil)
+		},
+			refused: []refusal{
+				{ErrRoot, false, func(a *args) (request.Request, error) {
+					return a.w.scatter(how, bytesOf(a.allIn), bytesOf(a.out), 8, 99, nil)
+				}},
+				{ErrCount, true, func(a *args) (request.Request, error) {
+					return a.w.scatter(how, bytesOf(a.wholeIn), bytesOf(a.out), 8, a.root, nil)
+				}},
+			}},
+		{name: "allgather", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.allOut), 8, nil)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.wholeOut), 8, nil)
+				}},
+				{ErrBuffer, false, func(a *args) (request.Request, error) {
+					return a.w.allgather(how, "allgather", bytesOf(a.out), bytesOf(a.allOut), 8, nil)
+				}},
+			}},
+		{name: "alltoall", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.alltoall(how, bytesOf(a.allIn), bytesOf(a.allOut), 8, nil)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.alltoall(how, bytesOf(a.allIn), bytesOf(a.wholeOut), 8, nil)
+				}},
+				{ErrCount, false, func(a *args) (request.Request, error) { return a.w.alltoall(how, nil, bytesOf(a.wholeOut), 8, nil) }},
+			}},
+		{name: "alltoall in place", needs: true, begin: func(a *args) (request.Request, error) { return a.w.alltoall(how, nil, bytesOf(a.allOut), 8, nil) }},
+		{name: "reduce scatter", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Sum[int64], nil), nil)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts[1:], reductionOf(Sum[int64], nil), nil)
+				}},
+				{ErrOp, false, func(a *args) (request.Request, error) {
+					return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Op[int64](nil), nil), nil)
+				}},
+			}},
+		{name: "reduce scatter block", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.reduceScatterBlock(how, bytesOf(a.allIn), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.reduceScatterBlock(how, bytesOf(a.wholeIn), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+				}},
+			}},
+		{name: "gatherv", rooted: true, begin: func(a *args) (request.Request, error) {
+			return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), a.root, nil)
+		},
+			refused: []refusal{
+				{ErrCount, true, func(a *args) (request.Request, error) {
+					return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts[1:], nil), a.root, nil)
+				}},
+			}},
+		{name: "scatterv", rooted: true, begin: func(a *args) (request.Request, error) {
+			return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, nil), a.root, nil)
+		},
+			refused: []refusal{
+				{ErrCount, true, func(a *args) (request.Request, error) {
+					return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, []int{1}), a.root, nil)
+				}},
+			}},
+		{name: "allgatherv", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), nil)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](nil, nil), nil)
+				}},
+			}},
+		{name: "alltoallv", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), nil)
+		},
+			refused: []refusal{
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](nil, nil), nil)
+				}},
+			}},
+		{name: "alltoallv in place", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.alltoallv(how, nil, layoutOf[int64](nil, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), nil)
 		}},
-		{name: "split", needs: true, call: func(a *args) error { return free(a.w.Split(0, 0)) },
+		{name: "split", needs: true, begin: func(a *args) (request.Request, error) { return none, free(a.w.Split(0, 0)) },
 			refused: []refusal{
-				{ErrCount, false, func(a *args) error { return free(a.w.Split(-9, 0)) }},
+				{ErrCount, false, func(a *args) (request.Request, error) { return none, free(a.w.Split(-9, 0)) }},
 			}},
-		{name: "dup", needs: true, call: func(a *args) error { return free(a.w.Dup()) }},
+		{name: "dup", needs: true, begin: func(a *args) (request.Request, error) { return none, free(a.w.Dup()) }},
 	}
+	for i := range list {
+		list[i].how, list[i].name = how, how.Name(list[i].name)
+		// The Init call waits for all ranks.
+		list[i].needs = list[i].needs || how == persistent
+	}
+	if how != blocking { // Split and Dup only block
+		list = list[:len(list)-2]
+	}
+	return list
+}
+
+// completing is a call in some form that is completed at once.
+func completing(how coll.How, begin beginCall) func(a *args) error {
+	return func(a *args) error {
+		r, err := begin(a)
+		return complete(how, r, err)
+	}
+}
+
+// complete completes a call in any form. A persistent collective is started once, and freed.
+func complete(how coll.How, r request.Request, err error) error {
+	if err != nil || how == blocking {
+		return err
+	}
+	if how == persistent {
+		if err := r.Start(); err != nil {
+			return err
+		}
+	}
+	if _, err = r.Wait(); how == persistent {
+		err = errors.Join(err, r.Free())
+	}
+	return err
 }
 
 // revokeTuning makes short buffers take the algorithms of long ones.
@@ -215,9 +313,9 @@ func (a *args) after(w *Comm, what string) {
 
 // CheckRefused has one rank make each collective with each kind of bad arguments. Each number of
 // ranks takes a third of the lengths.
-func CheckRefused(w *Comm) {
+func CheckRefused(w *Comm, how coll.How) {
 	n := w.Size()
-	for _, c := range revocables() {
+	for _, c := range revocables(how) {
 		for k, f := range c.refused {
 			for i, count := range revokeSizes {
 				if (i+k+n)%3 != 0 {
@@ -231,7 +329,7 @@ func CheckRefused(w *Comm) {
 					w.Rank(), c.name, f.want, count, root, odd)
 				a, call := newArgs(w, count, root), c.call
 				if w.Rank() == odd {
-					call = f.call
+					call = completing(how, f.begin)
 				}
 				err := scene(a, call)
 				switch {
@@ -281,9 +379,9 @@ func differ(a *args, call func(a *args) error, format string, operands ...any) {
 
 // CheckDifferentLengths has one rank call each collective with another length than all others. Each
 // number of ranks takes a fifth of the pairs of lengths.
-func CheckDifferentLengths(w *Comm) {
+func CheckDifferentLengths(w *Comm, how coll.How) {
 	n := w.Size()
-	for k, c := range revocables() {
+	for k, c := range revocables(how) {
 		for i, usual := range revokeSizes {
 			for j, other := range revokeSizes {
 				if i == j || (i+j+k+n)%5 != 0 {
@@ -301,9 +399,9 @@ func CheckDifferentLengths(w *Comm) {
 }
 
 // CheckDifferentRoots has one rank call with another root.
-func CheckDifferentRoots(w *Comm) {
+func CheckDifferentRoots(w *Comm, how coll.How) {
 	n := w.Size()
-	for _, c := range revocables() {
+	for _, c := range revocables(how) {
 		for i, count := range revokeSizes {
 			root := i % n
 			odd := (root + i/2) % n
@@ -316,8 +414,8 @@ func CheckDifferentRoots(w *Comm) {
 }
 
 // CheckDifferentCalls has one rank make another collective.
-func CheckDifferentCalls(w *Comm) {
-	all := revocables()
+func CheckDifferentCalls(w *Comm, how coll.How) {
+	all := revocables(how)
 	for i, c := range all {
 		other := all[(i*5+w.Size())%len(all)]
 		count, odd, call := revokeSizes[i%len(revokeSizes)], i%w.Size(), c.call
@@ -330,9 +428,12 @@ func CheckDifferentCalls(w *Comm) {
 
 // forEachRevoking runs body with each number of ranks and with two eager limits, and checks that
 // no message or operation remains.
-func forEachRevoking(t *testing.T, body func(w *Comm)) {
+func forEachRevoking(t *testing.T, how coll.How, body func(w *Comm)) {
 	for n := 2; n <= 8; n++ {
-		for _, eager := range []string{"1", "4K", "shared"} {
+		for i, eager := range []string{"1", "4K", "shared"} {
+			if how != blocking && (eager == "shared" || (n+i+int(how))%2 > 0) {
+				continue // only blocking calls go through shared memory
+			}
 			t.Run(fmt.Sprintf("%d ranks, eager %s", n, eager), func(t *testing.T) {
 				t.Parallel()
 				var clean, left atomic.Int32
@@ -348,6 +449,15 @@ func forEachRevoking(t *testing.T, body func(w *Comm)) {
 				}, WithSetting("pml.eager.bytes", eager))
 			})
 		}
+	}
+}
+
+// forEachRevokingForm is forEachRevoking for each form of the calls.
+func forEachRevokingForm(t *testing.T, body func(w *Comm, how coll.How)) {
+	for how, name := range []string{"blocking", "nonblocking", "persistent"} {
+		t.Run(name, func(t *testing.T) {
+			forEachRevoking(t, coll.How(how), func(w *Comm) { body(w, coll.How(how)) })
+		})
 	}
 }
 
@@ -405,42 +515,67 @@ func leavesNothing(w *Comm, clean, left *atomic.Int32) {
 	}
 }
 
-func TestCollectiveRefusedByOneRankFailsEverywhere(t *testing.T) { forEachRevoking(t, CheckRefused) }
-
-func TestCollectivesWithOtherLengthAtOneRankFail(t *testing.T) {
-	forEachRevoking(t, CheckDifferentLengths)
+func TestCollectiveRefusedByOneRankFailsEverywhere(t *testing.T) {
+	forEachRevokingForm(t, CheckRefused)
 }
 
-func TestCollectivesWithOtherRootAtOneRankFail(t *testing.T) { forEachRevoking(t, CheckDifferentRoots) }
+func TestCollectivesWithOtherLengthAtOneRankFail(t *testing.T) {
+	forEachRevokingForm(t, CheckDifferentLengths)
+}
 
-func TestOtherCollectiveAtOneRankFails(t *testing.T) { forEachRevoking(t, CheckDifferentCalls) }
+func TestCollectivesWithOtherRootAtOneRankFail(t *testing.T) {
+	forEachRevokingForm(t, CheckDifferentRoots)
+}
+
+func TestOtherCollectiveAtOneRankFails(t *testing.T) { forEachRevokingForm(t, CheckDifferentCalls) }
 
 // CheckRevokedCollectives makes every check of wrong calls, for a job of processes.
 func CheckRevokedCollectives(w *Comm) {
 	defer hurry(w)()
 	w.team.SetTuning(revokeTuning)
-	CheckRefused(w)
-	CheckDifferentLengths(w)
-	CheckDifferentRoots(w)
-	CheckDifferentCalls(w)
+	for how := blocking; how <= persistent; how++ {
+		CheckRefused(w, how)
+		CheckDifferentLengths(w, how)
+		CheckDifferentRoots(w, how)
+		CheckDifferentCalls(w, how)
+	}
 }
 
-// CallAll makes a communicator for each collective, calls desert, and then, unless desert returns
-// true, calls each collective in its communicator. It requires ErrProcFailed of each collective
-// that needs all ranks. The others may only fail with that error.
+// CallAll makes a communicator for each form of each collective, and the Init calls, calls desert,
+// and then, unless desert returns true, calls each collective in its communicator, and starts the
+// persistent ones. It requires ErrProcFailed of each collective that needs all ranks. The others
+// may only fail with that error.
 func CallAll(w *Comm, desert func() bool) {
-	list := revocables()
-	var comms []*Comm
-	for range list {
-		comms = append(comms, must(w.Dup()))
+	var list []revocable
+	for how := blocking; how <= persistent; how++ {
+		list = append(list, revocables(how)...)
+	}
+	comms, inits := make([]*Comm, len(list)), make([]request.Request, len(list))
+	for i, c := range list {
+		comms[i] = must(w.Dup())
+		if c.how == persistent {
+			inits[i] = must(c.begin(newArgs(comms[i], 1000, 0)))
+		}
 	}
 	if desert() {
 		return
 	}
 	for i, c := range list {
-		err := c.call(newArgs(comms[i], 1000, 0))
-		if err == nil && c.needs || err != nil && !errors.Is(err, ErrProcFailed) {
+		var err error
+		if c.how == persistent {
+			err = complete(c.how, inits[i], nil)
+		} else {
+			err = c.call(newArgs(comms[i], 1000, 0))
+		}
+		isNeeded := c.needs && c.how != persistent
+		if err == nil && isNeeded || err != nil && !errors.Is(err, ErrProcFailed) {
 			failf("%s: %w", c.name, err)
+		}
+		if c.how == persistent { // another Init call, perhaps in a communicator that is unfit now
+			err := c.call(newArgs(comms[i], 1000, 0))
+			if !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrComm) {
+				failf("%s again: %w", c.name, err)
+			}
 		}
 	}
 }
@@ -475,9 +610,12 @@ func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 // TestCollectiveGivenUpByContextFailsEverywhere: the context of one rank ends while it waits for
 // another one, which is late.
 func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
-	forEachRevoking(t, func(w *Comm) {
+	forEachRevokingForm(t, func(w *Comm, how coll.How) {
+		if how == nonblocking {
+			return // see TestNonblockingCollectivesAndContexts
+		}
 		n := w.Size()
-		for i, c := range revocables() {
+		for i, c := range revocables(how) {
 			count := revokeSizes[(i+n)%len(revokeSizes)]
 			root, giver := i%n, (i/2)%n
 			late := (giver + 1 + i%(n-1)) % n
@@ -546,7 +684,7 @@ func TestCollectiveWithoutDeadRankFails(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
-			for i, c := range revocables() {
+			for i, c := range slices.Concat(revocables(blocking), revocables(nonblocking), revocables(persistent)) {
 				count := revokeSizes[(i+n)%len(revokeSizes)]
 				root, dead := i%n, (i/2)%n
 				what := fmt.Sprintf("%s of %d elements, root %d, without %d", c.name, count, root, dead)

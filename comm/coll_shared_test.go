@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
 )
 
 // sharedTunings take each way through shared memory, from the first collective on.
@@ -52,32 +53,6 @@ func sharing(w *Comm, tuning *coll.Tuning) *Comm {
 	return d
 }
 
-// TestReductionsInBlocksAgainstNaiveModel: vectors are longer than the memory of each rank.
-func TestReductionsInBlocksAgainstNaiveModel(t *testing.T) {
-	for name, tuning := range sharedTunings {
-		for n := 2; n <= 9; n++ {
-			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
-				run(t, n, func(w *Comm) {
-					d := sharing(w, tuning)
-					random := rand.New(rand.NewPCG(uint64(n), 7)) // the same at all ranks
-					for range 30 {
-						count := random.IntN(300)
-						c := &collCall{kind: "allreduce", count: count, inPlace: random.IntN(2) == 0, inOrder: random.IntN(2) == 0}
-						for r := range n {
-							c.contents = append(c.contents, affines(r*31+count, n*(count+1)))
-						}
-						check(c.check(d))
-						check(d.Barrier())
-					}
-					if !shares(d) {
-						failf("the ranks share no memory any more")
-					}
-				}, WithSetting("coll.shared.bytes", "128"))
-			})
-		}
-	}
-}
-
 // TestSharedMemoryDoesNotChangeResults: sums of floating-point numbers, whose bits depend on the
 // order, are those of the schedules with messages.
 func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
@@ -112,6 +87,34 @@ func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
 				}, WithSetting("coll.shared.bytes", block))
 			})
 		}
+	}
+}
+
+// TestOnlyBlockingCollectivesGoThroughSharedMemory: nonblocking and persistent ones send messages,
+// also while blocking ones go through shared memory.
+func TestOnlyBlockingCollectivesGoThroughSharedMemory(t *testing.T) {
+	for name, tuning := range sharedTunings {
+		t.Run(name, func(t *testing.T) {
+			run(t, 4, func(w *Comm) {
+				d := sharing(w, tuning)
+				in, sums := make([]int, 100), [3][]int{make([]int, 100), make([]int, 100), make([]int, 100)}
+				for i := range in {
+					in[i] = w.Rank() + i
+				}
+				persistent := []request.Request{must(AllreduceInit(d, in, sums[0], Sum)), must(d.BarrierInit())}
+				for range 3 {
+					reqs := append([]request.Request{must(Iallreduce(d, in, sums[1], Sum)), must(d.Ibarrier())}, persistent...)
+					check(request.StartAll(persistent...))
+					check(errors.Join(d.Barrier(), Allreduce(d, in, sums[2], Sum)))
+					check(request.WaitAll(reqs...))
+					for i := range in {
+						assert.Equal(t, [3]int{6 + 4*i, 6 + 4*i, 6 + 4*i}, [3]int{sums[0][i], sums[1][i], sums[2][i]})
+					}
+				}
+				check(errors.Join(persistent[0].Free(), persistent[1].Free()))
+				assert.True(t, shares(d))
+			})
+		})
 	}
 }
 

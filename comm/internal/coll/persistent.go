@@ -23,7 +23,7 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 		return request.Request{}, err
 	}
 	t := s.team
-	t.pass(s)
+	t.pass(s, true)
 	s.tag = s.seq + startForm
 	if t.kept == nil {
 		t.kept = make(map[int]*Schedule)

@@ -300,13 +300,19 @@ func (t *Team) discard(tag int, err *RevokedError) {
 	t.p.DiscardUnexpected(t.ctx, tag, nil)
 }
 
-// pass takes a call that is over from those that are under way.
-func (t *Team) pass(s *Schedule) {
+// pass takes a call that is over from those that are under way. Messages with its number are
+// discarded: of every form, because the Init call may have succeeded at other ranks only, which
+// have started the collective then. If it has succeeded here, its starts are yet to come.
+func (t *Team) pass(s *Schedule, hasStarts bool) {
 	if s.seq == uncounted {
 		return
 	}
 	t.sequence.end(s)
-	for form := blockingForm; form < startForm; form += SequenceNumbers {
+	last := startForm
+	if hasStarts {
+		last = initForm
+	}
+	for form := blockingForm; form <= last; form += SequenceNumbers {
 		tag := s.seq + form
 		t.p.DiscardUnexpected(t.ctx, tag, func(from int) { t.answer(from, tag, Unwanted) })
 	}

@@ -149,6 +149,9 @@ func (s *Schedule) Leave() {
 		s.end()
 		s.Unbind()
 	default:
+		if s.phase == phaseRunning { // a panic has left the call
+			s.move(phaseOver)
+		}
 		s.end()
 		s.recycle()
 	}
@@ -160,7 +163,7 @@ func (s *Schedule) end() {
 	t := s.team
 	t.mustPoison = t.mustPoison || s.isGivenUp
 	s.endMeeting()
-	t.pass(s)
+	t.pass(s, false)
 	t.tidyArea()
 	if !s.setUp { // see Prepare
 		t.removeIfFreed()

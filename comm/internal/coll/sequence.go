@@ -97,6 +97,12 @@ func (q *sequence) underWay(tag int) *Schedule {
 	return nil
 }
 
+// isTooOld reports whether the oldest call that is under way is so far behind that it would soon
+// seem to be ahead of the next one.
+func (q *sequence) isTooOld() bool {
+	return len(q.calls) > 0 && q.ahead(q.calls[0].seq) <= 2-SequenceNumbers/2
+}
+
 // find finds the place of a number in calls.
 func (q *sequence) find(seq int) (i int, found bool) {
 	return slices.BinarySearchFunc(q.calls, seq, func(s *Schedule, seq int) int { return -distance(s.seq, seq) })

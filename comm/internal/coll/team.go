@@ -63,10 +63,10 @@ func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Own
 }
 
 // Begin opens the next collective and returns its empty schedule. It returns nil if a goroutine is
-// in a blocking one, or if the number of the collective is that of one under way. The caller then
+// in a blocking one, or if its number would be that of an old one. The caller then
 // makes the steps, calls Run, Launch, Keep or Refuse, and Leave after any of them.
 func (t *Team) Begin(how How, call string, root int) *Schedule {
-	if t.blocking != nil || t.underWay(t.next) != nil || t.kept[t.next] != nil {
+	if t.blocking != nil || t.isTooOld() || t.kept[t.next] != nil {
 		return nil
 	}
 	var s *Schedule

@@ -96,9 +96,10 @@ func (t *Team) Tuning() *Tuning {
 }
 
 // meets reports whether a collective in which each rank has so many bytes goes through the area.
+// Only a blocking call does: the area holds one collective at a time, and its goroutine polls it.
 func (s *Schedule) meets(bytes int) bool {
 	t, a := s.tuning, s.team.area
-	if a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
+	if s.how != Blocking || a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
 		return false
 	}
 	return s.size >= t.SharedRanks || bytes > t.SharedLongBytes

@@ -1,0 +1,25 @@
+package comm
+
+import (
+	"testing"
+
+	"github.com/mpigo/mpigo/comm/internal/coll"
+)
+
+// For the tests of package comm_test, which may import what imports this package.
+
+// SetTuning has the collectives of c choose their algorithms by a tuning.
+func SetTuning(c *Comm, t *coll.Tuning) { c.team.SetTuning(t) }
+
+// ForEachTuning runs body for each size and tuning, in a communicator that has that tuning.
+func ForEachTuning(t *testing.T, body func(w *Comm)) { forEachTuning(t, body) }
+
+// CollTunings are tunings that make each collective take each of its algorithms.
+func CollTunings() map[string]*coll.Tuning { return collTunings }
+
+// RootsOf lists the roots to test, and CountsFor the lengths.
+func RootsOf(n, count int) []int { return rootsOf(n, count) }
+func CountsFor(w *Comm) []int    { return countsFor(w) }
+
+// SharesMemory reports whether the ranks of c share memory.
+func SharesMemory(c *Comm) bool { return shares(c) }

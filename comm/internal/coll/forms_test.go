@@ -1,0 +1,203 @@
+package coll
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPhasesOfSchedule: the table has these transitions and no other ones.
+func TestPhasesOfSchedule(t *testing.T) {
+	legal := map[phase][]phase{
+		phaseIdle:    {phaseOpen},
+		phaseOpen:    {phaseIdle, phaseRunning},
+		phaseRunning: {phaseApart, phaseWaiting, phaseFailing, phaseOver},
+		phaseApart:   {phaseRunning},
+		phaseWaiting: {phaseRunning},
+		phaseFailing: {phaseOver},
+		phaseOver:    {phaseIdle, phaseReady},
+		phaseReady:   {phaseIdle, phaseRunning},
+	}
+	for from := phaseIdle; from <= phaseReady; from++ {
+		for to := phaseIdle; to <= phaseReady; to++ {
+			s := &Schedule{phase: from}
+			isLegal := false
+			for _, p := range legal[from] {
+				isLegal = isLegal || p == to
+			}
+			if isLegal {
+				require.NotPanics(t, func() { s.move(to) }, "%v → %v", from, to)
+				require.Equal(t, to, s.phase)
+			} else {
+				require.Panics(t, func() { s.move(to) }, "%v → %v", from, to)
+				require.Equal(t, from, s.phase)
+			}
+		}
+	}
+}
+
+// TestCollectivesEndInAnyOrder: a naive set knows the same collectives as under way, also while the
+// numbers wrap around.
+func TestCollectivesEndInAnyOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		_, teams := newTeams(1, nil)
+		team := teams[0]
+		team.next = SequenceNumbers - 30
+		model := map[int]*Schedule{}
+		var open []*Schedule
+		for range 300 {
+			if random.IntN(2) == 0 && len(open) < 40 {
+				s := team.Begin(Nonblocking, "test", NoRoot)
+				model[s.seq] = s
+				open = append(open, s)
+			} else if len(open) > 0 {
+				i := random.IntN(len(open))
+				delete(model, open[i].seq)
+				open[i].Leave()
+				open = append(open[:i], open[i+1:]...)
+			}
+			require.Len(t, team.calls, len(model))
+			for back := -5; back < 100; back++ {
+				seq := (team.next + SequenceNumbers - back) % SequenceNumbers
+				for _, form := range []int{blockingForm, nonblockingForm, initForm} {
+					require.Same(t, model[seq], team.underWay(seq+form))
+					require.Equal(t, back > 0 && model[seq] == nil, team.isOver(seq+form))
+				}
+			}
+		}
+	}
+}
+
+// keepOf makes a persistent collective, as Keep does when the ranks have compared their calls.
+func keepOf(t *Team) *Schedule {
+	s := t.Begin(Persistent, "test", NoRoot)
+	s.move(phaseRunning)
+	s.move(phaseOver)
+	t.pass(s, true)
+	s.tag = s.seq + startForm
+	if t.kept == nil {
+		t.kept = map[int]*Schedule{}
+	}
+	t.kept[s.seq] = s
+	s.move(phaseReady)
+	s.Leave()
+	return s
+}
+
+// TestCallsAreRefusedWhileOldCollectiveHoldsNumber: a call is refused before its number could be
+// taken for that of a collective that is under way, and if a persistent one has it.
+func TestCallsAreRefusedWhileOldCollectiveHoldsNumber(t *testing.T) {
+	_, teams := newTeams(1, nil)
+	team := teams[0]
+	team.next = 5
+	old := team.Begin(Nonblocking, "test", NoRoot)
+	team.next = 5 + SequenceNumbers/2 - 3
+	last := team.Begin(Nonblocking, "test", NoRoot)
+	require.Same(t, old, team.underWay(5))
+	require.Same(t, last, team.underWay(last.seq))
+	require.Nil(t, team.Begin(Nonblocking, "test", NoRoot))
+	require.Nil(t, team.Begin(Blocking, "test", NoRoot))
+	old.Leave()
+	kept := keepOf(team)
+	last.Leave()
+	team.next = kept.seq
+	require.Nil(t, team.Begin(Blocking, "test", NoRoot))
+	kept.free()
+	s := team.Begin(Blocking, "test", NoRoot)
+	require.NotNil(t, s)
+	s.Leave()
+}
+
+// TestRevokeOfPersistentCollective: a REVOKE of a start, and one of the Init call that comes when
+// the call is over, fail all starts, until the collective is freed. Other collectives go on.
+func TestRevokeOfPersistentCollective(t *testing.T) {
+	for _, form := range []int{startForm, initForm} {
+		w, teams := newTeams(2, nil)
+		kept, other := keepOf(teams[0]), keepOf(teams[0])
+		r := teams[0].irecv(make([]byte, 10), 1, kept.tag)
+		teams[1].isend(pattern(10, 1), 0, other.tag).Abandon()
+		w.settle()
+		sendRevoke(w.pmls[1], 0, teamContext, kept.seq+form, &RevokedError{Rank: 1, Reason: Failed})
+		w.settle()
+		requireRevoked(t, r, 1, Failed)
+		requireRevokedError(t, kept.failed(), 1, Failed)
+		require.NoError(t, other.failed())
+		teams[1].isend(pattern(10, 1), 0, kept.tag).Abandon()
+		w.settle()
+		requireReceived(t, teams[0].irecv(make([]byte, 10), 1, other.tag))
+		require.Equal(t, 1, teams[0].failures)
+		kept.free()
+		other.free()
+		require.Zero(t, teams[0].failures)
+		requireClean(t, w)
+	}
+}
+
+// TestForgedMessagesOfEveryForm: a message with any tag, for a collective that is over, under way
+// in another form, or yet to come, does no harm, and nothing of it is left when all is over.
+func TestForgedMessagesOfEveryForm(t *testing.T) {
+	for _, how := range []How{Blocking, Nonblocking, Persistent} {
+		for form := 0; form <= 7*SequenceNumbers; form += SequenceNumbers {
+			w, teams := newTeams(2, nil)
+			teams[0].Begin(Blocking, "test", NoRoot).Leave() // 0 is over
+			s := teams[0].Begin(how, "test", NoRoot)         // 1 is under way
+			for seq := range 4 {
+				w.pmls[0].Arrived(w.modules[0], 1, tagMatch, append(header(teamContext, seq+form, uint32(seq)), 1, 2, 3))
+			}
+			w.settle()
+			otherForm := form < startForm && form != how.form()
+			require.Equal(t, otherForm, s.failed() != nil, "%v, form %d", how, form/SequenceNumbers)
+			s.Leave()
+			for range 2 { // 2 and 3
+				teams[0].Begin(how, "test", NoRoot).Leave()
+			}
+			w.settle()
+			require.Empty(t, w.pmls[0].Unreceived(), "%v, form %d", how, form/SequenceNumbers)
+			require.Zero(t, w.pmls[0].Stats().UnexpectedBytes)
+		}
+	}
+}
+
+// FuzzForms feeds messages and REVOKEs with tags of every form to a rank that has a persistent, a
+// nonblocking and a blocking collective. The rank must not panic, and nothing is left at the end.
+func FuzzForms(f *testing.F) {
+	for form := range uint8(8) {
+		f.Add([]byte{form, 0, 0, form, 1, 1, form, 2, 2, form, 3, 8})
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		w, teams := newTeams(2, nil)
+		team, p := teams[0], w.pmls[0]
+		kept := keepOf(team)
+		team.irecv(make([]byte, 3), 1, kept.tag)
+		all := []*Schedule{team.Begin(Nonblocking, "test", NoRoot), team.Begin(Blocking, "test", NoRoot)}
+		for _, s := range all {
+			team.irecv(make([]byte, 3), 1, s.tag)
+		}
+		for messages := uint32(0); len(script) >= 3; script = script[3:] {
+			tag := int(script[0]%8)*SequenceNumbers + int(script[1]%8)
+			if reason := Reason(script[2] % 16); reason == 0 {
+				p.Arrived(w.modules[0], 1, tagMatch, append(header(teamContext, tag, messages), 1, 2, 3))
+				messages++
+			} else {
+				p.Arrived(w.modules[0], 1, tagRevoke, revokeOf(teamContext, tag, revokeBody{rank: 1, reason: reason}))
+			}
+		}
+		require.LessOrEqual(t, len(team.failed), 8)
+		for _, s := range all {
+			s.Revoke(Failed)
+			s.Leave()
+		}
+		kept.Revoke(Failed)
+		kept.free()
+		for range 8 {
+			s := team.Begin(Blocking, "test", NoRoot)
+			s.Revoke(Failed)
+			s.Leave()
+		}
+		require.Zero(t, team.failures)
+		require.Empty(t, p.Unreceived())
+		require.Zero(t, p.Stats().UnexpectedBytes)
+	})
+}

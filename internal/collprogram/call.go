@@ -1,0 +1,233 @@
+package collprogram
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Affine is x ↦ A·x + B over the integers modulo 2³²: its composition is associative, exact, and
+// does not commute.
+type Affine struct{ A, B uint32 }
+
+// affineBytes is the size of an Affine.
+const affineBytes = 8
+
+// Form is how a collective is called.
+type Form uint8
+
+const (
+	Blocking Form = iota
+	Nonblocking
+	Persistent
+)
+
+func (f Form) String() string { return [...]string{"blocking", "nonblocking", "persistent"}[f] }
+
+// Call is one collective call, the same at all ranks.
+type Call struct {
+	Kind       string // of Kinds
+	Count      int    // elements of a rank, or for a rank
+	Root       int
+	InPlace    bool
+	InOrder    bool
+	Counts     []int  // by rank, at most Count
+	Gap        int    // elements before each part of a call with Counts, and after the last one
+	Descending bool   // the parts of such a call are in descending order of rank
+	Contents   uint64 // chooses the contributions of all ranks
+}
+
+func (c *Call) String() string {
+	return fmt.Sprintf("%s of %d elements, root %d, inPlace=%v, inOrder=%v, counts %v, gap %d, descending=%v",
+		c.Kind, c.Count, c.Root, c.InPlace, c.InOrder, c.Counts, c.Gap, c.Descending)
+}
+
+// element is an element of the contribution of a rank. It is never zero.
+func (c *Call) element(rank, i int) Affine {
+	x := (c.Contents+uint64(rank)<<32+uint64(i))*0x9e3779b97f4a7c15 + 1
+	x ^= x >> 29
+	return Affine{uint32(x) | 1, uint32(x >> 32)}
+}
+
+// elements are some elements of the contribution of a rank.
+func (c *Call) elements(rank, from, count int) []Affine {
+	s := make([]Affine, count)
+	c.fill(s, rank, from)
+	return s
+}
+
+func (c *Call) fill(s []Affine, rank, from int) {
+	for i := range s {
+		s[i] = c.element(rank, from+i)
+	}
+}
+
+// Kind is a kind of call.
+type Kind struct {
+	Rooted, Combines, HasCounts bool
+	// result is what a rank must get, or nil if it gets nothing.
+	result func(c *Call, n, rank int) []Affine
+	forms
+}
+
+// Names are the names of all kinds, in order.
+func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// KindOf returns the kind with a name.
+func KindOf(name string) Kind { return kinds[name] }
+
+var kinds = map[string]Kind{
+	"barrier": {forms: barrier, result: func(c *Call, n, rank int) []Affine { return nil }},
+	"bcast": {forms: bcast, Rooted: true, result: func(c *Call, n, rank int) []Affine {
+		return c.elements(c.Root, 0, c.Count)
+	}},
+	"reduce": {forms: reduce, Rooted: true, Combines: true, result: func(c *Call, n, rank int) []Affine {
+		if rank != c.Root {
+			return nil
+		}
+		return c.combined(n, 0, c.Count)
+	}},
+	"allreduce": {forms: allreduce, Combines: true, result: func(c *Call, n, rank int) []Affine {
+		return c.combined(n, 0, c.Count)
+	}},
+	"gather": {forms: gather, Rooted: true, result: func(c *Call, n, rank int) []Affine {
+		if rank != c.Root {
+			return nil
+		}
+		return c.gathered(n)
+	}},
+	"scatter": {forms: scatter, Rooted: true, result: func(c *Call, n, rank int) []Affine {
+		return c.elements(c.Root, rank*c.Count, c.Count)
+	}},
+	"allgather": {forms: allgather, result: func(c *Call, n, rank int) []Affine { return c.gathered(n) }},
+	"scan": {forms: scan, Combines: true, result: func(c *Call, n, rank int) []Affine {
+		return c.combined(rank+1, 0, c.Count)
+	}},
+	"exscan": {forms: exscan, Combines: true, result: func(c *Call, n, rank int) []Affine {
+		return c.combined(max(rank, 1), 0, c.Count) // rank 0 keeps what it has
+	}},
+	"reducescatter": {forms: reduceScatter, Combines: true, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+		displs, _ := place(c.Counts, 0, false)
+		return c.combined(n, displs[rank], c.Counts[rank])
+	}},
+	"reducescatterblock": {forms: reduceScatterBlock, Combines: true, result: func(c *Call, n, rank int) []Affine {
+		return c.combined(n, rank*c.Count, c.Count)
+	}},
+	"gatherv": {forms: gatherv, Rooted: true, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+		if rank != c.Root {
+			return nil
+		}
+		return c.gatheredv(n)
+	}},
+	"scatterv": {forms: scatterv, Rooted: true, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+		displs, _ := c.layout(c.Counts)
+		return c.elements(c.Root, displs[rank], c.Counts[rank])
+	}},
+	"allgatherv": {forms: allgatherv, HasCounts: true, result: func(c *Call, n, rank int) []Affine { return c.gatheredv(n) }},
+	"alltoall": {forms: alltoall, result: func(c *Call, n, rank int) []Affine {
+		all := make([]Affine, n*c.Count)
+		for r := range n {
+			c.fill(all[r*c.Count:][:c.Count], r, rank*c.Count)
+		}
+		return all
+	}},
+	"alltoallv": {forms: alltoallv, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+		displs, total := c.layout(c.received(n, rank))
+		all := make([]Affine, total)
+		if c.InPlace {
+			c.fill(all, rank, 0)
+		}
+		for r := range n {
+			sent := c.sent(n, r)
+			from, _ := c.layout(sent)
+			c.fill(all[displs[r]:][:sent[rank]], r, from[rank])
+		}
+		return all
+	}},
+}
+
+// combined combines count elements of the first n ranks.
+func (c *Call) combined(n, begin, count int) []Affine {
+	all := c.elements(0, begin, count)
+	for r := 1; r < n; r++ {
+		for i := range all {
+			all[i] = c.op(all[i], c.element(r, begin+i))
+		}
+	}
+	return all
+}
+
+// op is the composition of a and b, a first, where the call combines in order of rank, and
+// otherwise an operation that commutes.
+func (c *Call) op(a, b Affine) Affine {
+	if c.InOrder || c.Kind == "scan" || c.Kind == "exscan" {
+		return Affine{a.A * b.A, a.B*b.A + b.B}
+	}
+	return Affine{a.A ^ b.A, a.B + b.B}
+}
+
+func (c *Call) gathered(n int) []Affine {
+	all := make([]Affine, n*c.Count)
+	for r := range n {
+		c.fill(all[r*c.Count:][:c.Count], r, 0)
+	}
+	return all
+}
+
+func (c *Call) gatheredv(n int) []Affine {
+	displs, total := c.layout(c.Counts)
+	all := make([]Affine, total)
+	for r := range n {
+		c.fill(all[displs[r]:][:c.Counts[r]], r, 0)
+	}
+	return all
+}
+
+// place says where the parts of all ranks are in a whole.
+func place(counts []int, gap int, descending bool) (displs []int, total int) {
+	displs = make([]int, len(counts))
+	for i := range counts {
+		if descending {
+			i = len(counts) - 1 - i
+		}
+		displs[i] = total + gap
+		total = displs[i] + counts[i]
+	}
+	return displs, total + gap
+}
+
+func (c *Call) layout(counts []int) (displs []int, total int) {
+	return place(counts, c.Gap, c.Descending)
+}
+
+// displs is what a call passes for a layout: nil if the parts lie one after the other.
+func (c *Call) displs(counts []int) []int {
+	if c.Gap == 0 && !c.Descending {
+		return nil
+	}
+	displs, _ := c.layout(counts)
+	return displs
+}
+
+// sent is how many elements a rank sends to each rank in alltoallv: if in place, as many as it
+// receives from there.
+func (c *Call) sent(n, rank int) []int {
+	step := 2
+	if c.InPlace {
+		step = 1
+	}
+	counts := make([]int, n)
+	for r := range counts {
+		counts[r] = c.Counts[(rank+r*step)%n]
+	}
+	return counts
+}
+
+// received is how many elements a rank receives from each rank in alltoallv.
+func (c *Call) received(n, rank int) []int {
+	counts := make([]int, n)
+	for r := range counts {
+		counts[r] = c.sent(n, r)[rank]
+	}
+	return counts
+}
