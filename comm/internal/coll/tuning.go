@@ -96,9 +96,11 @@ func (t *Team) Tuning() *Tuning {
 }
 
 // meets reports whether a collective in which each rank has so many bytes goes through the area.
+// Only blocking calls do: the area has room for one collective at a time, and a rank that has
+// arrived there polls it.
 func (s *Schedule) meets(bytes int) bool {
 	t, a := s.tuning, s.team.area
-	if a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
+	if s.how != Blocking || a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
 		return false
 	}
 	return s.size >= t.SharedRanks || bytes > t.SharedLongBytes
