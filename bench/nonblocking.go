@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // nonblockingExercise measures a nonblocking collective, and how far it goes on while the program
@@ -86,7 +85,10 @@ func (e *nonblockingExercise[T]) overlapped(target time.Duration) (time.Duration
 		return 0, err
 	}
 	computes := time.Since(e.epoch)
-	testing, err := e.computeAndTest(target, r)
+	testing, err := e.computeAndTest(target, func() error {
+		_, _, err := r.Test()
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -98,9 +100,9 @@ func (e *nonblockingExercise[T]) overlapped(target time.Duration) (time.Duration
 	return took, e.separate()
 }
 
-// computeAndTest computes for as long as target, with as many calls of Test as -t says, spread
+// computeAndTest computes for as long as target, with as many calls of test as -t says, spread
 // evenly. It returns the time of these calls.
-func (e *nonblockingExercise[T]) computeAndTest(target time.Duration, r request.Request) (testing time.Duration, err error) {
+func (e *nonblockingExercise[T]) computeAndTest(target time.Duration, test func() error) (testing time.Duration, err error) {
 	if e.j.cfg.tests == 0 {
 		e.compute(target)
 		return 0, nil
@@ -108,7 +110,7 @@ func (e *nonblockingExercise[T]) computeAndTest(target time.Duration, r request.
 	for range e.j.cfg.tests {
 		e.compute(target / time.Duration(e.j.cfg.tests))
 		began := time.Since(e.epoch)
-		if _, _, err := r.Test(); err != nil {
+		if err := test(); err != nil {
 			return 0, err
 		}
 		testing += time.Since(e.epoch) - began
