@@ -215,7 +215,8 @@ func TestComputationCallsTestAsOftenAsAsked(t *testing.T) {
 		_, err := e.computeAndTest(target, func() error { calls++; return nil })
 		require.NoError(t, err)
 		assert.Equal(t, tests, calls)
-		assert.GreaterOrEqual(t, time.Since(began), target-time.Duration(tests)) // each part is rounded down
+		// Each part is rounded down.
+		assert.GreaterOrEqual(t, time.Since(began), target-time.Duration(tests))
 	}
 }
 

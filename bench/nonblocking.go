@@ -7,8 +7,8 @@ import (
 )
 
 // nonblockingExercise measures a nonblocking collective, and how far it goes on while the program
-// computes. An iteration calls the collective twice: first a pure call, which is waited for at once,
-// and later one with a computation before the wait. The computation takes as long as the pure call.
+// computes. An iteration calls the collective twice. The pure call is waited for at once. The other
+// one comes later: before the wait, the program computes for as long as a pure call takes.
 type nonblockingExercise[T element] struct {
 	*collectiveExercise[T]
 	matrix    matrix
@@ -159,8 +159,8 @@ func reportOverlap(j *job, m measured) ([]float64, error) {
 	return append(sums, overlap(overall, compute, pure)), nil
 }
 
-// overlap returns a percentage: 100 if the call takes no time besides the computation, 0 if it takes
-// as long as without one, or longer.
+// overlap returns a percentage: 100 if the call takes no time besides the computation, 0 if it
+// takes as long as without one, or longer.
 func overlap(overall, compute, pure float64) float64 {
 	if pure <= 0 {
 		return 0

@@ -50,8 +50,7 @@ type series struct {
 	Values    []float64
 }
 
-// higherIsBetter reports whether the point is a rate, or the overlap with a computation, rather than
-// a time.
+// higherIsBetter reports whether the point is a rate or an overlap rather than a time.
 func (p point) higherIsBetter() bool { return p.Unit == "MB/s" || p.Unit == "msg/s" || p.Unit == "%" }
 
 // digits is the number of significant digits of a value, as many as the programs print.

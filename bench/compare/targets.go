@@ -92,7 +92,8 @@ func targets() []target {
 	return all
 }
 
-// isTarget reports whether a target is about one of the sizes of an experiment, or compares with it.
+// isTarget reports whether a target is about one of the sizes of an experiment, or compares with
+// it.
 func isTarget(e experiment) bool {
 	sizes := strings.Split(e.sizes, ",")
 	covers := func(at point) bool {
