@@ -29,8 +29,8 @@ func newShape(rank, ranks, count int) shape {
 type collective[T element] struct {
 	// in and out return how many elements a rank sends and receives.
 	in, out func(s shape) int
-	// The three forms: call is the blocking one, begin the nonblocking one, and prepare the Init call
-	// of the persistent one. call is nil if the blocking form has a benchmark of its own.
+	// The three forms: call is the blocking one, begin the nonblocking one, and prepare the Init
+	// call of the persistent one. call is nil if the blocking form has a benchmark of its own.
 	call           func(c *comm.Comm, s shape, in, out []T) error
 	begin, prepare func(c *comm.Comm, s shape, in, out []T) (request.Request, error)
 	// origin returns where element i of a rank's result comes from: the rank, and the element of
