@@ -184,8 +184,11 @@ func (m measured) perSecond(n int) float64 {
 }
 
 // micros returns the time of an iteration in microseconds.
-func (m measured) micros() float64 {
-	return float64(m.elapsed.Nanoseconds()) / float64(m.iterations) / 1000
+func (m measured) micros() float64 { return m.perIteration(m.elapsed) }
+
+// perIteration returns the share of one iteration in microseconds.
+func (m measured) perIteration(all time.Duration) float64 {
+	return float64(all.Nanoseconds()) / float64(m.iterations) / 1000
 }
 
 // teams runs windows by several goroutines at once. Each has a partner goroutine in the other rank.

@@ -52,8 +52,8 @@ func TestEveryBenchmarkWithEveryFlag(t *testing.T) {
 				}
 				got, lines := local(t, ranks, args), 2+sizes
 				if strings.Contains(flags, "--json") {
-					lines = sizes
-					for _, c := range b.columns[1:] {
+					lines = 0
+					for _, c := range b.columns {
 						if c.part == value {
 							lines += sizes
 						}
@@ -82,6 +82,8 @@ func TestEveryBenchmarkWithEveryFlag(t *testing.T) {
 				case "goroutines":
 					check(b.ranks.min, large+"--goroutines 4", 1)
 					check(b.ranks.min, sizes+"--goroutines 3 --unexpected 30 --two-comms --fresh", one)
+				case "t":
+					check(b.ranks.min, large+"-t 3", 1)
 				case "alloc", "two-comms", "isend":
 					check(b.ranks.min, large+spell(f), 1)
 				}
@@ -186,6 +188,36 @@ func TestReportCollectiveOverAllRanks(t *testing.T) {
 			assert.Equal(t, []float64{1.5, 1, 2}, values)
 		}
 	})
+}
+
+func TestReportOverlapOfMeans(t *testing.T) {
+	mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+		micros := func(n int) time.Duration { return 2 * time.Duration(n+world.Rank()) * time.Microsecond }
+		mine := measured{iterations: 2, elapsed: micros(7), parts: parts{compute: micros(5), pure: micros(4)}}
+		values, err := reportOverlap(&job{world: world}, mine)
+		require.NoError(t, err)
+		if world.Rank() == 0 {
+			assert.InDeltaSlice(t, []float64{7.5, 5.5, 4.5, 100 * (1 - 2/4.5)}, values, 1e-9)
+		}
+	})
+	assert.InDelta(t, 100, overlap(5, 5, 4), 1e-9, "all of the call is hidden")
+	assert.InDelta(t, 0, overlap(9, 5, 4), 1e-9)
+	assert.Zero(t, overlap(20, 5, 4), "slower than without a computation")
+	assert.Zero(t, overlap(1, 1, 0))
+}
+
+// TestComputationCallsTestAsOftenAsAsked also checks that it takes the time that it should.
+func TestComputationCallsTestAsOftenAsAsked(t *testing.T) {
+	const target = time.Millisecond
+	for _, tests := range []int{0, 1, 7} {
+		e := &nonblockingExercise[byte]{collectiveExercise: &collectiveExercise[byte]{j: &job{cfg: config{tests: tests}}, epoch: time.Now()}}
+		began, calls := time.Now(), 0
+		_, err := e.computeAndTest(target, func() error { calls++; return nil })
+		require.NoError(t, err)
+		assert.Equal(t, tests, calls)
+		// Each part is rounded down.
+		assert.GreaterOrEqual(t, time.Since(began), target-time.Duration(tests))
+	}
 }
 
 // TestFreshBuffersUseWholePool checks that fresh buffers do not overlap, and that all of the pool

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/request"
 )
 
 // shape holds the sizes of a collective at one rank.
@@ -28,10 +29,15 @@ func newShape(rank, ranks, count int) shape {
 type collective[T element] struct {
 	// in and out return how many elements a rank sends and receives.
 	in, out func(s shape) int
-	call    func(c *comm.Comm, s shape, in, out []T) error
+	// The three forms: call is the blocking one, begin the nonblocking one, and prepare the Init
+	// call of the persistent one. call is nil if the blocking form has a benchmark of its own.
+	call           func(c *comm.Comm, s shape, in, out []T) error
+	begin, prepare func(c *comm.Comm, s shape, in, out []T) (request.Request, error)
 	// origin returns where element i of a rank's result comes from: the rank, and the element of
 	// that rank's input. The rank is all for the sum over all ranks.
 	origin func(s shape, i int) (rank, element int)
+	// synchronizes is set for a barrier, after which no other barrier is needed.
+	synchronizes bool
 }
 
 const all = -1
@@ -45,17 +51,20 @@ type collectiveExercise[T element] struct {
 	in, out *pool[T]
 	epoch   time.Time
 	turn    int
+	calls   int // of the collective in an iteration
 }
 
 // openCollective returns the function that opens a collective.
 func openCollective[T element](c collective[T]) func(j *job) (exercise, error) {
-	return func(j *job) (exercise, error) {
-		e := &collectiveExercise[T]{collective: &c, j: j, epoch: time.Now()}
-		e.measure(j.largest())
-		var err error
-		e.in, e.out, err = newPools[T](j, c.in(e.shape), c.out(e.shape))
-		return e, err
-	}
+	return func(j *job) (exercise, error) { return newCollective(j, &c, 1) }
+}
+
+func newCollective[T element](j *job, c *collective[T], calls int) (*collectiveExercise[T], error) {
+	e := &collectiveExercise[T]{collective: c, j: j, epoch: time.Now(), calls: calls}
+	e.measure(j.largest())
+	var err error
+	e.in, e.out, err = newPools[T](j, c.in(e.shape), c.out(e.shape))
+	return e, err
 }
 
 func (e *collectiveExercise[T]) measure(bytes int) {
@@ -72,31 +81,44 @@ func (e *collectiveExercise[T]) resize(bytes int) error {
 func (e *collectiveExercise[T]) run(n int) (time.Duration, error) {
 	var sum time.Duration
 	for range n {
-		e.turn++
-		c, in, out := e.j.comms[e.turn&1], e.in.take(), e.out.take()
+		c, in, out := e.next()
 		began := time.Since(e.epoch)
 		if err := e.call(c, e.shape, in, out); err != nil {
 			return 0, err
 		}
 		sum += time.Since(e.epoch) - began
-		if err := e.j.world.Barrier(); err != nil {
+		if err := e.separate(); err != nil {
 			return 0, err
 		}
 	}
 	return sum, nil
 }
 
+// next returns the communicator and the buffers of the next call.
+func (e *collectiveExercise[T]) next() (c *comm.Comm, in, out []T) {
+	e.turn++
+	return e.j.comms[e.turn&1], e.in.take(), e.out.take()
+}
+
+// separate is called after each call.
+func (e *collectiveExercise[T]) separate() error {
+	if e.synchronizes {
+		return nil
+	}
+	return e.j.world.Barrier()
+}
+
 func (e *collectiveExercise[T]) fill(seed int) {
 	e.in.mark()
 	e.out.mark()
 	// Neither function returns an error.
-	_ = e.in.sinceMark(1, func(b []T) error {
+	_ = e.in.sinceMark(e.calls, func(b []T) error {
 		for i := range b {
 			b[i] = T(datum(seed, e.shape.rank, i))
 		}
 		return nil
 	})
-	_ = e.out.sinceMark(1, func(b []T) error {
+	_ = e.out.sinceMark(e.calls, func(b []T) error {
 		for i := range b {
 			b[i] = 0xff
 		}
@@ -105,7 +127,7 @@ func (e *collectiveExercise[T]) fill(seed int) {
 }
 
 func (e *collectiveExercise[T]) check(seed int) error {
-	return e.out.sinceMark(1, func(b []T) error {
+	return e.out.sinceMark(e.calls, func(b []T) error {
 		for i, got := range b {
 			rank, element := e.origin(e.shape, i)
 			if want := e.want(seed, rank, element); got != want {

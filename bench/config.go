@@ -19,6 +19,7 @@ type config struct {
 	poolBytes  int // size of the memory that fresh buffers are taken from
 	unexpected int // percentage of messages that arrive before their receive is posted
 	goroutines int // of each rank, at once
+	tests      int // calls of Test during the computation
 	local      int // number of ranks as goroutines; 0: the ranks of the job
 
 	alloc, fresh, twoComms, isend, validate bool
@@ -34,6 +35,7 @@ const (
 	maxWindow     = 1 << 16
 	maxLocal      = 1 << 10
 	maxGoroutines = 1 << 10
+	maxTests      = 1 << 20
 )
 
 var errHelp = errors.New("help requested")
@@ -76,6 +78,7 @@ func (cfg *config) parseFlags(args []string) error {
 	flags.StringVar(&pool, "pool", "", "")
 	flags.IntVar(&cfg.unexpected, "unexpected", 0, "")
 	flags.IntVar(&cfg.goroutines, "goroutines", 1, "")
+	flags.IntVar(&cfg.tests, "t", 0, "")
 	flags.BoolVar(&cfg.twoComms, "two-comms", false, "")
 	flags.BoolVar(&cfg.isend, "isend", false, "")
 	flags.BoolVar(&cfg.validate, "validate", false, "")
@@ -119,6 +122,7 @@ func (cfg *config) check(given map[string]bool) error {
 		{"W", cfg.window, 1, maxWindow},
 		{"unexpected", cfg.unexpected, 0, 100},
 		{"goroutines", cfg.goroutines, 1, maxGoroutines},
+		{"t", cfg.tests, 0, maxTests},
 		{"local", cfg.local, 1, maxLocal},
 	} {
 		if given[f.name] && (f.value < f.min || f.value > f.most) {
@@ -231,6 +235,7 @@ NAME: ` + strings.Join(names(), " ") + `
   -i ITERATIONS   measured iterations of each size (default: OSU's, fewer above 8K)
   -x WARMUP       iterations before the measured ones
   -W WINDOW       messages under way at one time: bw, bibw, mbw_mr (default 64)
+  -t CALLS        calls of Test while the program computes: ibarrier and its like (default 0)
   --alloc         buffers from comm.Alloc instead of Go's heap
   --json          one object a line
   --local RANKS   ranks as goroutines of one process (mpirun-go bench -n 1 NAME --local RANKS)

@@ -34,7 +34,8 @@ func TestParse(t *testing.T) {
 			assert.Equal(t, []int{64 << 10, 8, 1, 2, 4}, cfg.sizes)
 			assert.Equal(t, 64<<10, (&job{cfg: cfg}).largest())
 		},
-		"barrier -i 5": func(cfg config) { assert.Equal(t, []int{0}, cfg.sizes) },
+		"iallreduce -t 100": func(cfg config) { assert.Equal(t, 100, cfg.tests) },
+		"barrier -i 5":      func(cfg config) { assert.Equal(t, []int{0}, cfg.sizes) },
 		"latency --fresh --pool 1M --unexpected 10 --two-comms --isend --validate --local 2": func(cfg config) {
 			assert.Equal(t, 1<<20, cfg.poolBytes)
 			assert.Equal(t, 10, cfg.unexpected)
@@ -76,6 +77,9 @@ func TestParseMistakesFails(t *testing.T) {
 		"bw --isend":               "bw: it does not take --isend",
 		"platency --fresh":         "it does not take --fresh",
 		"allreduce --unexpected 5": "it does not take --unexpected",
+		"iallreduce -t -1":         "-t -1: it must be from 0 to",
+		"allreduce -t 5":           "allreduce: it does not take -t; these do: ibarrier ibcast",
+		"bcast_persistent --fresh": "it does not take --fresh",
 		"barrier -m 8:8":           "barrier: it does not take -m",
 		"empty -i 4":               "empty: it does not take -i",
 		"latency --unexpected 101": "--unexpected 101: it must be from 0 to 100",
@@ -122,6 +126,8 @@ func TestCheckRanks(t *testing.T) {
 		"bw":                        {2, 1},
 		"multi_lat":                 {4, 3},
 		"barrier":                   {3, 1},
+		"ibarrier":                  {2, 1},
+		"bcast_persistent":          {3, 1},
 		"latency --local 2":         {1, 2},
 		"mbw_mr --local 4 -m 8":     {1, 4},
 		"allreduce --local 7 -m 64": {1, 7},
@@ -190,6 +196,7 @@ func TestPeerProgramHasTheSameNumbers(t *testing.T) {
 		"BANDWIDTH_COUNTS":  all(bandwidthCounts),
 		"COLLECTIVE_COUNTS": all(collectiveCounts),
 		"MAX_SIZES":         fmt.Sprint(maxSizes),
+		"SIDE":              fmt.Sprint(matrixSide),
 	}, defined)
 	names := regexp.MustCompile(`(?m)^    {"([a-z_]+)", `).FindAllStringSubmatch(string(text), -1)
 	require.NotEmpty(t, names)

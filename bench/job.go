@@ -81,6 +81,10 @@ func (j *job) measure(ex exercise, bytes int) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+	m := measured{bytes: bytes, iterations: iterations, elapsed: elapsed}
+	if d, ok := ex.(divided); ok {
+		m.parts = d.parts()
+	}
 	if j.cfg.validate {
 		for seed := range validations {
 			ex.fill(seed)
@@ -92,5 +96,5 @@ func (j *job) measure(ex exercise, bytes int) ([]float64, error) {
 			}
 		}
 	}
-	return j.cfg.bench.report(j, measured{bytes, iterations, elapsed})
+	return j.cfg.bench.report(j, m)
 }

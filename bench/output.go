@@ -16,7 +16,7 @@ type column struct {
 	title  string
 	width  int
 	digits int    // after the decimal point
-	part   string // of the object; a value begins a new object
+	part   string // of the object; a second value begins a new object
 	unit   string // of a value
 }
 
@@ -25,6 +25,8 @@ const (
 	value = "value"
 	least = "min"
 	most  = "max"
+	whole = "overall"
+	other = "compute"
 )
 
 // The columns of the tables. Never written.
@@ -36,6 +38,12 @@ var (
 		{"Avg Latency(us)", 18, 3, value, "us"},
 		{"Min Latency(us)", 18, 3, least, ""},
 		{"Max Latency(us)", 18, 3, most, ""},
+	}
+	overlapColumns = []column{
+		{"Overall(us)", 18, 3, whole, ""},
+		{"Compute(us)", 18, 3, other, ""},
+		{"Pure Comm.(us)", 18, 3, value, "us"},
+		{"Overlap(%)", 18, 2, value, "%"},
 	}
 )
 
@@ -101,6 +109,7 @@ func (cfg config) variants() string {
 		{cfg.unexpected > 0, strconv.Itoa(cfg.unexpected) + " % unexpected"},
 		{cfg.twoComms, "two communicators"},
 		{cfg.isend, "Isend and Irecv"},
+		{cfg.tests > 0, strconv.Itoa(cfg.tests) + " calls of Test"},
 	} {
 		if v.on {
 			text += ", " + v.name
@@ -127,31 +136,39 @@ func pad(text string, width int) string { return fmt.Sprintf("%-*s", width, text
 
 // object is one result as JSON.
 type object struct {
-	Bench string      `json:"bench"`
-	Size  int         `json:"size"`
-	Value json.Number `json:"value"`
-	Min   json.Number `json:"min,omitempty"`
-	Max   json.Number `json:"max,omitempty"`
-	Unit  string      `json:"unit"`
-	Ranks int         `json:"ranks"`
-	BTL   string      `json:"btl"`
+	Bench   string      `json:"bench"`
+	Size    int         `json:"size"`
+	Value   json.Number `json:"value"`
+	Min     json.Number `json:"min,omitempty"`
+	Max     json.Number `json:"max,omitempty"`
+	Overall json.Number `json:"overall,omitempty"`
+	Compute json.Number `json:"compute,omitempty"`
+	Unit    string      `json:"unit"`
+	Ranks   int         `json:"ranks"`
+	BTL     string      `json:"btl"`
 }
 
 func (p *printer) objects(bytes int, values []float64) error {
-	var objects []object
+	empty := object{Bench: p.cfg.bench.name, Size: bytes, Ranks: p.ranks, BTL: p.btl}
+	objects := []object{empty}
 	for i, c := range p.cfg.bench.columns {
-		number := json.Number(strconv.FormatFloat(values[i], 'g', 6, 64))
-		if c.part == value {
-			objects = append(objects, object{
-				Bench: p.cfg.bench.name, Size: bytes, Value: number, Unit: c.unit, Ranks: p.ranks, BTL: p.btl,
-			})
-			continue
-		}
 		last := &objects[len(objects)-1]
-		if c.part == least {
+		if c.part == value && last.Value != "" {
+			objects = append(objects, empty)
+			last = &objects[len(objects)-1]
+		}
+		number := json.Number(strconv.FormatFloat(values[i], 'g', 6, 64))
+		switch c.part {
+		case value:
+			last.Value, last.Unit = number, c.unit
+		case least:
 			last.Min = number
-		} else {
+		case most:
 			last.Max = number
+		case whole:
+			last.Overall = number
+		case other:
+			last.Compute = number
 		}
 	}
 	enc := json.NewEncoder(p.out)

@@ -39,6 +39,10 @@ func TestTable(t *testing.T) {
 		"# mpigo allreduce, 4 ranks, sm\n"+
 		"# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)\n"+
 		"8                      3.600             3.500             3.700\n", printed(t, "allreduce -m 8:8", 3.6, 3.5, 3.7))
+	assert.Equal(t, ""+
+		"# mpigo iallreduce, 4 ranks, sm, 3 calls of Test\n"+
+		"# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)\n"+
+		"8                      5.000             4.000             4.000             75.00\n", printed(t, "iallreduce -m 8:8 -t 3", 5, 4, 4, 75))
 }
 
 func TestObjects(t *testing.T) {
@@ -49,6 +53,9 @@ func TestObjects(t *testing.T) {
 		printed(t, "mbw_mr -m 8:8 --json", 185, 23125000))
 	assert.Equal(t, `{"bench":"barrier","size":0,"value":3.6,"min":3.5,"max":3.7,"unit":"us","ranks":4,"btl":"sm"}`+"\n",
 		printed(t, "barrier --json", 3.6, 3.5, 3.7))
+	assert.Equal(t, `{"bench":"ibarrier","size":0,"value":4,"overall":5,"compute":4.5,"unit":"us","ranks":4,"btl":"sm"}`+"\n"+
+		`{"bench":"ibarrier","size":0,"value":87.5,"unit":"%","ranks":4,"btl":"sm"}`+"\n",
+		printed(t, "ibarrier --json", 5, 4.5, 4, 87.5))
 }
 
 func TestTransports(t *testing.T) {

@@ -45,6 +45,7 @@ const largeBytes = 8 << 10
 type measured struct {
 	bytes, iterations int
 	elapsed           time.Duration // of all iterations
+	parts                           // of a benchmark that measures several times
 }
 
 // exercise is a benchmark at one rank.
@@ -64,8 +65,11 @@ type exercise interface {
 var (
 	ofEmpty       = []string{"local"}
 	ofBarrier     = []string{"local", "i", "x", "json", "two-comms"}
+	ofIbarrier    = append(slices.Clone(ofBarrier), "t")
+	ofStarted     = []string{"local", "i", "x", "json"}
 	ofPersistent  = []string{"local", "i", "x", "json", "m", "alloc", "validate"}
 	ofCollectives = append(slices.Clone(ofPersistent), "fresh", "pool", "two-comms")
+	ofNonblocking = append(slices.Clone(ofCollectives), "t")
 	ofLatency     = append(slices.Clone(ofCollectives), "unexpected", "isend")
 	ofBandwidth   = append(slices.Clone(ofCollectives), "unexpected", "W")
 	ofRate        = append(slices.Clone(ofBandwidth), "goroutines")
@@ -98,8 +102,26 @@ func table() []benchmark {
 		{"barrier", several, 0, 0, collectiveCounts, ofBarrier, collectiveColumns, openBarrier, reportCollective},
 	}
 	for _, c := range collectives() {
-		all = append(all, benchmark{c.name, several, c.unit, collectiveBytes, collectiveCounts, ofCollectives,
-			collectiveColumns, c.open, reportCollective})
+		if c.open != nil {
+			all = append(all, benchmark{c.name, several, c.unit, collectiveBytes, collectiveCounts, ofCollectives,
+				collectiveColumns, c.open, reportCollective})
+		}
+	}
+	for _, c := range collectives() {
+		flags := ofNonblocking
+		if c.unit == 0 {
+			flags = ofIbarrier
+		}
+		all = append(all, benchmark{"i" + c.name, several, c.unit, collectiveBytes, collectiveCounts, flags,
+			overlapColumns, c.openNonblocking, reportOverlap})
+	}
+	for _, c := range collectives() {
+		flags := ofPersistent
+		if c.unit == 0 {
+			flags = ofStarted
+		}
+		all = append(all, benchmark{c.name + "_persistent", several, c.unit, collectiveBytes, collectiveCounts, flags,
+			collectiveColumns, c.openPersistent, reportCollective})
 	}
 	// A job that does nothing: bench/compare measures how long it takes.
 	return append(all, benchmark{name: "empty", ranks: ranks{min: 1}, flags: ofEmpty})

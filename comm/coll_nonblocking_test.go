@@ -77,6 +77,37 @@ func TestNonblockingCollectivesProgressInOtherCalls(t *testing.T) {
 	})
 }
 
+// Blocking calls set up memory that the ranks share, and meet there. Later calls of the other forms
+// do not: they return before the other ranks have called.
+func TestCollectivesAfterBarriersReturnBeforeOthersCall(t *testing.T) {
+	run(t, 3, func(w *Comm) {
+		for range 3 {
+			check(w.Barrier())
+		}
+		in, sum, other := []int{1}, []int{0}, []int{0}
+		kept := []request.Request{must(w.BarrierInit()), must(AllreduceInit(w, in, sum, Sum))}
+		for range 3 {
+			if w.Rank() > 0 {
+				must(Recv(w, make([]int, 1), 0, 0))
+			}
+			reqs := []request.Request{must(w.Ibarrier()), must(Iallreduce(w, in, other, Sum))}
+			check(request.StartAll(kept...))
+			if w.Rank() == 0 {
+				check(Send(w, in, 1, 0))
+				check(Send(w, in, 2, 0))
+			}
+			for _, r := range append(reqs, kept...) {
+				must(r.Wait())
+			}
+			require.Equal(t, []int{3, 3}, []int{sum[0], other[0]})
+			check(w.Barrier())
+		}
+		for _, r := range kept {
+			check(r.Free())
+		}
+	})
+}
+
 // The starts of persistent collectives may come in another order at each rank.
 func TestPersistentCollectives(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 8} {

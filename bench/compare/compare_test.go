@@ -118,9 +118,9 @@ func TestCommands(t *testing.T) {
 		"/d/peer-openmpi latency --fresh -m 8,1K,8K,64K,1M --json",
 		command(t, openMPITwo, "latency, fresh buffers", 2, bindCore, false))
 	assert.Equal(t, "mpirun.openmpi -n 8 --mca btl_vader_single_copy_mechanism cma --allow-run-as-root --oversubscribe "+
-		"--bind-to none --mca mpi_yield_when_idle 1 /d/peer-openmpi allreduce -m 8,64K,1M --json -i 500 -x 1000",
+		"--bind-to none --mca mpi_yield_when_idle 1 /d/peer-openmpi allreduce -m 8,1K,64K,1M --json -i 500 -x 1000",
 		command(t, openMPISingle, "allreduce", 8, bindCore, false))
-	assert.Equal(t, "UCX_TLS=posix,self mpiexec.hydra -n 4 /d/peer-mpich allreduce -m 8,64K,1M --json -i 10 -x 2",
+	assert.Equal(t, "UCX_TLS=posix,self mpiexec.hydra -n 4 /d/peer-mpich allreduce -m 8,1K,64K,1M --json -i 10 -x 2",
 		command(t, mpichTwo, "allreduce", 4, bindCore, false))
 	assert.Equal(t, "mpiexec.hydra -n 2 -bind-to core /d/peer-mpich empty",
 		command(t, mpichSingle, startName, 2, bindCore, true))
@@ -146,6 +146,8 @@ func TestEveryTargetIsMeasured(t *testing.T) {
 			unit = "ms"
 		case strings.HasPrefix(e.name, "bw"):
 			unit = "MB/s"
+		case e.name == overlapTCP:
+			unit = "%"
 		}
 		for _, size := range []int{0, 8, 64, 1 << 10, 8 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20} {
 			for _, c := range contenders("") {
@@ -193,6 +195,14 @@ func TestJudge(t *testing.T) {
 	assert.EqualError(t, missed(out), "1 of 2 targets missed: bw 8 B: 1.25, target 1.3")
 	assert.NoError(t, missed(out[:1]))
 	assert.ErrorContains(t, missed(nil), "no target was measured")
+
+	overlap := &results{}
+	overlap.add(point{overlapTCP, 2, 1 << 20, "%"}, oursTCP, 85)
+	overlap.add(point{overlapTCP, 2, 1 << 20, "us"}, oursTCP, 900)
+	of := judge(overlap, targets())
+	require.Len(t, of, 1)
+	assert.InDelta(t, 0.85, of[0].judged(), 1e-9)
+	assert.True(t, of[0].reached)
 
 	res.add(bw, openMPITwo, 170)
 	assert.Zero(t, judge(res, targets())[1].paired, "the numbers of rounds differ")
@@ -435,7 +445,9 @@ func TestMarksMeasureOnlyTargets(t *testing.T) {
 	assert.True(t, measured[point{"latency", 2, 0, "64K"}])
 	assert.True(t, measured[point{"barrier", 8, 0, ""}])
 	assert.False(t, measured[point{"latency", 2, 0, "512"}], "a size without a target")
-	assert.False(t, measured[point{"barrier", 2, 0, ""}], "a number of ranks without a target")
+	assert.True(t, measured[point{"ibcast", 4, 0, "1K"}], "a target compares with it")
+	assert.False(t, measured[point{"ibcast", 4, 0, "1M"}], "a size without a target")
+	assert.False(t, measured[point{"bibw", 2, 0, "8"}], "a benchmark without a target")
 	for _, e := range targets() {
 		size := ""
 		if e.at.Size > 0 {

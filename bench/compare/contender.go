@@ -137,7 +137,7 @@ func (c contender) takesPart(e experiment) bool {
 		return c.name == ours
 	case e.kind == wholeJob, e.sizes == "":
 		return c.name == ours || c.name == openMPISingle || c.name == mpichSingle
-	case e.name == isendName, e.busy:
+	case e.name == isendName, e.busy, isCollective(e.name) && e.name != "allreduce":
 		return c.name != oursAlloc
 	}
 	return true

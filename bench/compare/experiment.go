@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -55,18 +56,48 @@ func experiments() []experiment {
 		{name: bwBusy, ranks: 2, args: []string{"bw", "-i", "500"}, sizes: "64K", busy: true},
 	}
 	for _, ranks := range []int{2, 4, 8} {
-		quick, quickSizes := "", ""
-		if ranks != 4 {
-			quick, quickSizes = noSizes, "8"
+		for _, form := range forms() {
+			for _, name := range collectives {
+				e := experiment{name: form(name), ranks: ranks, args: []string{form(name)}, sizes: collectiveSizes}
+				if name == "barrier" {
+					e.sizes = ""
+				}
+				if ranks != 4 && (e.name == "barrier" || e.name == "allreduce") {
+					e.quick = "8"
+					if e.sizes == "" {
+						e.quick = noSizes
+					}
+				}
+				all = append(all, e)
+			}
 		}
-		all = append(all,
-			experiment{name: "barrier", ranks: ranks, args: []string{"barrier"}, quick: quick},
-			experiment{name: "allreduce", ranks: ranks, args: []string{"allreduce"}, sizes: "8,64K,1M", quick: quickSizes})
 	}
+	all = append(all, experiment{name: overlapTCP, ranks: 2, args: []string{"iallreduce"}, sizes: "1M", tcp: true})
 	return append(all,
 		experiment{name: startName, ranks: 2, args: []string{"empty"}, quick: noSizes, kind: wholeJob},
 		experiment{name: startName, ranks: 8, args: []string{"empty"}, kind: wholeJob},
 		experiment{name: goroutinesName, ranks: 2, args: []string{"latency"}, sizes: few, quick: "8", kind: goroutines})
+}
+
+// collectives lists the collectives that all libraries measure. Never written.
+var collectives = []string{"barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall"}
+
+const collectiveSizes = "8,1K,64K,1M"
+
+func blocking(collective string) string    { return collective }
+func nonblocking(collective string) string { return "i" + collective }
+func persistent(collective string) string  { return collective + "_persistent" }
+
+// forms returns the functions that name the benchmark of a collective in each form.
+func forms() []func(collective string) string {
+	return []func(string) string{blocking, nonblocking, persistent}
+}
+
+// isCollective reports whether an experiment is one of a collective, in any form.
+func isCollective(name string) bool {
+	return slices.ContainsFunc(forms(), func(form func(string) string) bool {
+		return slices.ContainsFunc(collectives, func(c string) bool { return form(c) == name })
+	})
 }
 
 // split returns an experiment for each size: a run of one size is short, so the contenders' turns
@@ -93,6 +124,7 @@ const (
 	goroutinesName = "latency between goroutines"
 	latencyTCP     = "latency, TCP"
 	bwTCP          = "bw, TCP"
+	overlapTCP     = "iallreduce, TCP"
 	latencyBusy    = "latency, busy machine"
 	bwBusy         = "bw, busy machine"
 )

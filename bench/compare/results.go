@@ -50,8 +50,8 @@ type series struct {
 	Values    []float64
 }
 
-// higherIsBetter reports whether the point is a rate rather than a time.
-func (p point) higherIsBetter() bool { return p.Unit == "MB/s" || p.Unit == "msg/s" }
+// higherIsBetter reports whether the point is a rate or an overlap rather than a time.
+func (p point) higherIsBetter() bool { return p.Unit == "MB/s" || p.Unit == "msg/s" || p.Unit == "%" }
 
 // digits is the number of significant digits of a value, as many as the programs print.
 const digits = 6

@@ -186,7 +186,10 @@ The programs measure as the OSU micro-benchmarks do:
 - Latency is half of the time of a blocking ping-pong.
 - Bandwidth is that of windows of 64 messages, each answered once.
 - The time of a collective is that of a call, with a barrier between calls, as the mean of all
-  ranks.
+  ranks. Of a nonblocking one it is that of the call and of Wait, of a persistent one that of Start
+  and of Wait.
+- The overlap is the share of a nonblocking call's time that a computation of the same length hides,
+  in which the program does not call the library.
 - Each size has a warm-up, and larger sizes have fewer iterations.
 
 mpigo's program is in Go, that of the peers in C, with the same loops and iterations. In each

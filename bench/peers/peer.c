@@ -6,6 +6,9 @@
  * Rank 0 prints a JSON object for each size. The allreduce is a sum of floats.
  */
 #include <mpi.h>
+#ifdef OMPI_MAJOR_VERSION
+#include <mpi-ext.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +42,10 @@ static void fail(const char *what, const char *arg) {
     exit(1);
 }
 
+/* The collective that is measured. */
+enum op { NONE, BARRIER, BCAST, REDUCE, ALLREDUCE, ALLGATHER, ALLTOALL };
+static enum op op;
+
 /* A pool is memory for the messages of one direction. It gives the same buffer again and again, or,
  * with --fresh, another one each time. Fresh buffers do not share pages, and begin at different
  * places of the cache. */
@@ -54,7 +61,8 @@ static long fresh_stride(long bytes) {
 }
 
 static void pool_open(struct pool *p) {
-    p->length = cfg.fresh && POOL_BYTES > fresh_stride(cfg.largest) ? POOL_BYTES : fresh_stride(cfg.largest);
+    long most = cfg.largest * (op == ALLGATHER || op == ALLTOALL ? ranks : 1);
+    p->length = cfg.fresh && POOL_BYTES > fresh_stride(most) ? POOL_BYTES : fresh_stride(most);
     void *mem;
     if (posix_memalign(&mem, PAGE_BYTES, p->length))
         fail("no memory for", "the buffers");
@@ -234,22 +242,144 @@ static double both_ways(long n) {
     return MPI_Wtime() - began;
 }
 
+/* The collectives, each in three forms. A size is that of one rank's buffer; where a buffer has a
+ * part for each rank, it is that of a part. Rank 0 is the root. */
+
+static int count(void) { return (int)(out.bytes / (long)sizeof(float)); }
+
+static void call(void) {
+    int n = (int)out.bytes;
+    MPI_Comm c = MPI_COMM_WORLD;
+    switch (op) {
+    case BARRIER: MPI_Barrier(c); break;
+    case BCAST: MPI_Bcast(out.now, n, MPI_BYTE, 0, c); break;
+    case REDUCE: MPI_Reduce(out.now, in.now, count(), MPI_FLOAT, MPI_SUM, 0, c); break;
+    case ALLREDUCE: MPI_Allreduce(out.now, in.now, count(), MPI_FLOAT, MPI_SUM, c); break;
+    case ALLGATHER: MPI_Allgather(out.now, n, MPI_BYTE, in.now, n, MPI_BYTE, c); break;
+    case ALLTOALL: MPI_Alltoall(out.now, n, MPI_BYTE, in.now, n, MPI_BYTE, c); break;
+    default: break;
+    }
+}
+
+static void begin(MPI_Request *r) {
+    int n = (int)out.bytes;
+    MPI_Comm c = MPI_COMM_WORLD;
+    switch (op) {
+    case BARRIER: MPI_Ibarrier(c, r); break;
+    case BCAST: MPI_Ibcast(out.now, n, MPI_BYTE, 0, c, r); break;
+    case REDUCE: MPI_Ireduce(out.now, in.now, count(), MPI_FLOAT, MPI_SUM, 0, c, r); break;
+    case ALLREDUCE: MPI_Iallreduce(out.now, in.now, count(), MPI_FLOAT, MPI_SUM, c, r); break;
+    case ALLGATHER: MPI_Iallgather(out.now, n, MPI_BYTE, in.now, n, MPI_BYTE, c, r); break;
+    case ALLTOALL: MPI_Ialltoall(out.now, n, MPI_BYTE, in.now, n, MPI_BYTE, c, r); break;
+    default: break;
+    }
+}
+
+/* Open MPI 4 has the persistent collectives of MPI 4 as an extension, with another prefix. */
+#if MPI_VERSION >= 4
+#define INIT(name) MPI_##name##_init
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+#define INIT(name) MPIX_##name##_init
+#endif
+
+#ifdef INIT
+static void prepare(MPI_Request *r) {
+    int n = (int)out.bytes;
+    MPI_Comm c = MPI_COMM_WORLD;
+    MPI_Info i = MPI_INFO_NULL;
+    switch (op) {
+    case BARRIER: INIT(Barrier)(c, i, r); break;
+    case BCAST: INIT(Bcast)(out.now, n, MPI_BYTE, 0, c, i, r); break;
+    case REDUCE: INIT(Reduce)(out.now, in.now, count(), MPI_FLOAT, MPI_SUM, 0, c, i, r); break;
+    case ALLREDUCE: INIT(Allreduce)(out.now, in.now, count(), MPI_FLOAT, MPI_SUM, c, i, r); break;
+    case ALLGATHER: INIT(Allgather)(out.now, n, MPI_BYTE, in.now, n, MPI_BYTE, c, i, r); break;
+    case ALLTOALL: INIT(Alltoall)(out.now, n, MPI_BYTE, in.now, n, MPI_BYTE, c, i, r); break;
+    default: break;
+    }
+}
+#endif
+
+/* A barrier after each call keeps a rank from being ahead by more than one. */
+static void separate(void) {
+    if (op != BARRIER)
+        MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static double barrier(long n) {
     double began = MPI_Wtime();
-    for (long i = 0; i < n; i++)
-        MPI_Barrier(MPI_COMM_WORLD);
+    while (n-- > 0)
+        call();
     return MPI_Wtime() - began;
 }
 
-/* A barrier after each call keeps a rank from being ahead by more than one. */
-static double allreduce(long n) {
-    int count = (int)(out.bytes / (long)sizeof(float));
+static double blocking(long n) {
     double sum = 0;
     while (n-- > 0) {
         double began = MPI_Wtime();
-        MPI_Allreduce(out.now, in.now, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        call();
         sum += MPI_Wtime() - began;
-        MPI_Barrier(MPI_COMM_WORLD);
+        separate();
+    }
+    return sum;
+}
+
+#ifdef INIT
+static double started(long n) {
+    MPI_Request r;
+    double sum = 0;
+    prepare(&r);
+    while (n-- > 0) {
+        double began = MPI_Wtime();
+        MPI_Start(&r);
+        MPI_Wait(&r, MPI_STATUS_IGNORE);
+        sum += MPI_Wtime() - began;
+        separate();
+    }
+    MPI_Request_free(&r);
+    return sum;
+}
+#endif
+
+/* The computation, as ../nonblocking.go has it. */
+#define SIDE 25
+static float a[SIDE][SIDE], x[SIDE], y[SIDE];
+
+static void compute(double target) {
+    for (double elapsed = 0; elapsed < target;) {
+        double began = MPI_Wtime();
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < SIDE; j++)
+                x[i] += a[i][j] * a[j][i] + y[j];
+        __asm__ volatile("" ::: "memory"); /* so the loops are not removed */
+        elapsed += MPI_Wtime() - began;
+    }
+}
+
+static double pure, computed; /* seconds of the last run of nonblocking */
+
+/* First pure calls, which are waited for at once, and then calls with a computation before the
+ * wait, which takes as long as a pure call. The time is that of the latter. */
+static double nonblocking(long n) {
+    MPI_Request r;
+    double sum = 0;
+    pure = computed = 0;
+    for (long i = 0; i < n; i++) {
+        double began = MPI_Wtime();
+        begin(&r);
+        MPI_Wait(&r, MPI_STATUS_IGNORE);
+        pure += MPI_Wtime() - began;
+        separate();
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (long i = 0; i < n; i++) {
+        double began = MPI_Wtime();
+        begin(&r);
+        double computes = MPI_Wtime();
+        compute(pure / n);
+        computed += MPI_Wtime() - computes;
+        MPI_Wait(&r, MPI_STATUS_IGNORE);
+        sum += MPI_Wtime() - began;
+        separate();
     }
     return sum;
 }
@@ -269,6 +399,15 @@ static double sum_of(double mine) {
 
 static void latency(long bytes, long n, double seconds) { print(bytes, seconds * 1e6 / n / 2, "us"); }
 static void mean(long bytes, long n, double seconds) { print(bytes, sum_of(seconds) * 1e6 / n / ranks, "us"); }
+
+/* The second value is the share of the pure calls' time that the computation hides. */
+static void overlap(long bytes, long n, double seconds) {
+    double all = sum_of(seconds), busy = sum_of(computed), alone = sum_of(pure);
+    print(bytes, alone * 1e6 / n / ranks, "us");
+    double hidden = 100 * (1 - (all - busy) / alone);
+    print(bytes, hidden > 0 ? hidden : 0, "%");
+}
+
 static void rate(long bytes, long n, double seconds) { print(bytes, 1.0 * bytes * WINDOW * n / seconds / 1e6, "MB/s"); }
 static void rate_both(long bytes, long n, double seconds) { rate(bytes, 2 * n, seconds); }
 
@@ -284,15 +423,34 @@ static const struct benchmark {
     long counts[4]; /* iterations and warm-up of sizes up to LARGE_BYTES, and of larger ones */
     double (*run)(long n);
     void (*report)(long bytes, long n, double seconds);
+    enum op op; /* of a collective */
 } table[] = {
-    {"latency", LATENCY_COUNTS, ping_pong, latency},
-    {"platency", LATENCY_COUNTS, persistent, latency},
-    {"bw", BANDWIDTH_COUNTS, one_way, rate},
-    {"bibw", BANDWIDTH_COUNTS, both_ways, rate_both},
-    {"mbw_mr", BANDWIDTH_COUNTS, one_way, rate_of_pairs},
-    {"barrier", COLLECTIVE_COUNTS, barrier, mean},
-    {"allreduce", COLLECTIVE_COUNTS, allreduce, mean},
-    {"empty", {0}, NULL, NULL},
+    {"latency", LATENCY_COUNTS, ping_pong, latency, NONE},
+    {"platency", LATENCY_COUNTS, persistent, latency, NONE},
+    {"bw", BANDWIDTH_COUNTS, one_way, rate, NONE},
+    {"bibw", BANDWIDTH_COUNTS, both_ways, rate_both, NONE},
+    {"mbw_mr", BANDWIDTH_COUNTS, one_way, rate_of_pairs, NONE},
+    {"barrier", COLLECTIVE_COUNTS, barrier, mean, BARRIER},
+    {"bcast", COLLECTIVE_COUNTS, blocking, mean, BCAST},
+    {"reduce", COLLECTIVE_COUNTS, blocking, mean, REDUCE},
+    {"allreduce", COLLECTIVE_COUNTS, blocking, mean, ALLREDUCE},
+    {"allgather", COLLECTIVE_COUNTS, blocking, mean, ALLGATHER},
+    {"alltoall", COLLECTIVE_COUNTS, blocking, mean, ALLTOALL},
+    {"ibarrier", COLLECTIVE_COUNTS, nonblocking, overlap, BARRIER},
+    {"ibcast", COLLECTIVE_COUNTS, nonblocking, overlap, BCAST},
+    {"ireduce", COLLECTIVE_COUNTS, nonblocking, overlap, REDUCE},
+    {"iallreduce", COLLECTIVE_COUNTS, nonblocking, overlap, ALLREDUCE},
+    {"iallgather", COLLECTIVE_COUNTS, nonblocking, overlap, ALLGATHER},
+    {"ialltoall", COLLECTIVE_COUNTS, nonblocking, overlap, ALLTOALL},
+#ifdef INIT
+    {"barrier_persistent", COLLECTIVE_COUNTS, started, mean, BARRIER},
+    {"bcast_persistent", COLLECTIVE_COUNTS, started, mean, BCAST},
+    {"reduce_persistent", COLLECTIVE_COUNTS, started, mean, REDUCE},
+    {"allreduce_persistent", COLLECTIVE_COUNTS, started, mean, ALLREDUCE},
+    {"allgather_persistent", COLLECTIVE_COUNTS, started, mean, ALLGATHER},
+    {"alltoall_persistent", COLLECTIVE_COUNTS, started, mean, ALLTOALL},
+#endif
+    {"empty", {0}, NULL, NULL, NONE},
 };
 
 static long parse_size(const char *text, char **end) {
@@ -377,6 +535,7 @@ int main(int argc, char **argv) {
     if (b == end)
         fail("unknown benchmark:", argc < 2 ? "none given" : argv[1]);
     if (b->run) {
+        op = b->op;
         parse_flags(argv + 2);
         peer = (rank + ranks / 2) % ranks;
         leads = rank < ranks / 2;
