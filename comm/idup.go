@@ -26,7 +26,7 @@ func (c *Comm) Idup() (*Comm, request.Request, error) {
 	made := c.job.newState(derivedName(*c.name.Load(), op), c.group, c.members, c.rank)
 	made.topo, made.attrs = c.topo, attrs
 	s.AtEnd(func() error { return c.duplicate(s, made, c.decodeMembers(all)) })
-	r, err := s.Call(nil)
+	r, err := s.Call(context.Background())
 	if err != nil {
 		return nil, r, err
 	}
