@@ -162,6 +162,9 @@ func (p *PML) DiscardUnexpected(c *Context, tag int, before func(from int)) {
 	c.rejectUnexpected(keyOf(request.AnySource, tag), before)
 }
 
+// HasUnexpected reports whether messages have arrived in the context that were not received.
+func (c *Context) HasUnexpected() bool { return c.unexpected.count > 0 }
+
 // Awaited lists the ranks of the job that this rank waits for under a tag: those that a posted
 // receive waits for, and those that have not matched a send. A rank may be listed several times.
 func (p *PML) Awaited(c *Context, tag int) []int {

@@ -1,7 +1,5 @@
 package coll
 
-import "fmt"
-
 // How is how a collective is called.
 type How uint8
 
@@ -72,21 +70,24 @@ var phaseNames = [...]string{"idle", "open", "running", "apart", "waiting", "fai
 
 func (p phase) String() string { return phaseNames[p] }
 
-// phaseLegal has a bit for each phase that may follow.
-var phaseLegal = [...]uint16{
-	phaseIdle:    1 << phaseOpen,
-	phaseOpen:    1<<phaseRunning | 1<<phaseIdle,
-	phaseRunning: 1<<phaseApart | 1<<phaseWaiting | 1<<phaseFailing | 1<<phaseOver,
-	phaseApart:   1 << phaseRunning,
-	phaseWaiting: 1 << phaseRunning,
-	phaseFailing: 1 << phaseOver,
-	phaseOver:    1<<phaseIdle | 1<<phaseReady,
-	phaseReady:   1<<phaseRunning | 1<<phaseIdle,
-}
+// phaseLegal is the table of transitions, with a bit for each. A constant costs no load.
+const phaseLegal uint64 = 1<<(phaseIdle*8+phaseOpen) |
+	1<<(phaseOpen*8+phaseRunning) | 1<<(phaseOpen*8+phaseIdle) |
+	1<<(phaseRunning*8+phaseApart) | 1<<(phaseRunning*8+phaseWaiting) |
+	1<<(phaseRunning*8+phaseFailing) | 1<<(phaseRunning*8+phaseOver) |
+	1<<(phaseApart*8+phaseRunning) |
+	1<<(phaseWaiting*8+phaseRunning) |
+	1<<(phaseFailing*8+phaseOver) |
+	1<<(phaseOver*8+phaseIdle) | 1<<(phaseOver*8+phaseReady) |
+	1<<(phaseReady*8+phaseRunning) | 1<<(phaseReady*8+phaseIdle)
 
 func (s *Schedule) move(to phase) {
-	if phaseLegal[s.phase]>>to&1 == 0 {
-		panic(fmt.Sprintf("coll: illegal transition %v → %v", s.phase, to))
+	if phaseLegal>>(s.phase*8+to)&1 == 0 {
+		s.illegal(to)
 	}
 	s.phase = to
+}
+
+func (s *Schedule) illegal(to phase) {
+	panic("coll: illegal transition " + s.phase.String() + " → " + to.String())
 }

@@ -308,6 +308,13 @@ func (t *Team) pass(s *Schedule, hasStarts bool) {
 		return
 	}
 	t.sequence.end(s)
+	if t.ctx.HasUnexpected() {
+		t.discardPassed(s, hasStarts)
+	}
+}
+
+// discardPassed discards the messages of a call that is over, of any form.
+func (t *Team) discardPassed(s *Schedule, hasStarts bool) {
 	last := startForm
 	if hasStarts {
 		last = initForm
@@ -331,11 +338,9 @@ func (t *Team) uncount(s *Schedule) {
 	s.seq = uncounted
 }
 
-// expireOrigins is called for each call.
+// expireOrigins is called when the next number is a multiple of originSpan.
 func (t *Team) expireOrigins() {
-	if t.next%originSpan == 0 {
-		t.p.ExpireOrigins(t.ctx, func(seq int) bool { return t.ahead(seq) < -originSpan })
-	}
+	t.p.ExpireOrigins(t.ctx, func(seq int) bool { return t.ahead(seq) < -originSpan })
 }
 
 // originSpan is for how many collectives of its parent a communicator remembers which collective

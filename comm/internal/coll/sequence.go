@@ -118,7 +118,11 @@ func (q *sequence) begin(s *Schedule) {
 	s.seq = q.next
 	s.tag = s.seq + s.how.form()
 	q.calls = append(q.calls, s)
-	if f := q.laterFailure(s.seq); f != nil {
+	var f *failedRange
+	if len(q.failed) > 0 {
+		f = q.laterFailure(s.seq)
+	}
+	if f != nil {
 		s.failure = f.failure
 		s.failure.told = f.told && f.first == f.last
 		q.failures++

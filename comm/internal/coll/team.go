@@ -66,7 +66,7 @@ func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Own
 // in a blocking one, or if its number would be that of an old one. The caller then
 // makes the steps, calls Run, Launch, Keep or Refuse, and Leave after any of them.
 func (t *Team) Begin(how How, call string, root int) *Schedule {
-	if t.blocking != nil || t.isTooOld() || t.kept[t.next] != nil {
+	if t.blocking != nil || t.isTooOld() || len(t.kept) > 0 && t.kept[t.next] != nil {
 		return nil
 	}
 	var s *Schedule
@@ -81,7 +81,9 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 	}
 	s.how, s.call, s.root, s.tuning = how, call, root, t.Tuning()
 	s.move(phaseOpen)
-	t.expireOrigins()
+	if t.next%originSpan == 0 {
+		t.expireOrigins()
+	}
 	t.begin(s)
 	if how != Nonblocking {
 		t.blocking = s
