@@ -18,6 +18,7 @@ func (e *Engine) Doze() (gaveWay bool) {
 	first := min(nanos, napNanos) // as in a driver's sleep
 	for _, part := range []int64{first, nanos - first, 0} {
 		n := e.fullTurn()
+		e.letOthers()
 		if !e.dozing {
 			return true
 		}

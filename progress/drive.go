@@ -38,12 +38,7 @@ func (e *Engine) drive(w *Waiter, empty int) {
 	drowsy := false      // the last sleep ended without an event
 	for !w.over() {
 		n := e.Turn()
-		switch {
-		case e.wanted.Load() != 0:
-			e.letGo(letGoYields)
-		case e.coming > 0:
-			e.letGo(1)
-		}
+		e.letOthers()
 		if n > 0 {
 			empty, drowsy = 0, false
 			continue
@@ -94,6 +89,16 @@ func (e *Engine) yield() {
 		runtime.Gosched()
 	}
 	e.Lock()
+}
+
+// letOthers lets those goroutines run that wait for the lock or were woken.
+func (e *Engine) letOthers() {
+	switch {
+	case e.wanted.Load() != 0:
+		e.letGo(letGoYields)
+	case e.coming > 0:
+		e.letGo(1)
+	}
 }
 
 // letGo gives the lock to the goroutines that wait for it in Lock, and the processor to those that
