@@ -113,3 +113,23 @@ func TestQueuedTaskRunsInSpin(t *testing.T) {
 	})
 	require.True(t, w.Done())
 }
+
+// TestDozeLetsOthersHaveTheLock: also while event follows on event.
+func TestDozeLetsOthersHaveTheLock(t *testing.T) {
+	e := New(Config{})
+	locked(e, func() { e.AddPoller(&pollFunc{func() int { return 1 }}) })
+	stop, began := false, make(chan struct{})
+	dozing := spawn(func() error {
+		e.Lock()
+		defer e.Unlock()
+		close(began)
+		for !stop {
+			e.Doze()
+		}
+		return nil
+	})
+	<-began
+	locked(e, func() { stop = true })
+	require.NoError(t, within(t, dozing, "Doze"))
+	require.NoError(t, e.Close())
+}
