@@ -59,8 +59,9 @@ func (c *Comm) open(how coll.How, call string, root int, err error) (*coll.Sched
 	}
 	s := c.team.Begin(how, call, root)
 	if s == nil {
+		why := c.team.WhyNot()
 		c.leave()
-		return nil, c.fail(how.Name(call), root, none, fmt.Errorf("%w: another goroutine is in a collective of it", ErrComm))
+		return nil, c.fail(how.Name(call), root, none, why)
 	}
 	return s, nil
 }

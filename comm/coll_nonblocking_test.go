@@ -3,6 +3,8 @@ package comm
 import (
 	"errors"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -235,6 +237,75 @@ func TestNonblockingCollectiveGoesOnWhileProgramComputes(t *testing.T) {
 				}
 				must(r.Wait())
 			}
+		})
+	}
+}
+
+// An operation that ends its goroutine ends its own collective only, whichever goroutine makes
+// progress.
+func TestOperationThatEndsItsGoroutine(t *testing.T) {
+	run(t, 2, func(w *Comm) {
+		r := must(Iallreduce(w, []int{1}, []int{0}, func(in, inout []int) { runtime.Goexit() }))
+		_, err := r.Wait()
+		assert.Error(t, err)
+		must(SendrecvReplace(w, []int{1}, 1-w.Rank(), 0, 1-w.Rank(), 0))
+	})
+}
+
+// When a rank becomes unfit for collectives, starts of persistent ones fail at all ranks.
+func TestPersistentCollectivesOfUnfitCommunicator(t *testing.T) {
+	run(t, 3, func(w *Comm) {
+		r := must(w.BarrierInit())
+		check(r.Start())
+		must(r.Wait())
+		if w.Rank() == 0 {
+			_, err := must(Iallreduce(w, []int{1}, []int{0}, func(in, inout []int) { panic("no") })).Wait()
+			assert.Error(t, err)
+			check(r.Start())
+			_, err = r.Wait()
+			assert.ErrorIs(t, err, ErrComm)
+		} else {
+			failing := must(Iallreduce(w, []int{1}, []int{0}, Sum))
+			check(r.Start()) // rank 0 is unfit
+			_, err := r.Wait()
+			assert.ErrorIs(t, err, ErrComm)
+			_, err = failing.Wait()
+			assert.ErrorIs(t, err, ErrComm)
+		}
+		check(r.Free())
+	})
+}
+
+// A communicator may be freed by one goroutine while another one receives in it, and an operation
+// runs.
+func TestFreeDuringBlockingReceive(t *testing.T) {
+	for range 20 {
+		run(t, 2, func(w *Comm) {
+			c := must(w.Dup())
+			freed := make(chan error, 1)
+			var once sync.Once
+			op := func(in, inout []int) {
+				once.Do(func() {
+					go func() { freed <- c.Free() }()
+					freed <- <-freed
+				})
+			}
+			if w.Rank() == 1 {
+				r := must(Iallreduce(w, []int{1}, []int{0}, func(in, inout []int) {}))
+				must(r.Wait())
+				check(Send(c, []int{7}, 0, 0))
+				check(c.Free())
+				return
+			}
+			r := must(Iallreduce(w, []int{1}, []int{0}, op))
+			got := []int{0}
+			if _, err := Recv(c, got, 1, 0); err == nil {
+				assert.Equal(t, 7, got[0])
+			} else {
+				assert.ErrorIs(t, err, ErrComm, "it was freed before")
+			}
+			must(r.Wait())
+			check(<-freed)
 		})
 	}
 }

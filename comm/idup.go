@@ -22,10 +22,11 @@ func (c *Comm) Idup() (*Comm, request.Request, error) {
 		return nil, request.Request{}, err
 	}
 	defer c.endCollective(s)
-	all := c.contribute(s, splitMember{})
+	me := splitMember{call: digestOf([]byte("idup")...)}
+	all := c.contribute(s, me)
 	made := c.job.newState(derivedName(*c.name.Load(), op), c.group, c.members, c.rank)
 	made.topo, made.attrs = c.topo, attrs
-	s.AtEnd(func() error { return c.duplicate(s, made, c.decodeMembers(all)) })
+	s.AtEnd(func() error { return c.duplicate(s, made, me.call, c.decodeMembers(all)) })
 	r, err := s.Call(context.Background())
 	if err != nil {
 		return nil, r, err
@@ -35,7 +36,12 @@ func (c *Comm) Idup() (*Comm, request.Request, error) {
 
 // duplicate makes a communicator of the ranks of c. As in makeComm, it takes the id that rank 0
 // proposes.
-func (c *Comm) duplicate(s *coll.Schedule, made *state, all []splitMember) error {
+func (c *Comm) duplicate(s *coll.Schedule, made *state, call uint64, all []splitMember) error {
+	for r, m := range all {
+		if m.call != call { // it does not make the communicator unfit, as other lengths do not
+			return fmt.Errorf("%w: %w: the arguments differ: rank %d is in another collective", ErrComm, ErrCount, r)
+		}
+	}
 	err := c.checkIDs(all)
 	if err == nil {
 		err = c.job.pml.CheckNewContext(all[0].id, c.group[0])

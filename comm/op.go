@@ -5,7 +5,9 @@ import "unsafe"
 // Op combines two sequences of equal length, element by element: inout[i] = in[i] ∘ inout[i]. in is
 // from the lower ranks. An Op must be associative, and commutes unless the call says InRankOrder.
 // It may get the sequences in pieces of any length. It must not keep them, and must not call the
-// library, except Abort (MPI 4.1, section 6.9.5). It may run on any goroutine that waits.
+// library, except Abort (MPI 4.1, section 6.9.5). It may run on any goroutine, during any call of
+// the library, and while the program makes none: so it must not take a lock that the program holds
+// during a call.
 type Op[T any] func(in, inout []T)
 
 // Integer is every integer type.

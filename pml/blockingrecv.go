@@ -5,8 +5,9 @@ import (
 )
 
 // blockingRecv is a blocking receive without a request: it polls for its message first, which most
-// often arrives within that time. There is one at a time, because it holds the engine's lock. No
-// receive of its context was posted when it began, so it is older than all of them.
+// often arrives within that time. There is one at a time. It mostly holds the engine's lock, but a
+// task of the engine may give that up for a while. No receive of its context was posted when it
+// began, so it is older than all of them.
 type blockingRecv struct {
 	p     *PML
 	need  int32    // 1 while it waits, for Engine.Spin

@@ -210,6 +210,7 @@ func (p *PML) addContext(c *Context) *Context {
 // receive exists. Messages that were not received are then rejected, and so are those that still
 // arrive. Their senders get an error. It tells the handler of the context.
 func (p *PML) RemoveContext(c *Context) {
+	c.p.postBlocking() // it goes on as any other receive
 	c.removed = true
 	c.failProbes(request.ErrRequest)
 	if c.handler != nil {

@@ -18,11 +18,11 @@ func (e *Engine) Doze() (gaveWay bool) {
 	first := min(nanos, napNanos) // as in a driver's sleep
 	for _, part := range []int64{first, nanos - first, 0} {
 		n := e.fullTurn()
-		e.letOthers()
+		gave := e.letOthers() // they may have left something to poll for
 		if !e.dozing {
 			return true
 		}
-		if n > 0 || part == 0 {
+		if n > 0 || gave || part == 0 {
 			break
 		}
 		if len(e.timers) > 0 {
@@ -44,15 +44,15 @@ func (e *Engine) Doze() (gaveWay bool) {
 func (e *Engine) Undoze() {
 	if e.dozing {
 		e.undoze()
-		e.cfg.Wakeup.Wake()
 	}
 }
 
-// undoze disarms the pollers. If a goroutine is in Doze, it returns when it has the lock.
+// undoze disarms the pollers. A goroutine that is in Doze returns when it has the lock.
 func (e *Engine) undoze() {
-	if e.dozing {
-		e.dozing, e.sleeping = false, false
-		e.disarm()
+	e.dozing, e.sleeping = false, false
+	e.disarm()
+	if e.inSleep {
+		e.cfg.Wakeup.Wake()
 	}
 }
 

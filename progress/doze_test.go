@@ -133,3 +133,34 @@ func TestDozeLetsOthersHaveTheLock(t *testing.T) {
 	require.NoError(t, within(t, dozing, "Doze"))
 	require.NoError(t, e.Close())
 }
+
+// TestPollEndsDoze: a goroutine that polls once does not leave the dozing one asleep, with nothing to
+// wake it.
+func TestPollEndsDoze(t *testing.T) {
+	e := New(Config{})
+	p := &idler{promises: true}
+	locked(e, func() { e.AddPoller(p) })
+	for _, poll := range []func(){func() { e.Poll() }, func() { need := int32(1); e.Spin(&need, nil) }} {
+		var gaveWay bool
+		dozing := spawn(func() error {
+			e.Lock()
+			defer e.Unlock()
+			for !gaveWay && e.stopErr == nil {
+				gaveWay = e.Doze()
+			}
+			return nil
+		})
+		eventually(t, e, func() bool {
+			asleep := e.inSleep && e.dozing
+			if asleep {
+				poll()
+				require.False(t, e.dozing)
+			}
+			return asleep
+		}, "it sleeps")
+		require.NoError(t, within(t, dozing, "Doze"))
+		require.True(t, gaveWay)
+		require.Equal(t, p.arms, p.disarms)
+	}
+	require.NoError(t, e.Close())
+}

@@ -29,7 +29,7 @@ const (
 // drive polls until w is over. empty is the number of turns without an event before the call.
 func (e *Engine) drive(w *Waiter, empty int) {
 	e.driver = w
-	e.undoze()
+	e.Undoze()
 	defer func() { // also if a poller panics: the parked goroutines need another driver then
 		e.driver = nil
 		e.handOver()
@@ -91,14 +91,18 @@ func (e *Engine) yield() {
 	e.Lock()
 }
 
-// letOthers lets those goroutines run that wait for the lock or were woken.
-func (e *Engine) letOthers() {
+// letOthers lets those goroutines run that wait for the lock or were woken. It reports whether
+// there were any.
+func (e *Engine) letOthers() bool {
 	switch {
 	case e.wanted.Load() != 0:
 		e.letGo(letGoYields)
 	case e.coming > 0:
 		e.letGo(1)
+	default:
+		return false
 	}
+	return true
 }
 
 // letGo gives the lock to the goroutines that wait for it in Lock, and the processor to those that

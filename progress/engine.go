@@ -3,7 +3,6 @@ package progress
 import (
 	"errors"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -80,7 +79,8 @@ type Engine struct {
 	inSleep  bool      // a goroutine in Doze is in Wakeup.Sleep
 	stopErr  error
 	closed   bool
-	queue    []Task // to run at the end of the turn
+	queue    []Task // to run at the end of the turn, from ran on
+	ran      int
 	timers   timerHeap
 	timerSeq uint64    // number of timers made so far
 	waiters  []*Waiter // the pool
@@ -165,8 +165,11 @@ func (e *Engine) Queue(t Task) {
 // for a time; another goroutine then runs the others.
 func (e *Engine) runQueue() {
 	for len(e.queue) > 0 {
-		t := e.queue[0]
-		e.queue = slices.Delete(e.queue, 0, 1)
+		t := e.queue[e.ran]
+		e.queue[e.ran] = nil
+		if e.ran++; e.ran == len(e.queue) {
+			e.queue, e.ran = e.queue[:0], 0
+		}
 		t.Run()
 	}
 }
@@ -184,7 +187,7 @@ func (e *Engine) Poll() int {
 		e.idle()
 		return 0
 	}
-	e.undoze()
+	e.Undoze()
 	if e.polls++; e.polls > e.cfg.SpinTurns/turnsPerPoll {
 		e.polls = 0
 		e.yield()

@@ -118,14 +118,14 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 // ignores contexts. So it gives up when another goroutine drives or wants the lock, when the engine
 // is stopped, when an operation fails, because the caller may wait for several, and after
 // Config.SpinTurns turns, with or without events. It returns the number of turns since the last
-// event, for WaitOn. Lock held; not from a poller or timer.
+// event, for WaitOn. Lock held, and given up only by tasks that do so; not from a poller or timer.
 //
 // ahead, if not nil, looks before each turn, until it cannot look any more.
 func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
 	if *need <= 0 || e.driver != nil || e.stopErr != nil || e.cfg.Idle != nil {
 		return 0
 	}
-	e.undoze()
+	e.Undoze()
 	turns, failed := e.cfg.SpinTurns, e.failed
 	if ahead != nil {
 		if turns, empty = e.spinAhead(need, ahead); *need <= 0 {

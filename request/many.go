@@ -161,7 +161,14 @@ func StartAll(reqs ...Request) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range reqs {
+	for i, r := range reqs {
+		// A start may give the lock up for a while, and another goroutine may use a request then.
+		if r.o.gen != r.gen {
+			return fmt.Errorf("request %d: %w", i, newError("start", nullHandle))
+		}
+		if err := r.o.startable(); err != nil {
+			return fmt.Errorf("request %d: %w", i, err)
+		}
 		r.o.start()
 	}
 	return nil

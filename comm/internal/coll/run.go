@@ -149,9 +149,6 @@ func (s *Schedule) Leave() {
 		s.end()
 		s.Unbind()
 	default:
-		if s.phase == phaseRunning { // a panic has left the call
-			s.move(phaseOver)
-		}
 		s.end()
 		s.recycle()
 	}
@@ -185,6 +182,9 @@ func (s *Schedule) recycle() {
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
 	s.failure, s.isGivenUp, s.setUp, s.hook, s.atEnd = failure{}, false, false, nil, nil
 	s.probed, s.wasIdle = s.probed[:0], false
+	if len(t.idle) >= idleWithMemory {
+		s.words = nil
+	}
 	if len(t.idle) < mostIdle {
 		t.idle = append(t.idle, s)
 	} else {
@@ -192,5 +192,6 @@ func (s *Schedule) recycle() {
 	}
 }
 
-// mostIdle is how many schedules a team keeps with their memory.
-const mostIdle = 16
+// mostIdle is how many schedules a team keeps for later collectives, and idleWithMemory how many of
+// them with their temporary memory.
+const mostIdle, idleWithMemory = 16, 2

@@ -138,8 +138,11 @@ func (q *sequence) end(s *Schedule) {
 	if n := len(q.calls) - 1; q.calls[n] == s {
 		q.calls[n] = nil
 		q.calls = q.calls[:n]
-	} else if i, found := q.find(s.seq); found {
+	} else if i, found := q.find(s.seq); found && i > 0 {
 		q.calls = slices.Delete(q.calls, i, i+1)
+	} else if found {
+		q.calls[0] = nil
+		q.calls = q.calls[1:]
 	}
 	if s.failure.err != nil {
 		q.failures--
@@ -186,7 +189,7 @@ func (q *sequence) fail(tag int, err *RevokedError) (f *failure, isNew bool) {
 		return &f.failure, false
 	}
 	whole := failedRange{first: seq, last: seq, failure: failure{err: err}}
-	if len(q.failed) == maxFailed {
+	if len(q.failed) >= maxFailed {
 		for i := range q.failed {
 			if f := &q.failed[i]; q.ahead(f.first) < q.ahead(whole.first) {
 				whole.first = f.first

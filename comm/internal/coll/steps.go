@@ -109,7 +109,11 @@ func (s *Schedule) doCopy(dst, src []byte) {
 		copy(dst, src)
 		return
 	}
-	_ = s.apart(func() { copy(dst, src) }) // it does not panic
+	s.move(phaseApart)
+	s.team.p.Engine().Unlock()
+	copy(dst, src)
+	s.team.p.Engine().Lock()
+	s.move(phaseRunning)
 }
 
 // panicError is the error of an operation of the user's that has panicked.
@@ -122,25 +126,31 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-var errOperationPanicked = errors.New("the operation panicked")
+var (
+	errOperationPanicked = errors.New("the operation panicked")
+	errOperationExited   = errors.New("the operation ended its goroutine")
+)
 
-// apart runs f, which takes long or calls the user's operation, without the engine's lock. If f
-// panics inline, the collective is given up, and the panic goes on to the user. Otherwise f runs in
-// a wait for something else, perhaps: the panic is the error of the collective.
-func (s *Schedule) apart(f func()) (err error) {
+// apart runs f, which calls the user's operation, without the engine's lock. If f panics inline,
+// the collective is given up, and the panic goes on to the user. Otherwise f runs in a wait for
+// something else, perhaps. So it has a goroutine of its own, which it may end, and its panic is the
+// error of the collective.
+func (s *Schedule) apart(f func()) error {
 	eng := s.team.p.Engine()
 	s.move(phaseApart)
 	eng.Unlock()
+	if !s.isInline {
+		err := inGoroutine(f)
+		eng.Lock()
+		s.move(phaseRunning)
+		return err
+	}
 	returned := false
 	defer func() {
 		eng.Lock()
 		s.move(phaseRunning)
-		switch {
-		case returned:
-		case s.isInline:
+		if !returned {
 			s.giveUp(errOperationPanicked)
-		default:
-			err = &panicError{recover()}
 		}
 	}()
 	f()
@@ -148,12 +158,32 @@ func (s *Schedule) apart(f func()) (err error) {
 	return nil
 }
 
+// inGoroutine runs f on a goroutine of its own, and returns an error if f does not return.
+func inGoroutine(f func()) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errOperationExited
+		defer func() {
+			if v := recover(); v != nil {
+				err = &panicError{v}
+			}
+			done <- err
+		}()
+		f()
+		err = nil
+	}()
+	return <-done
+}
+
 // revokeFor tells all other ranks that this one gives the collective up, because of an error. If
 // that is more than a mismatch of arguments, the communicator becomes unfit for collectives. Sends
 // go on in the background, from copies.
 func (s *Schedule) revokeFor(cause error) {
-	call, revoked := (*callError)(nil), (*pml.RevokedError)(nil)
+	call, revoked, panicked := (*callError)(nil), (*pml.RevokedError)(nil), (*panicError)(nil)
 	switch {
+	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
+		s.Revoke(Failed)
+		s.team.markUnfit(s.how.Name(s.call), cause)
 	case errors.As(cause, &revoked):
 		s.Revoke(Unfit)
 	case errors.Is(cause, request.ErrCount), errors.Is(cause, request.ErrTruncate), errors.As(cause, &call):

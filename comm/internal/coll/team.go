@@ -91,6 +91,14 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 	return s
 }
 
+// WhyNot is why Begin returns nil.
+func (t *Team) WhyNot() error {
+	if t.blocking != nil {
+		return fmt.Errorf("%w: another goroutine is in a collective of it", request.ErrComm)
+	}
+	return fmt.Errorf("%w: a collective from %d calls ago is not over", request.ErrComm, SequenceNumbers/2)
+}
+
 // Blocking returns the blocking call that a goroutine is in, or nil.
 func (t *Team) Blocking() *Schedule { return t.blocking }
 
@@ -109,6 +117,7 @@ func (t *Team) Unfit() error { return t.unfit }
 // go on until they are freed (MPI 4.1, section 7.4.3).
 func (t *Team) Remove() {
 	t.removed = true
+	t.noFurtherCalls(Freed)
 	t.removeIfFreed()
 }
 
@@ -121,11 +130,15 @@ func (t *Team) removeIfFreed() {
 }
 
 // markUnfit has every later collective refused here. A rank that waits for this one in such a
-// collective is told when it probes, because this rank may make no further call.
+// collective is told when it probes, because this rank may make no further call. Starts of
+// persistent collectives have no probes, so these are revoked.
 func (t *Team) markUnfit(call string, cause error) {
 	if t.unfit != nil {
 		return
 	}
 	t.unfit = fmt.Errorf("%w: unfit for collectives since a %s failed: %w", request.ErrComm, call, cause)
 	t.declineProbes(Unfit)
+	for _, s := range t.kept {
+		t.revoke(s.tag, &RevokedError{Rank: t.rank, Reason: Unfit})
+	}
 }
