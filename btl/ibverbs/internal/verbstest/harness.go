@@ -41,14 +41,17 @@ func newEnd(c *caseRun, name string, dev verbs.Device, port, index int) *end {
 	require.NoError(c, err)
 	e.pattr, err = dev.QueryPort(port)
 	require.NoError(c, err)
-	gids, err := dev.GIDs(port)
-	require.NoError(c, err)
-	for _, g := range gids {
-		if g.Index == index {
-			e.gid = g.GID
+	// A case before may just have given the port its address back.
+	c.wait(fmt.Sprintf("GID %d of %s", index, name), func() bool {
+		gids, err := dev.GIDs(port)
+		require.NoError(c, err)
+		for _, g := range gids {
+			if g.Index == index {
+				e.gid = g.GID
+			}
 		}
-	}
-	require.False(c, e.gid.IsZero(), "%s has no GID %d", name, index)
+		return !e.gid.IsZero()
+	})
 	e.pd = e.newPD()
 	return e
 }
