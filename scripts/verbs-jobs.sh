@@ -127,7 +127,7 @@ for f in lat.perftest lat.mpigo bw.read bw.write bw.both bw.one bw.two; do echo 
 SH
     in_guest 900 | tee "$out/figures"
     # A missing figure of mpigo's is a job that failed.
-    awk '{ f[$1] = $2 } END {
+    awk '/^(lat|bw)[.]/ { f[$1] = $2 } END {
         for (k in f) if (f[k] !~ /^[0-9.]+$/) { print "no figure: " k; failed = failed || k ~ /mpigo|one|two/; missing = 1 }
         if (missing) exit failed
         printf "8 B latency: %.0f us, ib_send_lat %.0f: ratio %.2f\n", f["lat.mpigo"], f["lat.perftest"], f["lat.mpigo"] / f["lat.perftest"]
