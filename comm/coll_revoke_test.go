@@ -434,6 +434,9 @@ func forEachRevoking(t *testing.T, how coll.How, body func(w *Comm)) {
 			if how != blocking && (eager == "shared" || (n+i+int(how))%2 > 0) {
 				continue // only blocking calls go through shared memory
 			}
+			if raced && n != 3 && n != 5 && n != 8 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%d ranks, eager %s", n, eager), func(t *testing.T) {
 				t.Parallel()
 				var clean, left atomic.Int32

@@ -134,8 +134,8 @@ func TestDozeLetsOthersHaveTheLock(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestPollEndsDoze: a goroutine that polls once does not leave the dozing one asleep, with nothing to
-// wake it.
+// TestPollEndsDoze: a goroutine that polls once does not leave the dozing one asleep, with nothing
+// to wake it.
 func TestPollEndsDoze(t *testing.T) {
 	e := New(Config{})
 	p := &idler{promises: true}

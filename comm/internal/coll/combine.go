@@ -109,24 +109,30 @@ func (s *Schedule) shortResult() []byte {
 func (s *Schedule) combineShort() error {
 	m := &s.meeting
 	c := s.makeCombining(len(m.out))
-	return s.apart(func() { c.combine(0, len(m.out), len(m.out), s.shortResult()) })
+	return apart(s, combiningPieces.do, combiningPieces{c, 0, len(m.out), len(m.out), s.shortResult()})
 }
 
-// combine combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into the
-// user's result, and copies them to result.
-func (c *combining) combine(from, to, piece int, result []byte) {
+// combiningPieces combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into
+// the user's result, and copies them to result.
+type combiningPieces struct {
+	combining
+	from, to, piece int
+	result          []byte
+}
+
+func (c combiningPieces) do() {
 	s := c.s
 	out := s.meeting.out[s.meeting.at:]
-	for at := from; at < to; at += c.bytes {
-		part, end := 0, to
+	for at := c.from; at < c.to; at += c.bytes {
+		part, end := 0, c.to
 		if c.ring {
 			part, end = s.ringPart(s.meeting.at + at)
-			end = min(end-s.meeting.at, to)
+			end = min(end-s.meeting.at, c.to)
 		}
-		c.at, c.bytes = at, min(piece, end-at)
+		c.at, c.bytes = at, min(c.piece, end-at)
 		dest := out[at:][:c.bytes]
 		c.into(dest, part)
-		copy(result[at-from:], dest)
+		copy(c.result[at-c.from:], dest)
 	}
 }
 
@@ -166,7 +172,7 @@ func (s *Schedule) combineRange() error {
 	if m.in != nil {
 		c.own = m.in[m.at:][:s.blockLen()]
 	}
-	err := s.apart(func() { c.combine(from, to, chunk, a.result(from, to-from)) })
+	err := apart(s, combiningPieces.do, combiningPieces{c, from, to, chunk, a.result(from, to-from)})
 	s.untemp(used)
 	if err != nil || s.failed() != nil {
 		return err

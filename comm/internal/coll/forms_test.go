@@ -135,6 +135,27 @@ func TestRevokeOfPersistentCollective(t *testing.T) {
 	}
 }
 
+// TestRevokeOfStartFailsInitCall: another rank, whose Init call is over, revokes a start while this
+// rank still waits in the Init call for a third one.
+func TestRevokeOfStartFailsInitCall(t *testing.T) {
+	w, teams := newTeams(3, nil)
+	s := teams[0].Begin(Persistent, "test", NoRoot)
+	r := teams[0].irecv(make([]byte, 10), 2, s.tag)
+	started := s.seq + startForm
+	teams[1].isend(pattern(10, 1), 0, started).Abandon()
+	w.settle()
+	sendRevoke(w.pmls[1], 0, teamContext, started, &RevokedError{Rank: 1, Reason: Lengths})
+	w.settle()
+	requireRevoked(t, r, 1, Lengths)
+	requireRevokedError(t, s.failed(), 1, Lengths)
+	require.Empty(t, w.pmls[0].Unreceived())
+	teams[2].isend(pattern(10, 1), 0, s.tag).Abandon()
+	w.settle()
+	require.Empty(t, w.pmls[0].Unreceived())
+	s.Leave()
+	requireClean(t, w)
+}
+
 // TestForgedMessagesOfEveryForm: a message with any tag, for a collective that is over, under way
 // in another form, or yet to come, does no harm, and nothing of it is left when all is over.
 func TestForgedMessagesOfEveryForm(t *testing.T) {

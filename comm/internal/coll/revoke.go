@@ -292,12 +292,16 @@ func (t *Team) revoke(tag int, err *RevokedError) {
 
 // discard fails the receives and discards the messages of a collective that has just failed.
 func (t *Team) discard(tag int, err *RevokedError) {
-	if s := t.underWay(tag); s != nil {
-		tag = s.tag
-		t.p.FailReceives(t.ctx, tag, err)
+	own := tag
+	if s := t.concerned(tag); s != nil {
+		own = s.tag
+		t.p.FailReceives(t.ctx, own, err)
 		s.interrupt()
 	}
-	t.p.DiscardUnexpected(t.ctx, tag, nil)
+	t.p.DiscardUnexpected(t.ctx, own, nil)
+	if own != tag {
+		t.p.DiscardUnexpected(t.ctx, tag, nil)
+	}
 }
 
 // pass takes a call that is over from those that are under way. Messages with its number are

@@ -160,10 +160,18 @@ func (q *sequence) laterFailure(seq int) *failedRange {
 	return nil
 }
 
+// concerned returns the collective that a failure under a tag fails, or nil: the one that underWay
+// returns. But if a start has failed elsewhere while the Init call is not over here, that fails.
+func (q *sequence) concerned(tag int) *Schedule {
+	if s := q.underWay(tag); s != nil {
+		return s
+	}
+	return q.underWay(numberOf(tag))
+}
+
 // isOver reports whether the rank sends and receives nothing more under a tag.
 func (q *sequence) isOver(tag int) bool {
-	seq := numberOf(tag) // of the Init call, which may not be over
-	return q.ahead(seq) < 0 && q.underWay(tag) == nil && q.underWay(seq) == nil
+	return q.ahead(numberOf(tag)) < 0 && q.concerned(tag) == nil
 }
 
 // isOpen reports whether messages with a tag may still be received.
@@ -174,11 +182,7 @@ func (q *sequence) isOpen(tag int) bool {
 // fail marks a collective, which is not over, as failed. isNew is false if it was.
 func (q *sequence) fail(tag int, err *RevokedError) (f *failure, isNew bool) {
 	seq := numberOf(tag)
-	s := q.underWay(tag)
-	if s == nil { // the Init call is not over: it fails
-		s = q.underWay(seq)
-	}
-	if s != nil {
+	if s := q.concerned(tag); s != nil {
 		if isNew = s.failure.err == nil; isNew {
 			s.failure.err = err
 			q.failures++
@@ -214,7 +218,7 @@ func (q *sequence) errorOf(tag int) error {
 	if q.revoked != nil {
 		return q.revoked
 	}
-	if s := q.underWay(tag); s != nil {
+	if s := q.concerned(tag); s != nil {
 		if s.failure.err != nil {
 			return s.failure.err
 		}

@@ -52,7 +52,7 @@ func (s *Schedule) post() (waiting bool, err error) {
 		case stepCopy:
 			s.doCopy(st.a, st.b)
 		case stepCombine:
-			if err := s.apart(func() { s.Op.Combine(st.a, st.b) }); err != nil {
+			if err := apart(s, combiningStep.do, combiningStep{s.Op, st.a, st.b}); err != nil {
 				return false, err
 			}
 		case stepCall:
@@ -131,16 +131,18 @@ var (
 	errOperationExited   = errors.New("the operation ended its goroutine")
 )
 
-// apart runs f, which calls the user's operation, without the engine's lock. If f panics inline,
-// the collective is given up, and the panic goes on to the user. Otherwise f runs in a wait for
-// something else, perhaps. So it has a goroutine of its own, which it may end, and its panic is the
-// error of the collective.
-func (s *Schedule) apart(f func()) error {
+// apart runs f(a), which calls the user's operation, without the engine's lock. If that panics
+// inline, the collective is given up, and the panic goes on to the user. Otherwise it runs in a
+// wait for something else, perhaps. So it has a goroutine of its own, which it may end, and its
+// panic is the error of the collective.
+//
+// f is no closure, because that would be allocated for the goroutine inline too.
+func apart[A any](s *Schedule, f func(A), a A) error {
 	eng := s.team.p.Engine()
 	s.move(phaseApart)
 	eng.Unlock()
 	if !s.isInline {
-		err := inGoroutine(f)
+		err := inGoroutine(f, a)
 		eng.Lock()
 		s.move(phaseRunning)
 		return err
@@ -153,13 +155,21 @@ func (s *Schedule) apart(f func()) error {
 			s.giveUp(errOperationPanicked)
 		}
 	}()
-	f()
+	f(a)
 	returned = true
 	return nil
 }
 
+// combiningStep is a stepCombine.
+type combiningStep struct {
+	op        Combiner
+	in, inout []byte
+}
+
+func (c combiningStep) do() { c.op.Combine(c.in, c.inout) }
+
 // inGoroutine runs f on a goroutine of its own, and returns an error if f does not return.
-func inGoroutine(f func()) error {
+func inGoroutine[A any](f func(A), a A) error {
 	done := make(chan error, 1)
 	go func() {
 		err := errOperationExited
@@ -169,7 +179,7 @@ func inGoroutine(f func()) error {
 			}
 			done <- err
 		}()
-		f()
+		f(a)
 		err = nil
 	}()
 	return <-done
