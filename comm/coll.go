@@ -66,9 +66,14 @@ func (c *Comm) open(how coll.How, call string, root int, err error) (*coll.Sched
 	return s, nil
 }
 
-// run does the schedule, or begins it, or makes its request, by the form of the call. It heeds the
-// context of the view.
-func (c *Comm) run(s *coll.Schedule) (request.Request, error) { return s.Call(c.collectiveContext()) }
+// run does the schedule, or begins it, or makes its request, by the form of the call. It gives up
+// when the context of the view ends.
+func (c *Comm) run(s *coll.Schedule) (request.Request, error) {
+	if s.Op != nil && s.How() != blocking {
+		s.Returns = c.job.ownOps.has(s.Op)
+	}
+	return s.Call(c.collectiveContext())
+}
 
 // collectiveContext is the context of the view, or nil if that never ends.
 func (c *Comm) collectiveContext() context.Context {

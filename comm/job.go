@@ -26,7 +26,8 @@ type job struct {
 	others     others
 	modules    []btl.Module
 	settings   tunable.Set
-	elems      elemCache          // synchronises itself
+	elems      elemCache // synchronises itself
+	ownOps     ownOps
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
 	hub        *coll.Hub
 	invites    *invites
@@ -61,6 +62,7 @@ type others interface {
 // newJob makes a rank with an engine. The caller makes its PML, then its modules, then its world.
 func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID string) *job {
 	j := &job{
+		ownOps:   make(ownOps),
 		rank:     rank,
 		size:     size,
 		eng:      progress.New(engine),

@@ -87,6 +87,7 @@ type Reduction struct {
 	Op       Combiner // nil if the collective does not reduce
 	Elem     int      // size of an element, in bytes
 	Commutes bool     // operands may change places
+	Returns  bool     // Op is known to return: it neither panics nor ends its goroutine
 }
 
 // step is one element of a schedule.
@@ -117,6 +118,9 @@ type postedRecv struct {
 
 // NoBuffers says that the call has no slices of the user's.
 func (s *Schedule) NoBuffers() { s.noBuffers = true }
+
+// How is the form of the call.
+func (s *Schedule) How() How { return s.how }
 
 // Number is the sequence number of the call.
 func (s *Schedule) Number() int { return s.seq }

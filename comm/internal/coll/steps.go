@@ -133,15 +133,15 @@ var (
 
 // apart runs f(a), which calls the user's operation, without the engine's lock. If that panics
 // inline, the collective is given up, and the panic goes on to the user. Otherwise it runs in a
-// wait for something else, perhaps. So it has a goroutine of its own, which it may end, and its
-// panic is the error of the collective.
+// wait for something else, perhaps. So an operation that may not return has a goroutine of its own,
+// which it may end, and its panic is the error of the collective.
 //
-// f is no closure, because that would be allocated for the goroutine inline too.
+// f is no closure, because that would be allocated for the goroutine even if there is none.
 func apart[A any](s *Schedule, f func(A), a A) error {
 	eng := s.team.p.Engine()
 	s.move(phaseApart)
 	eng.Unlock()
-	if !s.isInline {
+	if !s.isInline && !s.Returns {
 		err := inGoroutine(f, a)
 		eng.Lock()
 		s.move(phaseRunning)
