@@ -44,7 +44,8 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"comm/internal/audit":  {}, // what checked mode compares
 	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.

@@ -225,7 +225,7 @@ func TestSplitWithForgedContextIDFails(t *testing.T) {
 			defer w.endCollective(s)
 			me := splitMember{id: pml.WorldContext, host: w.job.hostKey}
 			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))
-			_, err := w.run(s)
+			_, err := w.run(s, nil)
 			return err
 		}
 		// Rank 1 may give up before rank 0 has finished.

@@ -39,6 +39,7 @@ type job struct {
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
 	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
+	check      *checker // checked mode; nil if it is off
 	closed     bool
 }
 
@@ -67,6 +68,9 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 		size:     size,
 		eng:      progress.New(engine),
 		settings: settings,
+	}
+	if settings.Bool("check") {
+		j.check = new(checker)
 	}
 	sum := sha256.Sum256([]byte(hostID))
 	copy(j.hostKey[:], sum[:])
