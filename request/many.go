@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/mpigo/mpigo/progress"
 )
@@ -10,8 +11,9 @@ import (
 // list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
 	eng    *progress.Engine // nil if every handle is null
-	reqs   []Request
-	offset int // of reqs in the list of the call
+	reqs   []Request        // those of the call; if its handles are audited, what these stand for
+	held   []Request        // the audited handles
+	offset int              // of reqs in the list of the call
 }
 
 // lock takes the engine's lock for a call over several requests. All must belong to one rank, also
@@ -23,12 +25,18 @@ func lock(call string, reqs []Request) (list, error) {
 		case r.o == nil || r.o.eng == l.eng:
 		case l.eng == nil:
 			l.eng = r.o.eng
+			if r.o.target != nil {
+				l.held = reqs
+			}
 		default:
 			return list{}, newError(call, "the requests belong to several ranks")
 		}
 	}
 	if l.eng != nil {
 		l.eng.Lock()
+	}
+	if l.held != nil {
+		l.resolve()
 	}
 	return l, nil
 }
@@ -37,6 +45,7 @@ func (l list) unlock() {
 	if l.eng != nil {
 		l.eng.Unlock()
 	}
+	runtime.KeepAlive(l.held)
 }
 
 // at returns the i-th object if it is active or complete, else nil.
@@ -138,6 +147,7 @@ func StartAll(reqs ...Request) error {
 		return err
 	}
 	defer l.unlock()
+	reqs = l.reqs
 	marked := 0
 	for i, r := range reqs {
 		switch {
@@ -169,6 +179,9 @@ func StartAll(reqs ...Request) error {
 		if err := r.o.startable(); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
+		if l.held != nil {
+			r.o.auditStart()
+		}
 		r.o.start()
 	}
 	return nil
@@ -195,7 +208,7 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 	if first == len(reqs) {
 		return nil
 	}
-	l.reqs, l.offset = reqs[first:], first
+	l.reqs, l.offset = l.reqs[first:], first
 	if sts != nil {
 		sts = sts[first:]
 	}

@@ -1,6 +1,9 @@
 package request
 
-import "context"
+import (
+	"context"
+	"runtime"
+)
 
 // Wait waits until the operation is complete and returns its status and its own error. For null and
 // inactive requests it returns the empty status at once.
@@ -45,6 +48,7 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 		*st = Empty()
 		return nil
 	}
+	defer runtime.KeepAlive(r.o) // an audited handle is lost when nothing refers to it
 	defer o.eng.Unlock()
 	if o.state == Active {
 		if err := o.Await(ctx); err != nil {
@@ -117,6 +121,9 @@ func (r Request) GetStatus() (st Status, done bool, err error) {
 		return Empty(), false, o.stoppedError()
 	}
 	err = o.outcome(&st)
+	if o.ending&isAudited != 0 {
+		o.auditor.Released()
+	}
 	return st, true, err
 }
 

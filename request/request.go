@@ -66,6 +66,9 @@ func (r Request) enter() *Object {
 	}
 	r.o.eng.Lock()
 	if r.o.gen != r.gen {
+		if o := r.audited(); o != nil {
+			return o
+		}
 		r.o.eng.Unlock()
 		return nil
 	}
@@ -124,6 +127,7 @@ func (r Request) Start() error {
 	if err := o.startable(); err != nil {
 		return err
 	}
+	o.auditStart()
 	o.start()
 	return nil
 }
