@@ -7,6 +7,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/request"
 )
 
 // Checked mode (the tunable check) compares what the ranks say of their calls, and watches the
@@ -17,6 +18,13 @@ import (
 // checker is the checked mode of a rank. Goroutines may share it.
 type checker struct {
 	types sync.Map // reflect.Type → audit.Type
+
+	// The engine's lock guards the rest.
+
+	watched []watchedRequest // requests that are under way, and others that are over
+	kept    int              // how many of them were left when the others were forgotten last
+	// tell tells the user about a request.
+	tell func(j *job, o *request.Object, what error)
 }
 
 // agreeOnCheck checks that all ranks are in checked mode, or none: a rank that is not does not answer

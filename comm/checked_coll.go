@@ -28,7 +28,16 @@ func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, erro
 		Compare: func(records []byte) error { return differs(audit.Compare(records)) },
 		Lengths: lengths,
 	})
-	return s.Call(c.collectiveContext())
+	if s.How() == blocking {
+		return s.Call(c.collectiveContext())
+	}
+	w := newWatch(s.Inputs()...)
+	s.Audit(w)
+	r, err := s.Call(c.collectiveContext())
+	if err != nil {
+		return r, err
+	}
+	return c.job.check.handle(c.job, &s.Object, w), nil
 }
 
 // differs makes an error of this package of one that package audit has found.

@@ -70,7 +70,7 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 		settings: settings,
 	}
 	if settings.Bool("check") {
-		j.check = new(checker)
+		j.check = &checker{tell: tellUser}
 	}
 	sum := sha256.Sum256([]byte(hostID))
 	copy(j.hostKey[:], sum[:])
@@ -145,6 +145,9 @@ func (c *Comm) Finalize() error {
 	if err == nil {
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
+	}
+	if j.check != nil {
+		j.tellUnobserved()
 	}
 	if j.settings.Bool("stats") {
 		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())

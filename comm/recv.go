@@ -65,6 +65,9 @@ func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (r
 		return request.Request{}, c.fail(irecvOp, source, tag, err)
 	}
 	defer c.leave()
+	if c.job.check != nil {
+		return c.irecvAudited(elem, buf, size, source, tag), nil
+	}
 	return c.irecvEntered(buf, size, source, tag), nil
 }
 
@@ -102,6 +105,11 @@ func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source,
 		return c.fail(recvOp, source, tag, err)
 	}
 	defer c.leave()
+	if c.job.check != nil {
+		var err error
+		*st, err = c.recvAudited(elem, buf, size, source, tag)
+		return err
+	}
 	return c.recvEntered(st, buf, size, source, tag)
 }
 

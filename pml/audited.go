@@ -54,12 +54,15 @@ func (p *PML) ImrecvAudited(m *Message, buf []byte, elem int, op string, a Match
 	return r
 }
 
-// IsendrecvAudited is Isendrecv with an auditor for each half.
-func (p *PML) IsendrecvAudited(c *Context, a Sendrecv, kind uint8, send request.Auditor, recv MatchAuditor) *PairRequest {
+// IsendrecvAudited is Isendrecv with an auditor for the pair and one for its receive.
+func (p *PML) IsendrecvAudited(c *Context, a Sendrecv, kind uint8, pair request.Auditor, recv MatchAuditor) *PairRequest {
 	r := p.newPair(c, a)
-	r.join(
-		p.IrecvAudited(c, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op, recv),
-		p.IsendAudited(c, a.Send, a.Dest, a.SendTag, Standard, a.Op, kind, send),
-	)
+	r.Audit(pair)
+	s := p.newSend(c, a.Send, a.Dest, a.SendTag, Standard, a.Op)
+	s.Tell(kind)
+	s.Activate()
+	half := p.IrecvAudited(c, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op, recv)
+	s.launchOrPend()
+	r.join(half, s)
 	return r
 }
