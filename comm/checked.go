@@ -27,8 +27,8 @@ type checker struct {
 	tell func(j *job, o *request.Object, what error)
 }
 
-// agreeOnCheck checks that all ranks are in checked mode, or none: a rank that is not does not answer
-// those that are.
+// agreeOnCheck checks that all ranks are in checked mode, or none: a rank that is not does not
+// answer those that are.
 func (j *job) agreeOnCheck(others []wireup.Card) error {
 	for rank, card := range others {
 		if is := j.check != nil; rank != j.rank && card.Checked != is {

@@ -13,7 +13,8 @@ import (
 // This holds for all receives:
 //
 //   - T is any type without pointers. It may differ from the sender's, because types are not on the
-//     wire. A status counts whole elements of T, and bytes exactly.
+//     wire, except in checked mode (the tunable check). A status counts whole elements of T, and
+//     bytes exactly.
 //   - A message that is longer than buf fills it and is ErrTruncate. The status says how much was
 //     delivered. A shorter message does not change the rest of buf.
 //   - Goroutines may share c. The slice belongs to the library until the call returns or the

@@ -48,8 +48,8 @@ const (
 //
 // Numbers are unsigned varints, and the length of a text precedes it:
 //
-//	version (1 byte), host, PID, flags (oversubscribed 1, checked 2), number of rails; of each: name,
-//	address
+//	version (1 byte), host, PID, flags (oversubscribed 1, checked 2), number of rails; of each:
+//	name, address
 func (c Card) Encode() ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err

@@ -124,8 +124,11 @@ func layoutOfStruct(t reflect.Type) (layout uint64, kind Kind) {
 	switch {
 	case used == 0:
 		return digest(0), NoKind
-	case isUniform: // elements of one size leave no gaps
+	case used != t.Size(): // there are gaps
+	case isUniform:
 		return digest(uint64(common)), common
+	case len(words) == 3: // the struct is its only field
+		return words[2], NoKind
 	}
 	return digest(words...), NoKind
 }

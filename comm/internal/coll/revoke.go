@@ -125,7 +125,8 @@ func (h handler) Arriving(from, tag int) (keep bool, err error) {
 	if err := checkTag(tag); err != nil {
 		return false, err
 	}
-	if s := h.underWay(tag); s != nil && s.tag != tag && !s.takesAhead(tag) { // the rank has called another form
+	if s := h.underWay(tag); s != nil && s.tag != tag && !s.takesAhead(tag) {
+		// The rank has called another form.
 		rank, _ := h.group.Rank(from)
 		h.revoke(s.tag, &RevokedError{Rank: rank, Reason: Differs})
 	}
