@@ -66,7 +66,7 @@ type lostHandle struct {
 func (h lostHandle) report() {
 	h.o.eng.Lock()
 	a := h.o.Auditor()
-	// A call that waits holds no handle, but will observe the completion.
+	// A call that waits may hold no handle any more, but will observe the completion.
 	isLost := a != nil && h.o.gen == h.gen && h.o.Outstanding() && h.o.waiter == nil
 	h.o.eng.Unlock()
 	if isLost {
@@ -93,8 +93,9 @@ func (o *Object) look() {
 
 // resolve replaces audited handles by those of the objects that they stand for. Lock held.
 func (l *list) resolve() {
-	l.reqs = make([]Request, len(l.held))
-	for i, r := range l.held {
+	handles := l.reqs
+	l.reqs = make([]Request, len(handles))
+	for i, r := range handles {
 		if r.o == nil || r.o.target == nil {
 			l.reqs[i] = r
 			continue

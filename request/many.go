@@ -3,7 +3,6 @@ package request
 import (
 	"context"
 	"fmt"
-	"runtime"
 
 	"github.com/mpigo/mpigo/progress"
 )
@@ -11,23 +10,20 @@ import (
 // list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
 	eng    *progress.Engine // nil if every handle is null
-	reqs   []Request        // those of the call; if its handles are audited, what these stand for
-	held   []Request        // the audited handles
+	reqs   []Request        // those of the call; for audited handles, those of the objects they stand for
 	offset int              // of reqs in the list of the call
 }
 
 // lock takes the engine's lock for a call over several requests. All must belong to one rank, also
 // those that are stale.
 func lock(call string, reqs []Request) (list, error) {
-	l := list{reqs: reqs}
+	l, areAudited := list{reqs: reqs}, false
 	for _, r := range reqs {
 		switch {
 		case r.o == nil || r.o.eng == l.eng:
 		case l.eng == nil:
 			l.eng = r.o.eng
-			if r.o.target != nil {
-				l.held = reqs
-			}
+			areAudited = r.o.target != nil
 		default:
 			return list{}, newError(call, "the requests belong to several ranks")
 		}
@@ -35,7 +31,7 @@ func lock(call string, reqs []Request) (list, error) {
 	if l.eng != nil {
 		l.eng.Lock()
 	}
-	if l.held != nil {
+	if areAudited {
 		l.resolve()
 	}
 	return l, nil
@@ -45,7 +41,6 @@ func (l list) unlock() {
 	if l.eng != nil {
 		l.eng.Unlock()
 	}
-	runtime.KeepAlive(l.held)
 }
 
 // at returns the i-th object if it is active or complete, else nil.
@@ -147,6 +142,7 @@ func StartAll(reqs ...Request) error {
 		return err
 	}
 	defer l.unlock()
+	areAudited := len(reqs) > 0 && &reqs[0] != &l.reqs[0]
 	reqs = l.reqs
 	marked := 0
 	for i, r := range reqs {
@@ -179,7 +175,7 @@ func StartAll(reqs ...Request) error {
 		if err := r.o.startable(); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
-		if l.held != nil {
+		if areAudited {
 			r.o.auditStart()
 		}
 		r.o.start()

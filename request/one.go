@@ -1,9 +1,6 @@
 package request
 
-import (
-	"context"
-	"runtime"
-)
+import "context"
 
 // Wait waits until the operation is complete and returns its status and its own error. For null and
 // inactive requests it returns the empty status at once.
@@ -48,7 +45,6 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 		*st = Empty()
 		return nil
 	}
-	defer runtime.KeepAlive(r.o) // an audited handle is lost when nothing refers to it
 	defer o.eng.Unlock()
 	if o.state == Active {
 		if err := o.Await(ctx); err != nil {

@@ -42,6 +42,11 @@
 //	WaitSome, TestSome     outcount Undefined
 //	Completed              yields nothing
 //
+// # Audited requests
+//
+// In the checked mode of package comm, an [Auditor] watches each operation, and sees its start and
+// its end. Its handle is told apart from others when it is about to be taken for stale (audit.go).
+//
 // # Buffers
 //
 // A request keeps its buffer from the call that starts the operation until the operation is
