@@ -21,8 +21,7 @@ type checker struct {
 
 	// The engine's lock guards the rest.
 
-	watched []watchedRequest // requests that are under way, and others that are over
-	kept    int              // how many of them were left when the others were forgotten last
+	watched []*watch // the user's requests, from the call that makes them until they are over
 	// tell tells the user about a request.
 	tell func(j *job, o *request.Object, what error)
 }

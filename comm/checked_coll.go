@@ -35,6 +35,7 @@ func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, erro
 	s.Audit(w)
 	r, err := s.Call(c.collectiveContext())
 	if err != nil {
+		s.Unaudit()
 		return r, err
 	}
 	return c.job.check.handle(c.job, &s.Object, w), nil

@@ -27,6 +27,11 @@ type watch struct {
 	fault    error // what was found before the operation has ended
 	released bool  // the buffers are the user's again
 	told     bool  // that the request is lost
+
+	// If the user has the request:
+	object *request.Object
+	of     *checker
+	place  int // in of.watched
 }
 
 var _ pml.MatchAuditor = (*watch)(nil)
@@ -71,7 +76,7 @@ func (w *watch) Started() {
 func (w *watch) Matched(source int, kind uint8) {
 	switch sent := audit.Kind(kind); {
 	case !w.recv.IsIntact():
-		w.fault = w.changed("before a message had come")
+		w.fault = w.changed("before a message had come, by the program or by another receive")
 	case !sent.Fits(w.typ.Kind):
 		w.fault = fmt.Errorf("%w: rank %d sent %v, this rank receives %v", ErrType, source, sent, w.typ)
 	}
@@ -93,7 +98,7 @@ func (w *watch) Look() error {
 	if w.released || !slices.ContainsFunc(w.sends, func(b audit.Buffer) bool { return !b.IsIntact() }) {
 		return nil
 	}
-	return w.changed("before a call had told that it is complete")
+	return w.changed("before a call had told that the operation is complete")
 }
 
 // Released implements request.Auditor.
@@ -101,7 +106,7 @@ func (w *watch) Released() { w.released = true }
 
 // changed is the error of a buffer that was written to.
 func (w *watch) changed(when string) error {
-	return fmt.Errorf("%w: the program has written to it %s; the operation was started at %s", ErrBuffer, when, w.line)
+	return fmt.Errorf("%w: it was written to %s; started at %s", ErrBuffer, when, w.line)
 }
 
 // holds reports whether some of mem belongs to the operation.
@@ -110,61 +115,58 @@ func (w *watch) holds(mem []byte) bool {
 	return !w.released && (uses(w.recv) || slices.ContainsFunc(w.sends, uses))
 }
 
-// handle is the handle of a request that is watched. Lock held.
-func (k *checker) handle(j *job, o *request.Object, w *watch) request.Request {
-	if len(k.watched) > 2*k.kept+64 {
-		k.forgetOld()
+// Ended implements request.Auditor.
+func (w *watch) Ended() {
+	w.sends, w.recv = nil, audit.Buffer{}
+	if w.of == nil {
+		return
 	}
-	k.watched = append(k.watched, watchedRequest{o, w})
-	return o.AuditedHandle(func(a request.Auditor) { j.tellLost(o, a) })
+	all := w.of.watched
+	last := len(all) - 1
+	all[w.place], all[last] = all[last], nil
+	if w.place < last {
+		all[w.place].place = w.place
+	}
+	w.of.watched, w.of, w.object = all[:last], nil, nil
 }
 
-// watchedRequest is a request that may be over.
-type watchedRequest struct {
-	object *request.Object
-	watch  *watch
+// handle is the handle of a request that is watched. Lock held.
+func (k *checker) handle(j *job, o *request.Object, w *watch) request.Request {
+	w.object, w.of, w.place = o, k, len(k.watched)
+	k.watched = append(k.watched, w)
+	return o.AuditedHandle(func(a request.Auditor) { j.tellLost(a) })
 }
 
 // isOutstanding reports whether the user still has to wait for the request. Lock held.
-func (r watchedRequest) isOutstanding() bool {
-	return r.object.Auditor() == request.Auditor(r.watch) && r.object.Outstanding()
-}
-
-// forgetOld forgets the requests that are over. Lock held.
-func (k *checker) forgetOld() {
-	k.watched = slices.DeleteFunc(k.watched, func(r watchedRequest) bool {
-		return r.object.Auditor() != request.Auditor(r.watch)
-	})
-	k.kept = len(k.watched)
-}
+func (w *watch) isOutstanding() bool { return w.object != nil && w.object.Outstanding() }
 
 // user is the request to which some of mem belongs, or nil. Lock held.
 func (k *checker) user(mem []byte) error {
-	for _, r := range k.watched {
-		if r.isOutstanding() && r.watch.holds(mem) {
-			return r.object.About(fmt.Errorf("started at %s, and not waited for", r.watch.line))
+	for _, w := range k.watched {
+		if w.isOutstanding() && w.holds(mem) {
+			return w.object.About(fmt.Errorf("started at %s, and not waited for", w.line))
 		}
 	}
 	return nil
 }
 
 // tellLost tells the user of a request to which no handle is left.
-func (j *job) tellLost(o *request.Object, a request.Auditor) {
+func (j *job) tellLost(a request.Auditor) {
 	j.eng.Lock()
 	defer j.eng.Unlock()
 	w := a.(*watch)
-	if r := (watchedRequest{o, w}); j.ended != nil || w.told || !r.isOutstanding() {
+	if j.ended != nil || w.told || !w.isOutstanding() {
 		return
 	}
 	w.told = true
-	j.check.tell(j, o, fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line))
+	j.check.tell(j, w.object, fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line))
 }
 
 // tellUnobserved tells the user of the requests that nobody has waited for, in Finalize. Lock held.
 func (j *job) tellUnobserved() {
-	for _, r := range j.check.watched {
-		if r.isOutstanding() && !r.watch.told {
-			j.check.tell(j, r.object, fmt.Errorf("nothing has waited for the request, which was started at %s", r.watch.line))
+	for _, w := range j.check.watched {
+		if w.isOutstanding() && !w.told {
+			j.check.tell(j, w.object, fmt.Errorf("nothing has waited for the request, which was started at %s", w.line))
 		}
 	}
 }

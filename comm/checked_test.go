@@ -121,7 +121,7 @@ func TestCheckedRequestsCompareTypes(t *testing.T) {
 func isWritten(t *testing.T, err error) {
 	t.Helper()
 	assert.ErrorIs(t, err, comm.ErrBuffer)
-	assert.ErrorContains(t, err, "the program has written to it")
+	assert.ErrorContains(t, err, "it was written to before ")
 	assert.ErrorContains(t, err, "started at checked_test.go:")
 }
 

@@ -18,6 +18,8 @@ type Auditor interface {
 	Look() error
 	// Released is called when the user has learned of the completion without observing it.
 	Released()
+	// Ended is called when no handle is valid any more and the operation has ended.
+	Ended()
 }
 
 // Audit has an auditor watch the operation until it is observed, or for a persistent request until
@@ -25,6 +27,20 @@ type Auditor interface {
 func (o *Object) Audit(a Auditor) {
 	o.auditor = a
 	o.ending |= isAudited
+}
+
+// Unaudit reverts Audit, for an operation that has not begun. Lock held.
+func (o *Object) Unaudit() {
+	o.auditor = nil
+	o.ending &^= isAudited
+}
+
+// endAudit is called when the object becomes idle.
+func (o *Object) endAudit() {
+	if a := o.Auditor(); a != nil {
+		a.Ended()
+	}
+	o.auditor, o.ending = nil, 0
 }
 
 // Auditor returns what Audit has set, or nil. Lock held.
@@ -47,12 +63,12 @@ func (o *Object) auditStart() {
 // handle stale, and handles that are not audited cost nothing.
 const noGeneration = math.MaxUint64
 
-// AuditedHandle is Handle of an object that is audited. lost is called, on a goroutine of its own
-// and without the lock, if no copy of the handle is left while the request is outstanding. Lock
+// AuditedHandle is Handle of an object that is audited. lost is called, on some goroutine and
+// without the lock, if no copy of the handle is left while the request is outstanding. Lock
 // held.
 func (o *Object) AuditedHandle(lost func(a Auditor)) Request {
 	stand := &Object{gen: noGeneration, eng: o.eng, target: o}
-	runtime.AddCleanup(stand, func(h lostHandle) { go h.report() }, lostHandle{o, o.gen, lost})
+	runtime.AddCleanup(stand, lostHandle.collected, lostHandle{o, o.gen, lost})
 	return Request{stand, o.gen}
 }
 
@@ -63,14 +79,27 @@ type lostHandle struct {
 	lost func(a Auditor)
 }
 
+// collected is called by the runtime, for handles of requests that are over too. It must not wait
+// for the lock.
+func (h lostHandle) collected() {
+	if h.o.eng.TryLock() {
+		h.report()
+		return
+	}
+	go func() {
+		h.o.eng.Lock()
+		h.report()
+	}()
+}
+
+// report calls lost if the handle is lost. It gives the lock back.
 func (h lostHandle) report() {
-	h.o.eng.Lock()
 	a := h.o.Auditor()
 	// A call that waits may hold no handle any more, but will observe the completion.
 	isLost := a != nil && h.o.gen == h.gen && h.o.Outstanding() && h.o.waiter == nil
 	h.o.eng.Unlock()
 	if isLost {
-		h.lost(a)
+		go h.lost(a)
 	}
 }
 

@@ -369,7 +369,9 @@ func (o *Object) fill(st *Status, source, tag int, bytes int64) {
 func (o *Object) retire() {
 	o.move(Idle)
 	o.gen++
-	o.ending = 0
+	if o.ending != 0 {
+		o.endAudit()
+	}
 	o.err, o.cancelled = nil, false
 	if o.pool != nil {
 		o.pool.put(o)

@@ -81,7 +81,7 @@ func TestTypesThatDiffer(t *testing.T) {
 
 func sample() Call {
 	return Call{
-		Name: "Allreduce", Type: typeOf[mixed](), Op: opNamed("github.com/mpigo/mpigo/comm.Sum[...]"), Root: NoRoot, Bytes: 16,
+		Name: "Allreduce", Type: typeOf[mixed](), Op: opOf("github.com/mpigo/mpigo/comm.Sum[...]", "", 0), Root: NoRoot, Bytes: 16,
 		InOrder: true,
 	}
 }
@@ -98,8 +98,8 @@ func TestRecordOfCallDecodesToTheCall(t *testing.T) {
 
 func TestLongNamesAreCutAndStillDiffer(t *testing.T) {
 	a, b := sample(), sample()
-	a.Op = opNamed(strings.Repeat("x", 200) + "a")
-	b.Op = opNamed(strings.Repeat("x", 200) + "b")
+	a.Op = opOf(strings.Repeat("x", 200)+"a", "", 0)
+	b.Op = opOf(strings.Repeat("x", 200)+"b", "", 0)
 	err := Compare(append(a.Encode(), b.Encode()...))
 	assert.ErrorIs(t, err, ErrOp)
 }
@@ -123,14 +123,22 @@ func TestCompareNamesFirstRankThatDiffers(t *testing.T) {
 }
 
 func TestOperationsOfGenericFunctionsFitAll(t *testing.T) {
-	sum, most := opNamed("m/comm.Sum[...]"), opNamed("m/comm.Max[...]")
-	passedOn := opNamed("main.reduce[...].func1")
+	sum, most := opOf("m/comm.Sum[...]", "", 0), opOf("m/comm.Max[...]", "", 0)
+	passedOn := opOf("main.reduce[...].func1", "main.go", 7)
 	assert.False(t, sum.fits(most))
 	assert.True(t, sum.fits(passedOn))
 	assert.True(t, passedOn.fits(most))
 	assert.False(t, passedOn.fits(Op{}), "a call without an operation")
 	assert.Equal(t, "comm.Sum", sum.Name)
 	assert.Equal(t, "audit.TestOperationsOfGenericFunctionsFitAll", OpAt(reflect.ValueOf(TestOperationsOfGenericFunctionsFitAll).Pointer()).Name)
+}
+
+func TestFunctionLiteralIsKnownByItsLine(t *testing.T) {
+	a, inlined := opOf("main.f.func1", "/src/main.go", 7), opOf("main.main.f.func2", "/src/main.go", 7)
+	assert.Equal(t, a, inlined, "the compiler has inlined f")
+	assert.Equal(t, "the function at main.go:7", a.Name)
+	assert.False(t, a.fits(opOf("main.f.func2", "/src/main.go", 8)))
+	assert.False(t, a.fits(opOf("m/comm.Sum[...]", "op.go", 7)))
 }
 
 func TestMismatchSaysWhatWasSentAndExpected(t *testing.T) {

@@ -44,6 +44,7 @@ type checking struct {
 	steps     int            // of the check, which are the first ones
 	parts     []func() error // what stepCheck calls
 	isRunning bool           // the rank has not come to the steps after it
+	tag       int            // of the messages of those steps
 }
 
 // CheckError is the error of calls that do not belong together, in checked mode. All ranks have it.
@@ -83,7 +84,7 @@ func (s *Schedule) Check(c Check) {
 	s.check.steps, s.check.isRunning = len(s.steps), true
 	s.steps = append(s.steps, steps...)
 	s.isChecked = true
-	s.tag = s.seq + blockingForm
+	s.check.tag, s.tag = s.tag, numberOf(s.tag)+blockingForm
 }
 
 // checkLengths exchanges lengths as the call itself exchanges parts. Then all ranks learn what each
@@ -133,16 +134,13 @@ func (s *Schedule) doCheck(part int) error {
 // endCheck is the last step of the check.
 func (s *Schedule) endCheck() error {
 	s.check.isRunning = false
-	s.tag = s.formTag()
+	s.tag = s.check.tag
 	return nil
 }
 
-// formTag is the tag that the messages of the call have after its check.
-func (s *Schedule) formTag() int { return s.seq + s.how.form() }
-
 // takesAhead reports whether a message with this tag is of a rank that has ended the check, while
 // this rank has not.
-func (s *Schedule) takesAhead(tag int) bool { return s.check.isRunning && tag == s.formTag() }
+func (s *Schedule) takesAhead(tag int) bool { return s.check.isRunning && tag == s.check.tag }
 
 // checkInit runs the check of an Init call, and leaves the steps of the starts.
 func (s *Schedule) checkInit(ctx context.Context) error {

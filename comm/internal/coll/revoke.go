@@ -259,7 +259,7 @@ func (s *Schedule) Revoke(reason Reason) {
 	s.isGivenUp = true
 	tag := s.tag
 	if s.check.isRunning {
-		tag = s.formTag()
+		tag = s.check.tag
 	}
 	s.team.revoke(tag, &RevokedError{Rank: s.rank, Reason: reason})
 }
