@@ -312,7 +312,7 @@ func TestRankEnvOverridesInheritedJob(t *testing.T) {
 		[]string{"A=3", "MPIGO_STATS=1", "PMI_RANK=77"})
 	assert.Equal(t, []string{
 		"PATH=/bin", "LD_X=", "A=3", "MPIGO_STATS=1",
-		"PMI_FD=3", "PMI_RANK=5", "PMI_ID=5", "PMI_SIZE=8", "PMI_JOBID=j", "MPIGO_SECRET=ab01",
+		"PMI_FD=3", "MPIGO_INTROSPECT_FD=4", "PMI_RANK=5", "PMI_ID=5", "PMI_SIZE=8", "PMI_JOBID=j", "MPIGO_SECRET=ab01",
 		"MPIGO_RANK=5", "MPIGO_SIZE=8", "MPIGO_LOCAL_RANK=1", "MPIGO_LOCAL_SIZE=4",
 		"MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "MPIGO_OVERSUBSCRIBED=1",
 	}, env)
