@@ -44,15 +44,17 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect"},
+	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines"},
 	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
-	"internal/observe":   {},
-	"mpitest":            {"comm", "request", "internal/observe", "internal/waitgraph"},
-	"internal/waitgraph": {}, // deadlock detection on a graph of waits
-	"mpirun-go":          {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect"},
-	"examples":           {"comm", "request", "examples", "btl/loop"},
+	"internal/observe":    {},
+	"internal/introspect": {"internal/observe"}, // questions to the ranks, and their answers
+	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
+	"mpitest":             {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/hangreport"},
+	"examples":            {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},

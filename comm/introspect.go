@@ -2,7 +2,6 @@ package comm
 
 import (
 	"net"
-	"os"
 
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/wireup"
@@ -19,7 +18,7 @@ func (j *job) serveIntrospection(client *wireup.Client) {
 		return
 	}
 	j.introspection = conn
-	go serve(conn, &describer{j})
+	go serve(conn, newDescriber(j))
 }
 
 // serve ends with the connection. The launcher sees a question that breaks the protocol as the end
@@ -28,17 +27,3 @@ func serve(conn net.Conn, rank introspect.Describer) {
 	defer conn.Close()
 	_ = introspect.Serve(conn, rank)
 }
-
-type describer struct{ job *job }
-
-func (d *describer) observed() *observed { return &observed{job: d.job} }
-
-func (d *describer) Progress() uint64 { return d.observed().Progress() }
-
-func (d *describer) Report() introspect.Report {
-	host, _ := os.Hostname()
-	o := d.observed()
-	return introspect.Report{Rank: d.job.rank, Size: d.job.size, PID: os.Getpid(), Host: host, Snapshot: o.Snapshot(), Unreceived: o.Unreceived()}
-}
-
-func (d *describer) Metrics() introspect.Metrics { return introspect.Metrics{Rank: d.job.rank} }

@@ -47,19 +47,25 @@ func attach(hook observe.Hook, jobs []*job) {
 func (o *observed) Progress() uint64 {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
-	return o.progress()
+	return o.job.progress()
 }
 
-func (o *observed) progress() uint64 {
-	s := o.job.pml.Stats()
-	return o.job.eng.Counters().Done + s.SentInline + s.SentEager + s.SentRendezvous + s.Received
+// progress is the number of observe.Rank.Progress. Lock held.
+func (j *job) progress() uint64 {
+	s := j.pml.Stats()
+	return j.eng.Counters().Done + s.SentInline + s.SentEager + s.SentRendezvous + s.Received
 }
 
 // Snapshot implements observe.Rank.
 func (o *observed) Snapshot() observe.Snapshot {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
-	snap := observe.Snapshot{Progress: o.progress(), Ended: o.job.ended != nil}
+	return o.job.snapshot()
+}
+
+// snapshot is observe.Rank.Snapshot. Lock held.
+func (j *job) snapshot() observe.Snapshot {
+	snap := observe.Snapshot{Progress: j.progress(), Ended: j.ended != nil}
 	waits := make(map[*progress.Waiter]*wait)
 	var order []*progress.Waiter
 	waitWith := func(w *progress.Waiter) *wait {
@@ -69,7 +75,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 		}
 		return waits[w]
 	}
-	pending := o.job.pml.Pending()
+	pending := j.pml.Pending()
 	for i, p := range pending {
 		s := stateOf(p.Caller)
 		isCollective := p.Context == p.Context.Collective()
@@ -104,7 +110,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 			wt.ops = append(wt.ops, i)
 		}
 	}
-	for _, s := range o.comms() {
+	for _, s := range j.comms() {
 		snap.Collectives = append(snap.Collectives, observe.Collective{Comm: uint64(s.id), Number: s.team.Next()})
 		for _, run := range s.team.Active() {
 			for _, w := range run.Waiters() {
@@ -168,10 +174,10 @@ func (c *collectiveOf) posted(pending []pml.Pending) (ops []int) {
 	return ops
 }
 
-// comms lists the communicators of the rank that are not freed.
-func (o *observed) comms() []*state {
+// comms lists the communicators of the rank that are not freed. Lock held.
+func (j *job) comms() []*state {
 	var out []*state
-	for _, caller := range o.job.pml.Contexts() {
+	for _, caller := range j.pml.Contexts() {
 		s := stateOf(caller) // two contexts in a row have the same
 		if last := len(out) - 1; !s.freed && (last < 0 || out[last] != s) {
 			out = append(out, s)
@@ -195,7 +201,7 @@ func (o *observed) Leaks() observe.Leaks {
 		}
 	}
 	slices.Sort(l.Requests)
-	for _, s := range o.comms() {
+	for _, s := range o.job.comms() {
 		if s != o.job.world.state {
 			l.Comms = append(l.Comms, *s.name.Load())
 		}
@@ -207,12 +213,17 @@ func (o *observed) Leaks() observe.Leaks {
 	return l
 }
 
-// Unreceived implements observe.Rank. Messages of collectives are not the user's.
+// Unreceived implements observe.Rank.
 func (o *observed) Unreceived() []observe.Message {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
+	return o.job.unreceived()
+}
+
+// unreceived is observe.Rank.Unreceived. Messages of collectives are not the user's. Lock held.
+func (j *job) unreceived() []observe.Message {
 	var out []observe.Message
-	for _, m := range o.job.pml.Unreceived() {
+	for _, m := range j.pml.Unreceived() {
 		if m.Context == m.Context.Collective() {
 			continue
 		}
