@@ -2,6 +2,7 @@ package introspect
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ func TestAskEachQuestion(t *testing.T) {
 	go func() { _ = Serve(end, &rank{progress: 42}) }()
 	c := NewConn(launcher)
 	defer c.Close()
+	require.Eventually(t, c.HasGreeted, time.Minute, time.Millisecond)
 
 	a, err := c.Ask(t.Context(), WantProgress)
 	require.NoError(t, err)
@@ -75,6 +77,8 @@ func TestAskOfRankThatLeavesFails(t *testing.T) {
 	require.ErrorIs(t, err, ErrGone)
 	_, err = c.Ask(t.Context(), WantReport)
 	require.ErrorIs(t, err, ErrGone)
+	require.True(t, c.IsGone())
+	require.False(t, c.HasGreeted())
 }
 
 func TestLateAnswerIsDropped(t *testing.T) {
@@ -114,6 +118,7 @@ func FuzzServe(f *testing.F) {
 			end.Close()
 		}()
 		go func() {
+			go func() { _, _ = io.Copy(io.Discard, launcher) }()
 			_, _ = launcher.Write([]byte(line + "\n"))
 			launcher.Close()
 		}()
