@@ -2,9 +2,12 @@ package comm
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/goroutines"
+	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -121,8 +124,13 @@ func (j *job) snapshot() observe.Snapshot {
 	}
 	for _, w := range order {
 		if !w.Done() { // else the call is about to return
-			snap.Waits = append(snap.Waits, waits[w].describe(w, pending))
+			out := waits[w].describe(w, pending)
+			out.Call, out.Site, out.Nanos = j.originOf(w)
+			snap.Waits = append(snap.Waits, out)
 		}
+	}
+	for _, c := range j.pml.Channels() {
+		snap.Channels = append(snap.Channels, observe.Channel(c))
 	}
 	return snap
 }
@@ -147,6 +155,7 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 	}
 	needsAll := w.Need() == len(wt.ops)+len(wt.collectives)
 	for _, c := range wt.collectives {
+		out.In = append(out.In, c.describe())
 		posted := c.posted(pending)
 		if len(posted) == 0 && !c.run.IsBlocking() {
 			out.MayGiveUp = true // it is about to go on
@@ -160,6 +169,37 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 	}
 	if out.Need = len(out.Ops); !needsAll {
 		out.Need = min(1, len(out.Ops)) // so that no rank that may be released is called deadlocked
+	}
+	return out
+}
+
+// originOf returns the call that waits with w, the program's line, and for how long it has slept.
+// Lock held.
+func (j *job) originOf(w *progress.Waiter) (call string, site *observe.Site, nanos int64) {
+	since, pcs, ok := w.Origin()
+	if !ok {
+		return "", nil, 0
+	}
+	var stack []introspect.Frame
+	frames := runtime.CallersFrames(pcs)
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		stack = append(stack, introspect.Frame{Function: f.Function, File: f.File, Line: f.Line})
+	}
+	if f, ok := goroutines.Site(stack); ok {
+		site = &observe.Site{Function: f.Function, File: f.File, Line: f.Line}
+	}
+	return goroutines.CallName(stack), site, max(j.eng.Now()-since, 0)
+}
+
+func (c *collectiveOf) describe() observe.CollectiveCall {
+	out := observe.CollectiveCall{
+		Collective: observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number()},
+		Name:       c.run.Name(), CommName: *c.comm.name.Load(), Root: -1,
+	}
+	if root := c.run.Root(); root >= 0 && root < len(c.comm.group) {
+		out.Root = c.comm.group[root]
 	}
 	return out
 }

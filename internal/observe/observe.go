@@ -51,6 +51,8 @@ type Snapshot struct {
 	Waits []Wait `json:"waits,omitempty"`
 	// Collectives has the next collective of each communicator that is not freed.
 	Collectives []Collective `json:"collectives,omitempty"`
+	// Channels has an entry for each peer that the rank has been in touch with.
+	Channels []Channel `json:"channels,omitempty"`
 }
 
 // Wait is a call that waits.
@@ -67,6 +69,36 @@ type Wait struct {
 	// Collective, if not nil, is the collective, and no rank leaves it before all of Members have
 	// called it.
 	Collective *Collective `json:"collective,omitempty"`
+	// In are the collectives that it waits for.
+	In []CollectiveCall `json:"in,omitempty"`
+	// Call is the name of the call, such as "Recv", and Site the innermost line of the program.
+	// They are known once the call sleeps: "" and nil before. Nanos is how long ago that was.
+	Call  string `json:"call,omitempty"`
+	Site  *Site  `json:"site,omitempty"`
+	Nanos int64  `json:"nanos,omitempty"`
+}
+
+// Site is a line of the program.
+type Site struct {
+	Function string `json:"function"`
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+}
+
+// CollectiveCall is a call of a collective.
+type CollectiveCall struct {
+	Collective
+	Name     string `json:"name"`      // "allreduce", "ibarrier", …
+	CommName string `json:"comm_name"` // at this rank
+	Root     int    `json:"root"`      // rank in the job, −1 if it has none
+}
+
+// Channel counts what went between a rank and a peer. A fragment is under way from one to the other
+// if the one has posted more than the other has taken.
+type Channel struct {
+	Peer   int    `json:"peer"`
+	Posted uint64 `json:"posted"`
+	Taken  uint64 `json:"taken"`
 }
 
 // Collective is a place in the sequence of collectives of a communicator.
