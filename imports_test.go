@@ -49,9 +49,10 @@ var mayImport = map[string][]string{
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
-	"internal/introspect": {"internal/observe"},    // questions to the ranks, and their answers
-	"internal/jobsocket":  {"internal/introspect"}, // asks about a job from another terminal
-	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
+	"internal/introspect": {"internal/observe"},                                                                     // questions to the ranks, and their answers
+	"internal/jobsocket":  {"internal/introspect"},                                                                  // asks about a job from another terminal
+	"internal/hangreport": {"internal/introspect", "internal/observe", "internal/goroutines", "internal/waitgraph"}, // why a job hangs
+	"internal/goroutines": {"internal/introspect"},                                                                  // the program's goroutines
 	"mpitest":             {"comm", "request", "internal/observe", "internal/waitgraph"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
 	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/hangreport", "internal/jobsocket"},

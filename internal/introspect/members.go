@@ -15,10 +15,13 @@ type Member struct {
 	State State  `json:"state"`
 	// Process is the state of the process of a rank that has not answered, in a few words such as
 	// "stopped by a signal". It is empty if nobody knows.
-	Process  string   `json:"process,omitempty"`
-	Progress uint64   `json:"progress,omitempty"`
-	Report   *Report  `json:"report,omitempty"`
-	Metrics  *Metrics `json:"metrics,omitempty"`
+	Process  string `json:"process,omitempty"`
+	Progress uint64 `json:"progress,omitempty"`
+	// After is the progress of the rank once all ranks had reported. If it is that of the report,
+	// the rank was in the reported state at the moment when the last report came in.
+	After   *uint64  `json:"after,omitempty"`
+	Report  *Report  `json:"report,omitempty"`
+	Metrics *Metrics `json:"metrics,omitempty"`
 	// Error says what is wrong with the answer.
 	Error string `json:"error,omitempty"`
 }
@@ -55,9 +58,38 @@ const AnswerTimeout = 5 * time.Second
 // the process is stopped, there is no point in waiting longer.
 const lookAfter = 500 * time.Millisecond
 
+// afterTimeout is the time that ranks which have reported have for Member.After.
+const afterTimeout = time.Second
+
 // AskAll asks all peers at once, and waits for at most AnswerTimeout, or until ctx ends. The result
-// has an element for each peer, in their order.
+// has an element for each peer, in their order. If reports are wanted, it asks those that have
+// reported for their progress again, for at most one more second.
 func AskAll(ctx context.Context, want Want, peers []Peer) []Member {
+	members := askAll(ctx, want, peers)
+	if want == WantReport {
+		askAfter(ctx, peers, members)
+	}
+	return members
+}
+
+// askAfter sets Member.After of the ranks that have reported.
+func askAfter(ctx context.Context, peers []Peer, members []Member) {
+	ctx, cancel := context.WithTimeout(ctx, afterTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range members {
+		if m := &members[i]; m.Report != nil {
+			all.Go(func() {
+				if a, err := peers[i].Conn.Ask(ctx, WantProgress); err == nil {
+					m.After = &a.Progress
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func askAll(ctx context.Context, want Want, peers []Peer) []Member {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	members := make([]Member, len(peers))

@@ -43,7 +43,8 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 		members := AskAll(t.Context(), WantReport, peers)
 		assert.Equal(t, lookAfter, time.Since(begin), "nobody waits longer for a process that is stopped")
 		assert.EqualValues(t, 7, members[0].Report.Snapshot.Progress)
-		members[0].Report = nil
+		assert.EqualValues(t, 7, *members[0].After)
+		members[0].Report, members[0].After = nil, nil
 		assert.Equal(t, []Member{
 			{Rank: 0, PID: 10, State: StateAnswered, Progress: 7},
 			{Rank: 1, State: StateSilent, Process: "stopped by a signal"},
