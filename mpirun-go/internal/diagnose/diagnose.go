@@ -87,6 +87,16 @@ func computes(list []introspect.Goroutine) bool {
 	return active
 }
 
+// HasAnswers reports whether a rank has answered, or should have.
+func (r *Report) HasAnswers() bool {
+	for _, m := range r.Members {
+		if m.State == introspect.StateAnswered || m.State == introspect.StateSilent {
+			return true
+		}
+	}
+	return false
+}
+
 // Text is the finding in lines for people, at most one screen.
 func (r *Report) Text() string { return r.Finding.String() }
 
