@@ -49,8 +49,9 @@ var mayImport = map[string][]string{
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
+	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/waitgraph"},
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
-	"mpitest":             {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
 	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
 	"examples":            {"comm", "request", "examples", "btl/loop"},
