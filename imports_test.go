@@ -43,10 +43,13 @@ var mayImport = map[string][]string{
 	// Random programs on the public API.
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
-	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines"},
-	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
-	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
+	// Programs that hang.
+	"internal/hangcases":  {"comm", "request"},
+	"scripts/hangs":       {"comm", "internal/hangcases"},
+	"internal/wireup":     {},
+	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines"},
+	"comm/internal/coll":  {"pml", "btl", "request", "progress"}, // no Comm, no transport
+	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
 	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/waitgraph"},

@@ -124,7 +124,7 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 		},
 		"any of two, one of which runs": {
 			ranks: []body{waitAny, recv(0), runs},
-			want: []string{"WaitAny, any of: irecv from 1, tag 1; irecv from 2, tag 1, for "},
+			want:  []string{"WaitAny, any of: irecv from 1, tag 1; irecv from 2, tag 1, for "},
 		},
 		"some of two, one of which runs": {
 			ranks: []body{
