@@ -43,17 +43,20 @@ var mayImport = map[string][]string{
 	// Random programs on the public API.
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
-	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines"},
-	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
-	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
+	// Programs that hang.
+	"internal/hangcases":  {"comm", "request"},
+	"scripts/hangs":       {"comm", "internal/hangcases"},
+	"internal/wireup":     {},
+	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines"},
+	"comm/internal/coll":  {"pml", "btl", "request", "progress"}, // no Comm, no transport
+	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
-	"internal/introspect": {"internal/observe"},                                                                     // questions to the ranks, and their answers
-	"internal/jobsocket":  {"internal/introspect"},                                                                  // asks about a job from another terminal
-	"internal/hangreport": {"internal/introspect", "internal/observe", "internal/goroutines", "internal/waitgraph"}, // why a job hangs
-	"internal/goroutines": {"internal/introspect"},                                                                  // the program's goroutines
-	"mpitest":             {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"internal/introspect": {"internal/observe"},
+	"internal/jobsocket":  {"internal/introspect"},
+	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/waitgraph"},
+	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
+	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
 	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/hangreport", "internal/jobsocket"},
 	"examples":            {"comm", "request", "examples", "btl/loop"},

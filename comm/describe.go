@@ -91,11 +91,14 @@ func (d *describer) Metrics() introspect.Metrics {
 	m := introspect.Metrics{Rank: d.job.rank, PID: os.Getpid(), Host: d.host, Nanos: d.job.eng.Now()}
 	list, _ := goroutines.List()
 	m.Doing = doing(list)
-	d.locked(func() {
-		m.Counters = countersOf(d.job.pml.Stats())
-		m.Rails = d.job.rails(func(pml.RailStatus) bool { return true })
-	})
+	d.locked(func() { d.job.metrics(&m) })
 	return m
+}
+
+// metrics fills in counters and rails. Lock held.
+func (j *job) metrics(m *introspect.Metrics) {
+	m.Counters = countersOf(j.pml.Stats())
+	m.Rails = j.rails(func(pml.RailStatus) bool { return true })
 }
 
 // rails lists the rails that are wanted. Lock held.

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 
@@ -20,7 +21,9 @@ func init() {
 	}
 }
 
-// observed is a rank as the test harness sees it. It implements observe.Rank.
+// observed is a rank as the test harness sees it. It implements observe.Rank and
+// introspect.Describer. The goroutines in its reports are left to the harness, which knows those of
+// a rank.
 type observed struct {
 	job     *job
 	objects map[*request.Object]struct{} // that are or may be in use; guarded by the engine's lock
@@ -64,6 +67,24 @@ func (o *observed) Snapshot() observe.Snapshot {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
 	return o.job.snapshot()
+}
+
+// Report implements introspect.Describer.
+func (o *observed) Report() introspect.Report {
+	r := introspect.Report{Rank: o.job.rank, Size: o.job.size, PID: os.Getpid()}
+	o.job.eng.Lock()
+	defer o.job.eng.Unlock()
+	o.job.report(&r)
+	return r
+}
+
+// Metrics implements introspect.Describer.
+func (o *observed) Metrics() introspect.Metrics {
+	m := introspect.Metrics{Rank: o.job.rank, PID: os.Getpid(), Nanos: o.job.eng.Now()}
+	o.job.eng.Lock()
+	defer o.job.eng.Unlock()
+	o.job.metrics(&m)
+	return m
 }
 
 // snapshot is observe.Rank.Snapshot. Lock held.

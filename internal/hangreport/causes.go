@@ -285,8 +285,7 @@ func (v *view) deadlocks() (out []Cause) {
 		if kind == KindDeadlock {
 			kind = KindFinalized
 		}
-		text = fmt.Sprintf("%s: %s %s for %s, which %s %s", strings.TrimSuffix(begin, " "), named(d.Ranks), verb(d.Ranks, "waits", "wait"),
-			v.awaitedName(d.Ranks, gone), verb(gone, "has", "have"), leftWord(&v.ranks[gone[0]]))
+		text += fmt.Sprintf(", which %s for %s", verb(d.Ranks, "waits", "wait"), v.awaitedName(d.Ranks, gone))
 	}
 	return []Cause{{Kind: kind, Ranks: d.Ranks, Cycle: d.Cycle, Text: text}}
 }
@@ -325,18 +324,19 @@ func (v *view) leftAwaited(ranks []int) (out []int) {
 	return slices.Compact(out)
 }
 
-// awaitedName names the ranks that have left, for whom ranks wait.
+// awaitedName names the ranks that have left, for which ranks wait.
 func (v *view) awaitedName(ranks, gone []int) string {
+	end := fmt.Sprintf(" %s %s", verb(gone, "has", "have"), leftWord(&v.ranks[gone[0]]))
 	for _, rank := range ranks {
 		for _, w := range v.ranks[rank].Waits {
 			for _, p := range v.ranks[rank].ops(w) {
-				if p.Peer < 0 && len(ranks)+len(gone) == len(v.ranks) {
-					return "a message of any rank, and all others, " + named(gone)
+				if p.Peer < 0 {
+					return "a message of any rank; " + named(gone) + end
 				}
 			}
 		}
 	}
-	return named(gone)
+	return named(gone) + ";" + map[bool]string{true: " it", false: " they"}[len(gone) == 1] + end
 }
 
 // outsiders are the ranks that others wait for, and that are not in a call that waits. Those in

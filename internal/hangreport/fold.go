@@ -115,13 +115,12 @@ func (v *view) lineOf(r *rankView, w observe.Wait) line {
 			l.tail = ", not called by " + Ranks(late)
 		}
 		return l
+	case len(ops) > 1 && w.Need <= 1:
+		l.head = strings.TrimSpace(l.head) + ", any of: "
 	case len(ops) > 1 && w.Need < len(ops):
-		l.head += fmt.Sprintf("of %d of: ", max(w.Need, 1))
-		if w.Need <= 1 {
-			l.head = strings.TrimSuffix(l.head, "of 1 of: ") + "of any of: "
-		}
+		l.head = fmt.Sprintf("%s, %d of: ", strings.TrimSpace(l.head), w.Need)
 	case len(ops) > 1:
-		l.head += "of all of: "
+		l.head = strings.TrimSpace(l.head) + ", all of: "
 	}
 	l.ops = ops
 	if n := len(ops) - mostOps; n > 0 {

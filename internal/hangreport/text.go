@@ -14,7 +14,10 @@ const (
 )
 
 // String is the finding as text for people. The causes come first.
-func (f Finding) String() string {
+func (f Finding) String() string { return f.Text("hang: ") }
+
+// Text is String with another beginning of the first line.
+func (f Finding) Text(first string) string {
 	var b strings.Builder
 	for i, c := range f.Causes {
 		if i == mostCauses {
@@ -23,7 +26,7 @@ func (f Finding) String() string {
 		}
 		begin := "  "
 		if i == 0 {
-			begin = "hang: "
+			begin = first
 		}
 		b.WriteString(begin + shorten(c.Text) + "\n")
 	}
