@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/hangreport", "internal/jobsocket"},
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket"},
 	"examples":            {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
