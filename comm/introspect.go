@@ -18,6 +18,7 @@ func (j *job) serveIntrospection(client *wireup.Client) {
 		return
 	}
 	j.introspection = conn
+	_ = introspect.Greet(conn) // before Init returns; it fits into the empty buffer of the socket
 	go serve(conn, newDescriber(j))
 }
 

@@ -29,7 +29,10 @@ func (r *rank) Metrics() Metrics { return Metrics{Rank: 3, Counters: map[string]
 
 func TestAskEachQuestion(t *testing.T) {
 	launcher, end := net.Pipe()
-	go func() { _ = Serve(end, &rank{progress: 42}) }()
+	go func() {
+		_ = Greet(end)
+		_ = Serve(end, &rank{progress: 42})
+	}()
 	c := NewConn(launcher)
 	defer c.Close()
 	require.Eventually(t, c.HasGreeted, time.Minute, time.Millisecond)
@@ -118,7 +121,7 @@ func FuzzServe(f *testing.F) {
 			end.Close()
 		}()
 		go func() {
-			go func() { _, _ = io.Copy(io.Discard, launcher) }()
+			go func() { _, _ = io.Copy(io.Discard, launcher) }() // reads the answer
 			_, _ = launcher.Write([]byte(line + "\n"))
 			launcher.Close()
 		}()

@@ -29,12 +29,12 @@ var ErrProtocol = errors.New("not the protocol of introspection")
 // greetingID is the ID of the answer that comes first, which no question has.
 const greetingID = 0
 
-// Serve greets the launcher, and answers the questions that come on conn until conn ends, which is
-// nil, or a question breaks the protocol, which Is ErrProtocol. It does not close conn.
+// Greet tells the launcher that the rank uses the library. It comes before Serve.
+func Greet(conn io.Writer) error { return write(conn, Answer{Version: Version, ID: greetingID}) }
+
+// Serve answers the questions that come on conn until conn ends, which is nil, or a question breaks
+// the protocol, which Is ErrProtocol. It does not close conn.
 func Serve(conn io.ReadWriter, rank Describer) error {
-	if err := write(conn, Answer{Version: Version, ID: greetingID}); err != nil {
-		return nil
-	}
 	in := bufio.NewReaderSize(conn, maxQuestionBytes)
 	for {
 		line, err := in.ReadSlice('\n')

@@ -51,7 +51,6 @@ const (
 func (r *run) onExit(k *rank, exit procs.Exit, order int, err error) {
 	k.exited, k.exitOrder, k.exit = true, order, exit
 	r.alive--
-	_ = k.questions.Close()
 	k.arrival = len(r.ranks) - r.alive
 	defer r.chooseIfReady()
 	if k.lost = errors.Is(err, procs.ErrLost); k.lost {

@@ -326,6 +326,7 @@ func (r *run) serveRank(proc *procs.Proc) *rank {
 		case <-k.served:
 		case <-time.After(connectionGrace):
 		}
+		_ = k.questions.Close() // the same holds for this one
 		r.post(func() { r.onExit(k, exit, exitOrder, err) })
 	}()
 
