@@ -101,7 +101,7 @@ func TestHangReportNamesCause(t *testing.T) {
 				for {
 					f := j.find(change)
 					missing := missingFrom(f, c.Want(n))
-					if len(missing) == 0 {
+					if len(missing) == 0 && len(f.Groups) <= 4 {
 						assert.LessOrEqual(t, strings.Count(f.String(), "\n"), 40, f.String())
 						if testing.Verbose() {
 							t.Log("\n" + f.String())
@@ -109,7 +109,7 @@ func TestHangReportNamesCause(t *testing.T) {
 						return
 					}
 					if time.Now().After(deadline) {
-						require.Failf(t, "no such cause", "%q\n%s", missing, f)
+						require.Failf(t, "no such cause, or not folded", "%q\n%s", missing, f)
 					}
 					time.Sleep(5 * time.Millisecond)
 				}

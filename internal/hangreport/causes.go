@@ -58,10 +58,24 @@ func (v *view) withoutReport() (out []Cause) {
 		}
 		if len(ranks) > 0 {
 			waiting := v.waitingFor(ranks)
-			out = append(out, Cause{Kind: c.kind, Ranks: ranks, Waiting: waiting, Text: named(ranks) + ": " + c.text(ranks) + v.wait(waiting)})
+			out = append(out, Cause{Kind: c.kind, Ranks: ranks, Waiting: waiting, Text: named(ranks) + v.process(ranks) + ": " + c.text(ranks) + v.wait(waiting)})
 		}
 	}
 	return out
+}
+
+// process names the process of a single rank, if it is known.
+func (v *view) process(ranks []int) string {
+	r := &v.ranks[ranks[0]]
+	switch {
+	case len(ranks) > 1 || r.PID == 0 && r.Host == "":
+		return ""
+	case r.Host == "":
+		return fmt.Sprintf(" (pid %d)", r.PID)
+	case r.PID == 0:
+		return fmt.Sprintf(" (on %s)", r.Host)
+	}
+	return fmt.Sprintf(" (pid %d on %s)", r.PID, r.Host)
 }
 
 // wait says that ranks wait because of a cause.
@@ -78,19 +92,14 @@ func (v *view) unreachable() (out []Cause) {
 	var pairs []pair
 	why := make(map[pair]string)
 	for i := range v.ranks {
-		for _, p := range v.ranks[i].Pending {
-			if p.Peer < 0 || p.Peer == i || len(p.By) > 0 {
-				continue
-			}
-			var down []string
-			for _, r := range v.railsDown(i) {
-				if r.Peer == p.Peer {
-					down = append(down, strings.TrimSuffix(fmt.Sprintf("%s is %s: %s", r.Name, r.State, r.Error), ": "))
+		for _, r := range v.railsDown(i) {
+			if p := (pair{i, r.Peer}); v.isCut(i, r.Peer) {
+				if why[p] == "" {
+					pairs = append(pairs, p)
+				} else {
+					why[p] += "; "
 				}
-			}
-			if _, there := why[pair{i, p.Peer}]; len(down) > 0 && !there {
-				pairs = append(pairs, pair{i, p.Peer})
-				why[pair{i, p.Peer}] = strings.Join(down, "; ")
+				why[p] += railText(r)
 			}
 		}
 	}
@@ -102,7 +111,7 @@ func (v *view) unreachable() (out []Cause) {
 		}
 		out = append(out, Cause{
 			Kind: KindUnreachable, Ranks: []int{p.from, p.to}, Waiting: []int{p.from},
-			Text: fmt.Sprintf("rank %d does not reach rank %d: rail %s", p.from, p.to, why[p]),
+			Text: fmt.Sprintf("rank %d does not reach rank %d: %s", p.from, p.to, why[p]),
 		})
 	}
 	return out

@@ -168,10 +168,11 @@ func render(ranks []int, lines []line, size int) string {
 // peersOf names the peers of the i-th operation of several ranks.
 func peersOf(ranks []int, lines []line, i, size int) string {
 	offset := func(n int) int { return ((lines[n].ops[i].Peer-ranks[n])%size + size) % size }
-	isSame, isShift := true, true
+	isSame, isShift, isPair := true, true, len(lines) > 2
 	for n := range lines {
 		peer := lines[n].ops[i].Peer
 		isSame = isSame && peer == lines[0].ops[i].Peer
+		isPair = isPair && peer == ranks[n]^1
 		isShift = isShift && peer >= 0 && offset(n) == offset(0)
 	}
 	switch {
@@ -181,6 +182,9 @@ func peersOf(ranks []int, lines []line, i, size int) string {
 		return fmt.Sprintf("rank+%d", offset(0))
 	case isShift:
 		return fmt.Sprintf("rank-%d", size-offset(0))
+	}
+	if isPair {
+		return "rank^1"
 	}
 	return "other ranks"
 }
@@ -239,15 +243,32 @@ func (v *view) railsDown(rank int) (out []introspect.Rail) {
 	return out
 }
 
+// railText says what a rail has.
+func railText(r introspect.Rail) string {
+	if strings.HasPrefix(r.Error, "rail "+r.Name) {
+		return fmt.Sprintf("%s (%s)", r.Error, r.State)
+	}
+	return strings.TrimSuffix(fmt.Sprintf("rail %s to rank %d is %s: %s", r.Name, r.Peer, r.State, r.Error), ": ")
+}
+
+// isCut reports whether a rank has operations with a peer that wait for a rail.
+func (v *view) isCut(rank, peer int) bool {
+	return slices.ContainsFunc(v.ranks[rank].Pending, func(p observe.Pending) bool {
+		return p.Peer == peer && peer != rank && len(p.By) == 0
+	})
+}
+
 // notes are the rails that are down, folded.
 func (v *view) notes() (out []string) {
 	const most = 4
-	type rail struct{ name, state, why string }
-	var order []rail
-	from := make(map[rail][]int)
+	var order []string
+	from := make(map[string][]int)
 	for i := range v.ranks {
 		for _, r := range v.railsDown(i) {
-			k := rail{r.Name, r.State, r.Error}
+			if v.isCut(i, r.Peer) {
+				continue // it is a cause
+			}
+			k := railText(r)
 			if from[k] == nil {
 				order = append(order, k)
 			}
@@ -259,8 +280,7 @@ func (v *view) notes() (out []string) {
 			out = append(out, fmt.Sprintf("and %s", count(len(order)-most, "more rail that is not up", "more rails that are not up")))
 			break
 		}
-		ranks := slices.Compact(from[k])
-		out = append(out, strings.TrimSuffix(fmt.Sprintf("rail %s is %s at %s: %s", k.name, k.state, named(ranks), k.why), ": "))
+		out = append(out, fmt.Sprintf("at %s: %s", named(slices.Compact(from[k])), k))
 	}
 	return out
 }

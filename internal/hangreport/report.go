@@ -33,6 +33,9 @@ type Rank struct {
 	Report *introspect.Report
 	// Missing is why there is no report.
 	Missing Missing
+	// PID and Host of the process if there is no report, 0 and "" if they are not known.
+	PID  int
+	Host string
 	// Left says that the body of the rank has returned, or that it has called Finalize, beyond what
 	// Report says. It makes no further call.
 	Left bool

@@ -69,9 +69,13 @@ func age(nanos int64) string {
 	case d < time.Millisecond:
 		return ""
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 3*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 3*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
 	default:
-		return d.Round(time.Second).String()
+		return fmt.Sprintf("%.0f h", d.Hours())
 	}
 }
 
@@ -108,7 +112,7 @@ func operation(p observe.Pending, peer string) string {
 		fmt.Fprintf(&b, ", tag %d", p.Tag)
 	}
 	if p.Bytes > 0 && isSend(p.Op) {
-		fmt.Fprintf(&b, ", %d bytes", p.Bytes)
+		fmt.Fprintf(&b, ", %s", count(int(p.Bytes), "byte", "bytes"))
 	}
 	if p.Comm != "world" && p.Comm != "" {
 		fmt.Fprintf(&b, ", in %s", p.Comm)
