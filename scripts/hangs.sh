@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs programs that hang, one for each kind of cause (scripts/hangs), as jobs with 2, 8 and 64 ranks
-# on one machine, and some of them with 6 ranks on three hosts, which are network namespaces. Each
-# job must get a report by --hang-after whose first three lines name the cause. mpirun-go diagnose
-# must then say the same. With MPICH, two cases also run under its Hydra on the three hosts, where
-# rank 0 answers diagnose.
+# Runs programs that hang, one for each kind of cause (scripts/hangs), as jobs with 2, 8 and 64
+# ranks on one machine, and some of them with 6 ranks on three hosts, which are network namespaces.
+# Each job must get a report by --hang-after whose first three lines name the cause. mpirun-go
+# diagnose must then say the same. With MPICH, two cases also run under its Hydra on the three
+# hosts, where rank 0 answers diagnose.
 # Usage: hangs.sh [CASE…]
 # By default all cases run. Needs root, openssh-server and iproute2. Takes about a minute.
 set -euo pipefail
