@@ -406,7 +406,7 @@ func TestHangInReceivesIsReported(t *testing.T) {
 		"deadlock: nothing can release ranks 0, 1; rank 0 waits for rank 1, which waits for rank 0\n",
 		"\n  0: mpitest_test.go:400 Recv from 1, tag 7, for ",
 		"\n  1: mpitest_test.go:400 Recv from 0, tag 8, for ",
-		"\n  2: has called Finalize\n",
+		"\n  2: in Finalize\n",
 		", 1 goroutine:\n",
 		"comm.Recv[", "mpitest_test.TestHangInReceivesIsReported.func1\n", "mpitest_test.go:",
 	} {

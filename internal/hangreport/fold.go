@@ -40,7 +40,7 @@ func (v *view) lines(rank int) (out []line) {
 	}
 	switch {
 	case r.Report == nil && r.left:
-		add(line{head: "has " + leftWord(r)})
+		add(line{head: leftWord(r)})
 		return out
 	case r.Report == nil:
 		why := r.Missing
@@ -50,9 +50,9 @@ func (v *view) lines(rank int) (out []line) {
 		add(line{head: string(why)})
 		return out
 	case r.left && r.Left && !r.Ended:
-		add(line{head: "has returned"})
+		add(line{head: "returned"})
 	case r.left:
-		add(line{head: "has called Finalize"})
+		add(line{head: "in Finalize"})
 	}
 	waited := make(map[int]bool)
 	for _, w := range r.Waits {

@@ -99,7 +99,7 @@ what the ranks do:
 `, Analyze(ranks).String())
 	ranks = append(ranks, Rank{Missing: Finalized}, Rank{Missing: NoAnswer}, Rank{})
 	f := Analyze(ranks)
-	assert.Contains(t, f.String(), "  2: has finalized\n  3, 4: no answer\n")
+	assert.Contains(t, f.String(), "  2: finalized\n  3, 4: no answer\n")
 }
 
 func TestMismatchedCollectivesAreNamed(t *testing.T) {

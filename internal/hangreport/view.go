@@ -209,6 +209,13 @@ func (v *view) awaited(rank int) (out []int) {
 			}
 		}
 	}
+	if r.Ended { // it is in Finalize, which waits for all ranks
+		for other := range v.ranks {
+			if !v.ranks[other].left {
+				out = append(out, other)
+			}
+		}
+	}
 	slices.Sort(out)
 	return slices.DeleteFunc(slices.Compact(out), func(other int) bool {
 		return other == rank || other < 0 || other >= len(v.ranks)
