@@ -93,9 +93,7 @@ func (b *BML) startWatch(pr *Peer) {
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
 		m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-		m.short.tick()
-		m.long.tick()
-		m.trialTimes.tick()
+		m.tick()
 	}
 	pr.spread.before = pr.deliveredBytes()
 	w.timer = b.eng.After(int64(tickPeriod), w.tick)
@@ -118,7 +116,7 @@ func (b *BML) watchTick(pr *Peer) {
 		isQuiet = isQuiet && m.underWay() == m.trials
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-			m.short.n, m.long.n, m.trialTimes.n = 0, 0, 0
+			m.short.n, m.long.n, m.trialTimes.n, m.loadedTimes.n = 0, 0, 0, 0
 		}
 	}
 	if isQuiet {
@@ -135,9 +133,7 @@ func (b *BML) watchTick(pr *Peer) {
 	b.tryRails(pr)
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		m.short.tick()
-		m.long.tick()
-		m.trialTimes.tick()
+		m.tick()
 	}
 	pr.spread.tick(pr.deliveredBytes(), after)
 }
@@ -237,12 +233,12 @@ func (pr *Peer) compare() {
 			continue
 		}
 		isSlow := pr.slow.Has(i)
-		trial := pr.slowness(i, trialTimes)
-		slowness := trial
+		trial := pr.slowness(i, trialTimes, trialTimes)
+		slowness := pr.slowness(i, trialTimes, loadedTimes)
 		if !isSlow {
-			long := pr.slowness(i, longTimes)
+			long := pr.slowness(i, longTimes, longTimes)
 			rl.grade.takeLong(long)
-			slowness = max(long, pr.slowness(i, shortTimes))
+			slowness = max(long, pr.slowness(i, shortTimes, shortTimes))
 		}
 		rl.weigh()
 		rl.grade.tick(slowness, isSlow)
@@ -259,7 +255,7 @@ func (pr *Peer) compare() {
 	if pr.up != 0 && pr.up&^pr.slow == 0 { // none is better than the others
 		best := -1
 		for i := range pr.rails {
-			if pr.up.Has(i) && (best < 0 || pr.times(i, best, trialTimes) < 1) {
+			if pr.up.Has(i) && (best < 0 || pr.times(i, best, trialTimes, trialTimes) < 1) {
 				best = i
 			}
 		}
@@ -304,20 +300,21 @@ func (g *grade) takeLong(slowness float64) {
 	}
 }
 
-// slowness is how many times as long rail i took as the best other one; 0 if that is not known.
-func (pr *Peer) slowness(i int, which func(rl *Rail) times) (most float64) {
+// slowness is how many times as long rail i took as the best other one, by what counts for each of
+// them; 0 if that is not known.
+func (pr *Peer) slowness(i int, own, others func(rl *Rail) times) (most float64) {
 	for j := range pr.rails {
 		if j != i && pr.up.Has(j) {
-			most = max(most, pr.times(i, j, which))
+			most = max(most, pr.times(i, j, own, others))
 		}
 	}
 	return most
 }
 
-// times is how many times as long rail i took as rail j, for the operations of one kind since the
-// last tick; 0 if that is not known.
-func (pr *Peer) times(i, j int, which func(rl *Rail) times) float64 {
-	a, b := which(&pr.rails[i]), which(&pr.rails[j])
+// times is how many times as long rail i took as rail j, since the last tick; 0 if that is not
+// known.
+func (pr *Peer) times(i, j int, own, other func(rl *Rail) times) float64 {
+	a, b := own(&pr.rails[i]), other(&pr.rails[j])
 	n := min(a.n, b.n)
 	if n == 0 {
 		return 0
@@ -331,8 +328,9 @@ type times struct {
 	unit, allowance float64
 }
 
-func shortTimes(rl *Rail) times { return times{&rl.meter.short, 1, shortAllowance} }
-func trialTimes(rl *Rail) times { return times{&rl.meter.trialTimes, 1, shortAllowance} }
+func shortTimes(rl *Rail) times  { return times{&rl.meter.short, 1, shortAllowance} }
+func trialTimes(rl *Rail) times  { return times{&rl.meter.trialTimes, 1, shortAllowance} }
+func loadedTimes(rl *Rail) times { return times{&rl.meter.loadedTimes, 1, shortAllowance} }
 
 // longTimes are by what the link promises.
 func longTimes(rl *Rail) times {
