@@ -20,6 +20,9 @@ const (
 	// modulePenalty is what the failure of a rail takes from its module, if the error is evidence
 	// against this side: after three failures in a row the module has nothing left.
 	modulePenalty health = 400
+	// queuePenalty is what operations that have waited for room for too long take from it, each
+	// tick: the sensitivity of LNet.
+	queuePenalty health = 100
 
 	// A rail or module that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
 	recoverPeriod        = 100 * time.Millisecond
@@ -121,12 +124,17 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
 	isHopeless := rl.alternate && !rl.recovery.wasUp
 	if (side == btl.SideLocal || side == btl.SideBoth) && !isHopeless {
-		rl.own.health = max(rl.own.health-modulePenalty, 0)
-		b.weighModule(rl.own)
-		b.recoverModule(rl.own)
+		b.penalizeModule(rl.own, modulePenalty)
 	}
 	rl.health = 0 // it has failed, whichever side is at fault
 	rl.weigh()
+}
+
+// penalizeModule takes from the health of a module.
+func (b *BML) penalizeModule(d *ownModule, penalty health) {
+	d.health = max(d.health-penalty, 0)
+	b.weighModule(d)
+	b.recoverModule(d)
 }
 
 // recoverModule gives a module its health back over time.
