@@ -68,7 +68,7 @@ func (b *BML) countLate(rl *Rail) {
 func (b *BML) waitedHere(rl *Rail) {
 	rl.errors.local.Timeout++
 	b.stats.LocalErrors++
-	b.penalizeModule(rl.own, queuePenalty)
+	b.penalizeEnd(&rl.own.end, queuePenalty)
 }
 
 // evidence is what an error says. An error that no transport has made, such as that of an endpoint
