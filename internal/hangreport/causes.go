@@ -45,6 +45,7 @@ func (v *view) withoutReport() (out []Cause) {
 			return verb(r, "its process is", "their processes are") + " stopped by a signal; kill -CONT lets " + verb(r, "it", "them") + " go on"
 		}},
 		{HostLost, KindStopped, func(r []int) string { return verb(r, "its host does", "their hosts do") + " not answer" }},
+		{NotInited, KindLate, func(r []int) string { return verb(r, "it has", "they have") + " not called Init" }},
 		{NoAnswer, KindNoAnswer, func(r []int) string {
 			return verb(r, "it does", "they do") + " not answer: the process is stopped, overloaded, or in a call of C"
 		}},

@@ -56,6 +56,8 @@ const (
 	// Finalized: it has left the job by Finalize. Exited: its process has ended.
 	Finalized Missing = "finalized"
 	Exited    Missing = "exited"
+	// NotInited: it has not called Init.
+	NotInited Missing = "has not called Init"
 	// HostLost: its host does not answer.
 	HostLost Missing = "host lost"
 )
