@@ -217,3 +217,22 @@ func TestQueueMovesInOrder(t *testing.T) {
 	require.NotZero(t, w.pr.rails[0].errors.local.Timeout)
 	require.Zero(t, w.ranks[0].Stats().RailsFailed)
 }
+
+// Operations that wait for room keep the ticks going, and TRIALs that do so do not.
+func TestTicksWhileOperationsWaitForRoom(t *testing.T) {
+	w, pr := slowWire(t)
+	r := w.ranks[0]
+	w.rails[0][0].full, w.rails[1][0].full = true, true
+	r.post(&pr.rails[1], r.op("queued"))
+	r.tryRail(&pr.rails[0], trialBytes, 1)
+	w.pass(sec)
+	require.NotNil(t, pr.watch.timer)
+	w.rails[1][0].full = false
+	w.pass(msec)
+	for len(w.flying) > 0 {
+		w.step(0)
+	}
+	w.pass(sec)
+	require.Nil(t, pr.watch.timer)
+	require.Equal(t, trialFragments, pr.rails[0].queue.Len())
+}

@@ -78,7 +78,11 @@ func (b *BML) trialAckArrived(pr *Peer, by btl.Module, rl *Rail, h railHeader) {
 	}
 	m.trial.number = 0
 	nanos := b.eng.Now() - r.begin
-	m.addTrial(nanos-nanosOf(rl, r.length), pr.loadNanos(rl, r.ahead))
+	load := pr.loadNanos(rl, r.ahead)
+	m.addTrial(nanos-nanosOf(rl, r.length), load)
+	if r.length > 0 {
+		m.longTrials.add(nanos * 1000 / (r.ahead + int64(r.length)))
+	}
 	if r.bytes == 0 && r.isAlone {
 		m.short.add(nanos)
 	}

@@ -119,10 +119,10 @@ func (b *BML) watchTick(pr *Peer) {
 	w.at, w.isBusy = now, false
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		isQuiet = isQuiet && m.underWay() == m.trials && pr.rails[i].queue.Empty()
+		isQuiet = isQuiet && m.underWay() == m.trials && !pr.rails[i].hasTraffic()
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-			m.short.n, m.long.n, m.trialTimes.n, m.loadedTimes.n = 0, 0, 0, 0
+			m.short.n, m.long.n, m.trialTimes.n, m.loadedTimes.n, m.longTrials.n = 0, 0, 0, 0, 0
 		}
 	}
 	if isQuiet {
@@ -132,7 +132,7 @@ func (b *BML) watchTick(pr *Peer) {
 	w.count++
 	w.isComparing = w.count%compareTicks == 0
 	pr.findLate()
-	pr.compare()
+	b.compare(pr)
 	pr.followPeer(b.cfg.Rank < pr.rank)
 	b.prefer(pr)
 	b.leaveLate(pr)
@@ -143,6 +143,16 @@ func (b *BML) watchTick(pr *Peer) {
 		m.tick()
 	}
 	pr.spread.tick(pr.deliveredBytes(), after)
+}
+
+// hasTraffic reports whether something but TRIALs waits for room on the rail.
+func (rl *Rail) hasTraffic() bool {
+	for op := range rl.queue.All() {
+		if !isTrial(op.Tag) {
+			return true
+		}
+	}
+	return false
 }
 
 // deliveredBytes is how much all rails have delivered so far.
@@ -305,7 +315,7 @@ func (pr *Peer) withRoom(rl *Rail, op *Op) (best *Rail) {
 var errSlow = errors.New("operations wait on this rail while another one delivers")
 
 // compare compares what the rails have shown since the last tick.
-func (pr *Peer) compare() {
+func (b *BML) compare(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		if !pr.up.Has(i) {
@@ -324,6 +334,7 @@ func (pr *Peer) compare() {
 		switch {
 		case !isSlow && rl.grade.isSuspect() && trial >= slowFactor:
 			pr.becomesSlow(rl)
+		case pr.isBeside(rl) && !b.compareBeside(pr, i): // it stays slow
 		case isSlow && rl.grade.good >= rl.grade.need:
 			pr.becomesFast(rl)
 		}
@@ -422,7 +433,7 @@ const shortAllowance = leastSlowNanos / (slowFactor - 1)
 func (b *BML) tryRails(pr *Peer) {
 	var inDoubt RailSet
 	for i := range pr.rails {
-		if pr.slow.Has(i) || pr.rails[i].grade.isSuspect() {
+		if (pr.slow.Has(i) || pr.rails[i].grade.isSuspect()) && pr.rails[i].beside.rest == 0 {
 			inDoubt |= 1 << i
 		}
 	}
