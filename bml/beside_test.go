@@ -33,7 +33,7 @@ func newTiers(t *testing.T, factor int, rails ...loop.RailConfig) (w *pair, pr *
 // stream sends long messages, one after the other, for a while, and compares their bytes.
 func (w *pair) stream(t *testing.T, nanos int64) {
 	for end := w.fabric.Now() + nanos; w.fabric.Now() < end; {
-		in := pattern(256<<10, int(w.fabric.Now()/1000))
+		in := pattern(128<<10, int(w.fabric.Now()/1000))
 		w.ranks[1].message = make([]byte, len(in))
 		for m := w.ranks[0].sendLong(1, in); !m.isDone; {
 			require.NoError(t, m.err)
@@ -81,7 +81,7 @@ func TestRailBesideSharesLongMessages(t *testing.T) {
 	require.EqualValues(t, 0b10, pr.slow)
 	require.False(t, pr.isMixed())
 	require.NoError(t, w.fabric.ImpairLink(ends[0], ends[1], loop.Impairment{}))
-	w.stream(t, 15*sec)
+	w.stream(t, 11*sec)
 	require.Zero(t, pr.slow)
 }
 
