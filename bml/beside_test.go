@@ -33,7 +33,7 @@ func newTiers(t *testing.T, factor int, rails ...loop.RailConfig) (w *pair, pr *
 // stream sends long messages, one after the other, for a while, and compares their bytes.
 func (w *pair) stream(t *testing.T, nanos int64) {
 	for end := w.fabric.Now() + nanos; w.fabric.Now() < end; {
-		in := pattern(128<<10, int(w.fabric.Now()/1000))
+		in := pattern(512<<10, int(w.fabric.Now()/1000))
 		w.ranks[1].message = make([]byte, len(in))
 		for m := w.ranks[0].sendLong(1, in); !m.isDone; {
 			require.NoError(t, m.err)

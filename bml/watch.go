@@ -244,12 +244,9 @@ func (b *BML) leaveLate(pr *Peer) {
 func (b *BML) leaveQueues(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
-		if !pr.up.Has(i) || rl.queue.Empty() {
-			continue
-		}
 		moved := false
 		var kept []*Op
-		for rl.state == railUp && pr.IsAlive() && !rl.queue.Empty() {
+		for pr.up.Has(i) && pr.IsAlive() && !rl.queue.Empty() {
 			op := pop(&rl.queue)
 			other := (*Rail)(nil)
 			isOld := pr.watch.count-op.queuedAt >= queueTicks
@@ -267,18 +264,11 @@ func (b *BML) leaveQueues(pr *Peer) {
 			}
 		}
 		for _, op := range slices.Backward(kept) {
-			switch { // what a post may have shown
-			case pr.state == PeerLost:
-				b.end(op, pr.cause, true)
-			case rl.state != railUp:
-				b.divert(rl, op)
-			default:
-				op.state = opQueued
-				rl.queue.PushFront(&op.Op)
-			}
+			op.state = opQueued
+			rl.queue.PushFront(&op.Op)
 		}
 		if rl == pr.first && !rl.queue.Empty() {
-			pr.stopInline()
+			pr.stopInline() // as post did: a rail that failed meanwhile may have undone that
 		}
 		switch {
 		case !moved:
