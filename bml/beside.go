@@ -79,7 +79,8 @@ func (b *BML) compareBeside(pr *Peer, i int) (isFast bool) {
 	rl := &pr.rails[i]
 	limit := float64(b.cfg.StripeFactor)
 	if !pr.slow.Has(i) {
-		if pr.besideFactor(i, rl.meter.long.usual, longOf) > 2*limit { // the shares differ by less than that
+		// While it has its share, its times vary more than those of TRIALs.
+		if pr.besideFactor(i, rl.meter.long.usual, longOf) > 2*limit {
 			pr.becomesSlow(rl)
 		}
 		return true

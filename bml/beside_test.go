@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 )
 
-// newTiers makes a pair whose rail i is of tier i. Those of later tiers may be beside the first one,
-// and are not open.
+// newTiers makes a pair whose rail i is of tier i. Those of later tiers may be beside the first
+// one, and are not open.
 func newTiers(t *testing.T, factor int, rails ...loop.RailConfig) (w *pair, pr *Peer) {
 	w = newPair(t, 10*sec, rails...)
 	for _, r := range w.ranks {

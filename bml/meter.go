@@ -25,7 +25,8 @@ type meter struct {
 	// How much longer TRIALs took than promised, in nanoseconds: without and with what they waited
 	// for the load of the rail.
 	trialTimes, loadedTimes timing
-	longTrials              timing // of long TRIALs, in picoseconds for each byte of them and ahead of them
+	// Of long TRIALs, in picoseconds for each byte of them and ahead of them.
+	longTrials timing
 	// trial is the last TRIAL. fragments counts its fragments that have not ended.
 	trial     trial
 	fragments int

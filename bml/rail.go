@@ -316,8 +316,8 @@ func orderOf(alternate bool) int {
 }
 
 // prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
-// that has a rail which is up, and by rails that may be beside those. The first is, of the trusted ones that are not slow, that of the
-// lowest latency; without a trusted one, the healthiest.
+// that has a rail which is up, and by rails that may be beside those. The first is, of the trusted
+// ones that are not slow, that of the lowest latency; without a trusted one, the healthiest.
 func (b *BML) prefer(pr *Peer) {
 	best := -1
 	pr.up = 0

@@ -22,8 +22,8 @@ import (
 //     stopped or busy makes no rail late. A late rail is slow. What is queued for it goes by
 //     another rail.
 //   - An operation that has waited for room on a rail for queueTicks goes by another rail that has
-//     room. That is evidence against this side if its own operations keep the rail full, and against
-//     the peer if none is under way.
+//     room. That is evidence against this side if its own operations keep the rail full, and
+//     against the peer if none is under way.
 //   - A rail that stays late fails. This moves what it has under way. It comes back as any rail
 //     does, and is still slow.
 //   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs, short and
@@ -280,8 +280,8 @@ func (b *BML) leaveQueues(pr *Peer) {
 	}
 }
 
-// withRoom is a rail that may have room for an operation which waits for room on another one, nil if
-// there is none.
+// withRoom is a rail that may have room for an operation which waits for room on another one, nil
+// if there is none.
 func (pr *Peer) withRoom(rl *Rail, op *Op) (best *Rail) {
 	set := pr.fast(pr.up)
 	if t := op.transfer; t != nil {
