@@ -19,18 +19,20 @@ func threeRails(t *testing.T) (w *wire, pr *Peer) {
 
 // sampled gives rails samples of a kind of operation: one for each rail, in nanoseconds or
 // picoseconds; 0: none.
-func sampled(pr *Peer, of func(m *meter) *timing, samples ...int64) {
+func sampled(pr *Peer, of func(m *meter) []*timing, samples ...int64) {
 	for i, s := range samples {
-		of(&pr.rails[i].meter).n = 0
-		if s > 0 {
-			of(&pr.rails[i].meter).add(s)
+		for _, t := range of(&pr.rails[i].meter) {
+			t.n = 0
+			if s > 0 {
+				t.add(s)
+			}
 		}
 	}
 }
 
-func shorts(m *meter) *timing { return &m.short }
-func longs(m *meter) *timing  { return &m.long }
-func trials(m *meter) *timing { return &m.trialTimes }
+func shorts(m *meter) []*timing { return []*timing{&m.short} }
+func longs(m *meter) []*timing  { return []*timing{&m.long} }
+func trials(m *meter) []*timing { return []*timing{&m.trialTimes, &m.loadedTimes} }
 
 // The first tick after a pause looks at what was posted since, and not at what was before.
 func TestWatchStartsAnew(t *testing.T) {
@@ -224,14 +226,14 @@ func TestSlowRailIsJudgedByTrials(t *testing.T) {
 	pr.becomesSlow(rl)
 	sampled(pr, shorts, 1000, 1000)
 	sampled(pr, longs, 1000, 1000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Zero(t, rl.grade.good)
 	sampled(pr, shorts, sec, 1000)
 	sampled(pr, trials, 1000, 1000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Equal(t, 1, rl.grade.good)
 	sampled(pr, longs, 1000_000, 1)
-	pr.compare()
+	pr.b.compare(pr)
 	require.EqualValues(t, 1, rl.grade.slowness)
 }
 
@@ -243,13 +245,13 @@ func TestOnlyRailsThatAreUpAreCompared(t *testing.T) {
 	sampled(pr, shorts, 10*msec, 10*msec, 1)
 	sampled(pr, longs, 9000, 9000, 1)
 	for range badTicks {
-		pr.compare()
+		pr.b.compare(pr)
 	}
 	require.Zero(t, pr.rails[0].grade.bad)
 	require.EqualValues(t, 1, pr.rails[0].grade.slowness)
 	sampled(pr, shorts, 1000, 1000, 10*msec)
 	sampled(pr, longs, 1000, 1000, 9000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Zero(t, pr.rails[2].grade.bad)
 	require.EqualValues(t, 1, pr.rails[2].grade.slowness)
 }
@@ -259,7 +261,7 @@ func TestRailIsComparedWithTheBest(t *testing.T) {
 	for _, times := range [][]int64{{10 * msec, 1000, 5 * msec}, {10 * msec, 5 * msec, 1000}} {
 		_, pr := threeRails(t)
 		sampled(pr, trials, times...)
-		require.Greater(t, pr.slowness(0, trialTimes), 100.0)
+		require.Greater(t, pr.slowness(0, trialTimes, trialTimes), 100.0)
 	}
 }
 
@@ -284,7 +286,7 @@ func TestFastestOfSlowRailsIsUsed(t *testing.T) {
 				pr.slow |= 1 << i
 			}
 			sampled(pr, trials, samples...)
-			pr.compare()
+			pr.b.compare(pr)
 			require.EqualValues(t, RailSet(0b111)&^(1<<fastest), pr.slow, "fastest %d, down %d", fastest, down)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // runChecked is run in checked mode: the ranks compare their calls first.
 func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, error) {
 	call := audit.Call{
-		Name: goName(s.How(), s.Name()), Type: c.job.check.typeOf(typ), Root: s.Root(),
+		Name: goName(s.How(), s.BlockingName()), Type: c.job.check.typeOf(typ), Root: s.Root(),
 		Bytes: s.Agreed(), InPlace: s.InPlace(),
 	}
 	if s.Op != nil {
@@ -76,11 +76,11 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, elem int) *coll.PartLe
 	n, me := len(c.group), c.rank
 	var give, take []int // by rank; −1: nothing is exchanged
 	isAgreement := false
-	switch s.Name() {
+	switch s.BlockingName() {
 	case "gatherv", "scatterv":
 		give, take = nothing(n), nothing(n)
 		own, parts := give, take
-		if s.Name() == "scatterv" {
+		if s.BlockingName() == "scatterv" {
 			own, parts = take, give
 		}
 		if me != s.Root() {
@@ -109,7 +109,7 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, elem int) *coll.PartLe
 		give = lengthsOf(s.Parts[:n])
 		take = lengthsOf(s.Parts[len(s.Parts)-n:]) // the same in place
 	default:
-		if c.topo == nil || !strings.HasPrefix(s.Name(), "neighbor") {
+		if c.topo == nil || !strings.HasPrefix(s.BlockingName(), "neighbor") {
 			return nil
 		}
 		sources := len(c.topo.sources)

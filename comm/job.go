@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"time"
@@ -41,6 +42,8 @@ type job struct {
 	notices    notices
 	check      *checker // checked mode; nil if it is off
 	closed     bool
+	// introspection is the connection on which the launcher asks what this rank does; nil: none.
+	introspection io.Closer
 }
 
 const hostKeyBytes = 16
@@ -240,6 +243,9 @@ func (j *job) close(cause error) error {
 		return nil
 	}
 	j.closed = true
+	if j.introspection != nil {
+		_ = j.introspection.Close()
+	}
 	if j.stopRails != nil {
 		j.stopRails()
 	}

@@ -59,14 +59,11 @@ func (s *Schedule) Agreed() int { return s.agreed }
 // InPlace reports whether the schedule is the one for in place.
 func (s *Schedule) InPlace() bool { return s.inPlace }
 
-// Name is the name of the call, in its blocking form.
-func (s *Schedule) Name() string { return s.call }
+// BlockingName is the name of the call in its blocking form.
+func (s *Schedule) BlockingName() string { return s.call }
 
 // OwnLength is the length of the one part that a rank that is not the root sends or receives.
 func (s *Schedule) OwnLength() int { return len(s.steps[0].a) }
-
-// Root is the root of the call, or NoRoot.
-func (s *Schedule) Root() int { return s.root }
 
 // Check puts a check before the steps of a schedule, which a builder has made. It is called before
 // Run, Launch or Keep.
