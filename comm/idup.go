@@ -27,7 +27,7 @@ func (c *Comm) Idup() (*Comm, request.Request, error) {
 	made := c.job.newState(derivedName(*c.name.Load(), op), c.group, c.members, c.rank)
 	made.topo, made.attrs = c.topo, attrs
 	s.AtEnd(func() error { return c.duplicate(s, made, me.call, c.decodeMembers(all)) })
-	r, err := c.WithContext(nil).run(s, nil)
+	r, err := c.WithContext(context.Background()).run(s, nil)
 	if err != nil {
 		return nil, r, err
 	}
