@@ -60,6 +60,17 @@ func TestIsComputingOnlyIfNoRankIsInACall(t *testing.T) {
 	assert.False(t, IsComputing([]introspect.Member{exited}))
 }
 
+func TestTextSaysThatRanksMakeProgress(t *testing.T) {
+	moving, after := answered(0, "running", true), uint64(8)
+	moving.Report.Goroutines = nil // no cause is found
+	moving.Report.Snapshot.Progress, moving.After = 8, &after
+	assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{moving}).Text(), "hang: ")
+	moving.Report.Snapshot.Progress = 7
+	text := New(jobsocket.Info{}, []introspect.Member{moving}).Text()
+	assert.NotContains(t, text, "\nhang: ")
+	assert.Contains(t, text, "no hang: ranks make progress\nwhat the ranks do:\n")
+}
+
 func TestWriteDirHasAFileForEachRank(t *testing.T) {
 	waiting := answered(0, "select", true)
 	waiting.Report.Snapshot = observe.Snapshot{
