@@ -61,14 +61,16 @@ func TestIsComputingOnlyIfNoRankIsInACall(t *testing.T) {
 }
 
 func TestTextSaysThatRanksMakeProgress(t *testing.T) {
-	moving, after := answered(0, "running", true), uint64(8)
-	moving.Report.Goroutines = nil // no cause is found
-	moving.Report.Snapshot.Progress, moving.After = 8, &after
-	assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{moving}).Text(), "hang: ")
-	moving.Report.Snapshot.Progress = 7
-	text := New(jobsocket.Info{}, []introspect.Member{moving}).Text()
-	assert.NotContains(t, text, "\nhang: ")
-	assert.Contains(t, text, "no hang: ranks make progress\nwhat the ranks do:\n")
+	after := uint64(8)
+	text := func(kind hangreport.Kind, before uint64) string {
+		m := answered(0, "running", true)
+		m.Report.Snapshot.Progress, m.After = before, &after
+		r := Report{Finding: hangreport.Finding{Causes: []hangreport.Cause{{Kind: kind, Text: "why"}}}, Members: []introspect.Member{m}}
+		return r.Text()
+	}
+	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindUnknown, 8))
+	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindLate, 7))
+	assert.Equal(t, "no hang: ranks make progress\nwhat the ranks do:\n", text(hangreport.KindUnknown, 7))
 }
 
 func TestWriteDirHasAFileForEachRank(t *testing.T) {
