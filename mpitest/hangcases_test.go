@@ -56,7 +56,7 @@ func (j *job) finish() {
 
 // find asks the ranks, and explains what they say.
 func (j *job) find(change func(ranks []hangreport.Rank)) hangreport.Finding {
-	ranks := j.reports(goroutines(j.id))
+	ranks, _ := j.reports()
 	change(ranks)
 	return hangreport.Analyze(ranks)
 }

@@ -57,6 +57,7 @@ func TestDeadlockIsCertainOnlyIfNothingCanGoOn(t *testing.T) {
 	}{
 		"nothing else":         {func([]Rank) {}, KindDeadlock},
 		"a rank has moved":     {func(r []Rank) { *r[1].After++ }, KindUnknown},
+		"while it reported":    {func(r []Rank) { r[1].Report.Stale = true }, KindUnknown},
 		"a rank may have":      {func(r []Rank) { r[1].After = nil }, KindUnknown},
 		"a message under way":  {func(r []Rank) { r[0].Report.Snapshot.Channels = []observe.Channel{{Peer: 1, Posted: 2}} }, KindUnderWay},
 		"a context may end":    {func(r []Rank) { r[0].Report.Snapshot.Waits[0].MayGiveUp = true }, KindUnknown},

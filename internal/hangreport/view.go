@@ -68,8 +68,10 @@ func (r *rankView) look() {
 	r.runs = r.acts || blocked
 }
 
-// hasMoved reports whether the rank has made progress since its report, or may have.
-func (r *rankView) hasMoved() bool { return r.After == nil || *r.After != r.Progress }
+// hasMoved reports whether the rank has made progress since its stacks were taken, or may have.
+func (r *rankView) hasMoved() bool {
+	return r.Report.Stale || r.After == nil || *r.After != r.Progress
+}
 
 // isActive reports whether a goroutine with a state runs, or will by itself.
 func isActive(state string) bool {
