@@ -141,8 +141,8 @@ func TestSharedMemoryNeedsOnlyRanksThatAreLate(t *testing.T) {
 	}
 }
 
-// TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text, and
-// are complete in JSON.
+// TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text,
+// and are complete in JSON.
 func TestReportOfManyDifferentRanksFitsScreen(t *testing.T) {
 	var reports []*introspect.Report
 	for i := range 64 {

@@ -181,7 +181,8 @@ func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 }
 
 // lateInShared are the ranks that have not called the collective of a call that waits for a change
-// of shared memory. The call needs one of them at least. If there is none, the change is on its way.
+// of shared memory. The call needs one of them at least. If there is none, the change is on its
+// way.
 func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
 	if len(w.In) != 1 {
 		return nil
@@ -196,8 +197,7 @@ func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
 	return v.notReached(watched, w.In[0].Collective)
 }
 
-// ops are the operations that a call waits for. Reports may come from another version, so indices
-// are checked.
+// ops are the operations that a call waits for. Reports come over a wire, so indices are checked.
 func (r *rankView) ops(w observe.Wait) (out []observe.Pending) {
 	for _, i := range w.Ops {
 		if i >= 0 && i < len(r.Pending) {
