@@ -226,14 +226,14 @@ func TestSlowRailIsJudgedByTrials(t *testing.T) {
 	pr.becomesSlow(rl)
 	sampled(pr, shorts, 1000, 1000)
 	sampled(pr, longs, 1000, 1000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Zero(t, rl.grade.good)
 	sampled(pr, shorts, sec, 1000)
 	sampled(pr, trials, 1000, 1000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Equal(t, 1, rl.grade.good)
 	sampled(pr, longs, 1000_000, 1)
-	pr.compare()
+	pr.b.compare(pr)
 	require.EqualValues(t, 1, rl.grade.slowness)
 }
 
@@ -245,13 +245,13 @@ func TestOnlyRailsThatAreUpAreCompared(t *testing.T) {
 	sampled(pr, shorts, 10*msec, 10*msec, 1)
 	sampled(pr, longs, 9000, 9000, 1)
 	for range badTicks {
-		pr.compare()
+		pr.b.compare(pr)
 	}
 	require.Zero(t, pr.rails[0].grade.bad)
 	require.EqualValues(t, 1, pr.rails[0].grade.slowness)
 	sampled(pr, shorts, 1000, 1000, 10*msec)
 	sampled(pr, longs, 1000, 1000, 9000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Zero(t, pr.rails[2].grade.bad)
 	require.EqualValues(t, 1, pr.rails[2].grade.slowness)
 }
@@ -286,7 +286,7 @@ func TestFastestOfSlowRailsIsUsed(t *testing.T) {
 				pr.slow |= 1 << i
 			}
 			sampled(pr, trials, samples...)
-			pr.compare()
+			pr.b.compare(pr)
 			require.EqualValues(t, RailSet(0b111)&^(1<<fastest), pr.slow, "fastest %d, down %d", fastest, down)
 		}
 	}

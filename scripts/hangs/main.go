@@ -3,9 +3,9 @@
 //
 //	mpirun-go -n 8 ./scripts/hangs cyclic-recv
 //
-// Without an argument it lists the names. "hangs want CASE RANKS" prints the regular expressions that
-// the first three lines of the report must match together. dead-rail only sends messages between ranks 0 and 1: cut
-// the network between them from outside.
+// Without an argument it lists the names. "hangs want CASE RANKS" prints the regular expressions
+// that the first three lines of the report must match together. dead-rail only sends messages
+// between ranks 0 and 1: cut the network between them from outside.
 package main
 
 import (
