@@ -274,7 +274,7 @@ var revokeTuning = &coll.Tuning{
 	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
-// sharedRevokeTuning is revokeTuning with shared memory, until the first collective fails.
+// sharedRevokeTuning is revokeTuning with shared memory.
 func sharedRevokeTuning() *coll.Tuning {
 	t := *revokeTuning
 	t.SharedBytes, t.SharedShortBytes = 1<<40, 64
