@@ -16,13 +16,13 @@ import (
 )
 
 func TestReportRoundTripsAndListsTunables(t *testing.T) {
-	set, err := tunable.Set{}.With("stats", "yes", tunable.FromCommandLine)
+	set, err := tunable.Set{}.With("verbose", "yes", tunable.FromCommandLine)
 	require.NoError(t, err)
 	r := Collect(set)
 	require.Len(t, r.Tunables, len(tunable.All()))
 	for _, row := range r.Tunables {
-		if row.Key == "stats" {
-			assert.Equal(t, Tunable{Key: "stats", Kind: "bool", Value: "yes", Origin: "command line", Default: "false", Env: "MPIGO_STATS", Doc: row.Doc}, row)
+		if row.Key == "verbose" {
+			assert.Equal(t, Tunable{Key: "verbose", Kind: "bool", Value: "yes", Origin: "command line", Default: "false", Env: "MPIGO_VERBOSE", Doc: row.Doc}, row)
 		} else {
 			assert.Equal(t, row.Default, row.Value)
 		}
