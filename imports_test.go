@@ -52,6 +52,8 @@ var mayImport = map[string][]string{
 	"mpitest":            {"comm", "request", "internal/observe", "internal/waitgraph"},
 	"internal/waitgraph": {}, // deadlock detection on a graph of waits
 	"mpirun-go":          {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
+	// How TCP chooses and pairs addresses.
+	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
 	"examples":           {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},

@@ -46,6 +46,11 @@ func launch(cmd *cli.Command, err error, helpCommand string) int {
 	if err == nil {
 		return status
 	}
+	return reportStart(err)
+}
+
+// reportStart prints why a job did not start, and returns the exit status for it.
+func reportStart(err error) int {
 	logf("%v", err)
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
 		return 128 + int(interrupted.signal)

@@ -34,6 +34,39 @@ status=0
 run sh -c '[ $MPIGO_RANK = 1 ] && exit 7; sleep 1000' 2>"$out/errors" || status=$?
 same "$status" 7 "the exit status of a failing rank"
 printed 'rank 1 (pid [0-9]*) on n1 exited with status 7'
+# The doctor, with networks that are well, and with firewalls.
+doctor() {
+    status=0
+    timeout 60 "$out/mpirun-go" doctor --set tcp.ports=20000-20099 -H "$list" >"$out/found" 2>"$out/errors" || status=$?
+}
+# found STATUS PATTERN WHAT: what the doctor must find.
+found() {
+    doctor
+    same "$status" "$1" "the doctor's exit status: $3"
+    lines "$out/found" 1 "$2" || fail "the doctor does not find \"$2\": $(cat "$out/found" "$out/errors")"
+}
+# firewall HOST RULE…: makes a rule for what comes in. no_firewall HOST: removes it.
+firewall() {
+    local host=$1
+    shift
+    ip netns exec "$host" nft "add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in $*"
+}
+no_firewall() { ip netns exec "$1" nft delete table inet t; }
+found 0 "^$n hosts: 0 broken" "hosts that are well"
+if [ "$n" -gt 1 ]; then
+    firewall n2 tcp dport 20000-20099 drop
+    found 1 '^  broken   connections: 10\.77\.0\.3 port 20000 is silent from n1' "a firewall that drops"
+    no_firewall n2
+    firewall n2 ip saddr 10.77.0.2 tcp dport 20000-20099 reject with tcp reset
+    found 1 '^  broken   connections: 10\.77\.0\.3 port 20000 is refused from n1,' "a firewall that rejects one host"
+    no_firewall n2
+    firewall n1 tcp dport 20000-20099 ip length '>' 1000 drop
+    found 1 '^  broken   connections: 10\.77\.0\.2 takes short packets from n2' "a link that drops long packets"
+    no_firewall n1
+    ip -n n2 link set eth0 mtu 1400
+    found 0 '^  warning  mtu: eth0 has MTU 1400, and n1 1500;' "different MTUs"
+    ip -n n2 link set eth0 mtu 1500
+fi
 "$out/mpirun-go" -H "$list" -n "$ranks" --oversubscribe "$out/jobs" endless >"$out/up" 2>"$out/errors" &
 launcher=$!
 up "$ranks"
