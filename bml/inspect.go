@@ -64,6 +64,25 @@ func (b *BML) Rails() []RailStatus {
 	return out
 }
 
+// Channel counts the numbered fragments between this rank and a peer.
+type Channel struct {
+	Peer int
+	// Posted counts those to the peer, delivered or not, and Taken those that have come from it in
+	// their turn.
+	Posted, Taken uint64
+}
+
+// Channels lists the peers that numbered fragments were posted to or taken from.
+func (b *BML) Channels() []Channel {
+	var out []Channel
+	for _, pr := range b.peers {
+		if pr != nil && pr.sendSeq+pr.recvSeq > 0 {
+			out = append(out, Channel{pr.rank, pr.sendSeq, pr.recvSeq})
+		}
+	}
+	return out
+}
+
 // KindName is the name of the fragments with a tag.
 func (b *BML) KindName(tag btl.Tag) string {
 	if int(tag) < NumKinds && b.kinds[tag].Name != "" {

@@ -175,6 +175,7 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	if err == nil {
 		j.makeWorld()
+		j.serveIntrospection(client) // from here on, so that a hang in Init is seen too
 	}
 	j.eng.Unlock()
 	if err != nil {

@@ -20,8 +20,8 @@ type counter struct {
 	unit  string // in JSON too; times are in ns
 }
 
-// countersOf lists all counters of a rank, in the order of printing.
-func countersOf(e progress.Counters, s pml.Stats) []counter {
+// printedCounters lists all counters of a rank, in the order of printing.
+func printedCounters(e progress.Counters, s pml.Stats) []counter {
 	return []counter{
 		{"sent_inline", s.SentInline, "messages"},
 		{"sent_eager", s.SentEager, "messages"},
@@ -66,7 +66,7 @@ func countersOf(e progress.Counters, s pml.Stats) []counter {
 // printStats prints the rank's counters in the form that the setting stats asks for. Lock held.
 func (j *job) printStats() {
 	form, _ := tunable.ParseStats(j.settings.String("stats")) // tunables permit no other
-	counters := countersOf(j.eng.Counters(), j.pml.Stats())
+	counters := printedCounters(j.eng.Counters(), j.pml.Stats())
 	switch form {
 	case tunable.StatsTable:
 		_, _ = io.WriteString(os.Stderr, statsTable(j.rank, counters))

@@ -47,7 +47,7 @@ func TestStatsPrintEveryCounter(t *testing.T) {
 		Rank, Size int
 		Counters   map[string]uint64
 	}
-	text := statsJSON(3, 4, countersOf(e, s))
+	text := statsJSON(3, 4, printedCounters(e, s))
 	require.Equal(t, 1, strings.Count(string(text), "\n"))
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Equal(t, "stats", got.MPIGo)
@@ -55,7 +55,7 @@ func TestStatsPrintEveryCounter(t *testing.T) {
 	assert.Equal(t, 4, got.Size)
 	assert.Equal(t, want, got.Counters)
 
-	table := statsTable(3, countersOf(e, s))
+	table := statsTable(3, printedCounters(e, s))
 	assert.Equal(t, len(want)+1, strings.Count(table, "\n"))
 }
 
@@ -66,5 +66,5 @@ mpigo: rank 2:   sent inline                7 messages
 mpigo: rank 2:   received               12345 messages
 mpigo: rank 2:   unexpected peak        65536 B
 mpigo: rank 2:   switch                 1.235 ms
-`, statsTable(2, countersOf(progress.Counters{}, s)))
+`, statsTable(2, printedCounters(progress.Counters{}, s)))
 }

@@ -4,6 +4,7 @@ const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG.
        mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
        mpirun-go bench [flags] NAME [ARG...]
        mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
+       mpirun-go diagnose [--json] [--dir DIR] [JOB]
 
 Runs PROGRAM as the ranks of one job, on this machine or on several hosts.
 PROGRAM is a binary, the name of a command, or a Go package (./examples/ring),
@@ -11,6 +12,7 @@ which is built first.
 bench measures the library, for example: mpirun-go bench latency -m 8. It runs
 the Go package github.com/mpigo/mpigo/bench, with 2 ranks unless -n says otherwise.
 doctor finds what keeps jobs from running well on this machine or on several hosts.
+diagnose asks the ranks of a running job what they do, and says why they hang.
 
 Flags of each PROGRAM:
   -n, -np N               number of ranks (default 1; with --map-by ppr:N:node
@@ -43,7 +45,13 @@ Flags of the job, before the first PROGRAM:
   --timestamp-output      begin each line with the time
   --output-dir DIR        write DIR/rank.N.stdout and DIR/rank.N.stderr instead
   --stdin RANK|all|none   the ranks that read standard input (default 0)
-  --timeout DURATION      end the job after this time: 30s, 5m, 1h30m
+  --timeout DURATION      end the job after this time: 30s, 5m, 1h30m; first print
+                          what the ranks do
+  --hang-after DURATION   when no rank has made progress for this time, print what
+                          the ranks do and why they hang; the job goes on
+                          (default 5m, 0: never)
+  --report-dir DIR        with each such report, write the stacks of all goroutines
+                          into files in DIR
   -v, --verbose           print at start which transports connect the ranks
   --version               print the version; so does -v alone
   -h, --help              print this help
@@ -53,6 +61,17 @@ failed, or 128+N if signal N killed it; 124 after --timeout; 128+N if signal N t
 mpirun-go ended the job; 126 if PROGRAM is not executable, 127 if it is not found;
 2 for a bad command line; 1 for other failures, such as a Go package that does not
 build or a host that cannot be reached.
+`
+
+const diagnoseHelp = `Usage: mpirun-go diagnose [--json] [--dir DIR] [JOB]
+
+Asks the ranks of a running job of yours on this machine what they do, and prints why
+they hang. The job goes on. JOB is its name or the process ID of its mpirun-go; it may
+be left out if only one job runs.
+
+  --json     print the finding and all that the ranks say as JSON
+  --dir DIR  write report.txt, report.json, and a file for each rank with the stacks of
+             its goroutines
 `
 
 const infoHelp = `Usage: mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]

@@ -125,6 +125,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	cfg := job.Config{
 		Hosts: hs.hosts, Remote: hs.cluster != nil, Specs: specs, AppNum: appNum, JobID: id.JobID,
 		Universe: max(id.Size, hs.universe()), Timeout: cmd.Timeout, Signals: signals,
+		Command: commandLine(cmd.Groups), HangAfter: cmd.HangAfter, ReportDir: cmd.ReportDir, OnSocket: hs.local.RemoveIfKilled,
 		Input: stdin.Source(os.Stdin), Stdout: os.Stdout, Stderr: os.Stderr, Files: files,
 		Style:   output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
 		Notices: hs.notices,
@@ -133,6 +134,19 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
 	return job.Run(cfg), nil
+}
+
+// commandLine returns the programs and their arguments in one line.
+func commandLine(groups []cli.Group) string {
+	var words []string
+	for i, g := range groups {
+		if i > 0 {
+			words = append(words, ":")
+		}
+		words = append(words, g.Program)
+		words = append(words, g.Args...)
+	}
+	return strings.Join(words, " ")
 }
 
 // warnOversubscribed prints a warning about the first host that has more ranks than slots.

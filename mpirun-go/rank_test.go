@@ -25,7 +25,7 @@ import (
 // verbs in turn; "@R" before a verb means that only rank R runs it.
 func rankMain() {
 	me := os.Getenv("MPIGO_RANK")
-	for _, words := range splitWords(os.Args[1:]) {
+	for _, words := range splitWords(os.Args[1:], ",") {
 		verb := words[0]
 		if rank, only := strings.CutPrefix(verb, "@"); only {
 			if rank != me {
@@ -38,10 +38,10 @@ func rankMain() {
 	}
 }
 
-func splitWords(words []string) (verbs [][]string) {
+func splitWords(words []string, separator string) (verbs [][]string) {
 	var verb []string
-	for _, w := range append(words, ",") {
-		if w != "," {
+	for _, w := range append(words, separator) {
+		if w != separator {
 			verb = append(verb, w)
 			continue
 		}
@@ -162,6 +162,17 @@ func runVerb(verb string, args []string, me string) {
 		// Uses the library: the last rank runs VERB ARG... after Init, the others wait in a
 		// barrier.
 		runWorld(args, me)
+	case "meet":
+		// Uses the library: the last rank runs VERB ARG... [+ VERB...] after Init, and then joins
+		// the others in a barrier.
+		comm.Run(func(world *comm.Comm) error {
+			if world.Rank() == world.Size()-1 {
+				for _, words := range splitWords(args, "+") {
+					runVerb(words[0], words[1:], me)
+				}
+			}
+			return world.Barrier()
+		})
 	case "exchange": // exchanges a value of each rank
 		check(pmi.Put("value-"+me, []byte("of "+me)))
 		check(pmi.Barrier())

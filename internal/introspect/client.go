@@ -25,7 +25,8 @@ type Conn struct {
 	mu      sync.Mutex
 	last    uint64                   // ID of the last question
 	waiting map[uint64]chan<- Answer // by the ID of the question, each with room for the answer
-	ended   error                    // set once, when gone is closed
+	greeted bool
+	ended   error // set once, when gone is closed
 	gone    chan struct{}
 }
 
@@ -40,8 +41,25 @@ func NewConn(conn io.ReadWriteCloser) *Conn {
 // Close closes the connection. Calls of Ask under way, and later ones, return ErrGone.
 func (c *Conn) Close() error { return c.conn.Close() }
 
+// HasGreeted reports whether the rank serves its end: it uses the library, and has called Init.
+func (c *Conn) HasGreeted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.greeted
+}
+
+// IsGone reports whether the connection has ended.
+func (c *Conn) IsGone() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Ask asks the rank a question and waits for the answer until ctx ends. A stopped rank does not
-// answer, so ctx must have a deadline. If the answer comes later, it is dropped. Errors: that of
+// answer, so ctx should have a deadline. If the answer comes later, it is dropped. Errors: that of
 // ctx, ErrGone, ErrProtocol.
 func (c *Conn) Ask(ctx context.Context, want Want) (Answer, error) {
 	answer := make(chan Answer, 1)
@@ -96,6 +114,7 @@ func (c *Conn) readAll() error {
 			return fmt.Errorf("%w: %w", err, ErrProtocol)
 		}
 		c.mu.Lock()
+		c.greeted = true
 		if answer := c.waiting[a.ID]; answer != nil {
 			answer <- a // has room, because its ID is deleted here
 			delete(c.waiting, a.ID)

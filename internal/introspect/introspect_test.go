@@ -2,6 +2,7 @@ package introspect
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -28,9 +29,13 @@ func (r *rank) Metrics() Metrics { return Metrics{Rank: 3, Counters: map[string]
 
 func TestAskEachQuestion(t *testing.T) {
 	launcher, end := net.Pipe()
-	go func() { _ = Serve(end, &rank{progress: 42}) }()
+	go func() {
+		_ = Greet(end)
+		_ = Serve(end, &rank{progress: 42})
+	}()
 	c := NewConn(launcher)
 	defer c.Close()
+	require.Eventually(t, c.HasGreeted, time.Minute, time.Millisecond)
 
 	a, err := c.Ask(t.Context(), WantProgress)
 	require.NoError(t, err)
@@ -75,6 +80,8 @@ func TestAskOfRankThatLeavesFails(t *testing.T) {
 	require.ErrorIs(t, err, ErrGone)
 	_, err = c.Ask(t.Context(), WantReport)
 	require.ErrorIs(t, err, ErrGone)
+	require.True(t, c.IsGone())
+	require.False(t, c.HasGreeted())
 }
 
 func TestLateAnswerIsDropped(t *testing.T) {
@@ -114,6 +121,7 @@ func FuzzServe(f *testing.F) {
 			end.Close()
 		}()
 		go func() {
+			go func() { _, _ = io.Copy(io.Discard, launcher) }() // reads the answer
 			_, _ = launcher.Write([]byte(line + "\n"))
 			launcher.Close()
 		}()

@@ -50,6 +50,8 @@ type Report struct {
 	// Goroutines of the program, without those that the library and the runtime have for
 	// themselves.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
+	// GoroutinesCut: the program has more goroutines than Goroutines lists.
+	GoroutinesCut bool `json:"goroutines_cut,omitempty"`
 }
 
 // Rail is a rail that is not up, or its counters.

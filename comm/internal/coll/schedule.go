@@ -122,6 +122,12 @@ func (s *Schedule) NoBuffers() { s.noBuffers = true }
 // How is the form of the call.
 func (s *Schedule) How() How { return s.how }
 
+// Name is the name of the call.
+func (s *Schedule) Name() string { return s.how.Name(s.call) }
+
+// Root is the root of the call, a rank of the communicator, or NoRoot.
+func (s *Schedule) Root() int { return s.root }
+
 // Number is the sequence number of the call.
 func (s *Schedule) Number() int { return s.seq }
 

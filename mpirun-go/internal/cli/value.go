@@ -60,6 +60,18 @@ func parseTimeout(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// parseHangAfter parses a duration as parseTimeout does, and 0.
+func parseHangAfter(s string) (time.Duration, error) {
+	if d, err := time.ParseDuration(s); err == nil && d == 0 {
+		return 0, nil
+	}
+	d, err := parseTimeout(s)
+	if err != nil {
+		err = errors.New("want a duration such as 60s, 5m or 1h, or 0 for no reports")
+	}
+	return d, err
+}
+
 func parseConnectTimeout(s string) (time.Duration, error) {
 	d, err := parseTimeout(s)
 	if err == nil && d > maxConnectTimeout {
