@@ -52,6 +52,9 @@ func run(args []string) int {
 	if len(args) > 0 && args[0] == "doctor" {
 		return runDoctor(args[1:])
 	}
+	if len(args) > 0 && args[0] == "top" {
+		return runTop(args[1:])
+	}
 	if len(args) > 0 && args[0] == "diagnose" {
 		return runDiagnose(args[1:])
 	}

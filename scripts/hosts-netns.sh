@@ -67,9 +67,19 @@ if [ "$n" -gt 1 ]; then
     found 0 '^  warning  mtu: eth0 has MTU 1400, and n1 1500;' "different MTUs"
     ip -n n2 link set eth0 mtu 1500
 fi
-"$out/mpirun-go" -H "$list" -n "$ranks" --oversubscribe "$out/jobs" endless >"$out/up" 2>"$out/errors" &
+export XDG_RUNTIME_DIR=$out # for the job's socket
+"$out/mpirun-go" -H "$list" -n "$ranks" --oversubscribe --metrics 127.0.0.1:9101 "$out/jobs" endless >"$out/up" 2>"$out/errors" &
 launcher=$!
 up "$ranks"
+"$out/mpirun-go" top >"$out/top"
+lines "$out/top" "$ranks" '^ *[0-9]* n[0-9].* main\.go:[0-9]* SendrecvReplace$' || fail "top: $(cat "$out/top")"
+echo "ok: what ranks on $n hosts do"
+exec 3<>/dev/tcp/127.0.0.1/9101
+printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
+cat <&3 >"$out/metrics"
+exec 3>&-
+lines "$out/metrics" "$ranks" '^mpigo_sent_bytes_total{rank="[0-9]*"} [1-9]' || fail "metrics: $(cat "$out/metrics")"
+echo "ok: metrics of ranks on $n hosts"
 kill -KILL "$launcher"
 wait "$launcher" 2>/dev/null || true # keeps the shell from reporting the kill
 eventually gone "$endless" && echo "ok: no rank is left after the launcher was killed"
