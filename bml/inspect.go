@@ -24,7 +24,7 @@ type RailStatus struct {
 	State string
 	// First: short messages go by it.
 	First bool
-	// Health, from 0 to 1000, is how far the rail and its module are trusted since they last
+	// Health, from 0 to 1000, is how far the rail and its modules are trusted since they last
 	// failed. The rail's share of long messages is proportional to it.
 	Health int
 	// Slow: the rail is so much slower than another one to the peer that it takes no traffic while

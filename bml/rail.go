@@ -131,6 +131,7 @@ type Rail struct {
 	meter    meter
 	grade    grade
 	own      *ownModule
+	far      *end // shared with rails to the same module of the peer
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
 
@@ -244,7 +245,7 @@ func (b *BML) newRail(pr *Peer, r Route) Rail {
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
 		isExtra: r.Extra, alternate: r.Alternate, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
-		health: fullHealth, grade: grade{slowness: 1}, own: b.ownModuleOf(r.Module),
+		health: fullHealth, grade: grade{slowness: 1}, own: b.ownModuleOf(r.Module), far: pr.farEnd(r.Remote),
 	}
 	if a.PieceBytes > 0 {
 		rl.pieceBytes = min(max(a.PieceBytes, btl.MaxHeaderBytes), a.MaxSendBytes)

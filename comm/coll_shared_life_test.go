@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 
@@ -77,10 +75,10 @@ func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 // all, through the way for short ones.
 func SharingMemory(w *Comm, way string) *Comm { return sharing(w, sharedTunings[way]) }
 
-// AwaitArrivals returns when so many of the other ranks wait in shared memory for this one.
-func AwaitArrivals(d *Comm, others int) {
-	arrived := (*uint64)(unsafe.Pointer(&locked(d, d.team.SharedMemory)[0]))
-	for atomic.LoadUint64(arrived)%uint64(d.Size()) != uint64(others) {
+// AwaitArrivals returns when so many ranks have come to this rank's next collective in shared
+// memory.
+func AwaitArrivals(d *Comm, ranks int) {
+	for locked(d, d.team.Arrived) != ranks {
 		runtime.Gosched()
 	}
 }

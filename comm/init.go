@@ -191,7 +191,13 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	if err := client.PutCard(own); err != nil {
 		return err
 	}
+	if err := j.openRelay(client); err != nil {
+		return err
+	}
 	if err := client.Barrier(); err != nil {
+		return err
+	}
+	if err := j.joinRelay(client); err != nil {
 		return err
 	}
 	cards, err := r.ReadCards()

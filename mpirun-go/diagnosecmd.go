@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
 // diagnoseFlags are the arguments of mpirun-go diagnose.
@@ -81,7 +82,7 @@ func onlyJob() (string, error) {
 			b.WriteString("  does not answer: its launcher may be stopped")
 			continue
 		}
-		fmt.Fprintf(&b, "  %d ranks for %v: %.60s", j.Size, time.Since(j.Started).Round(time.Second), j.Command)
+		fmt.Fprintf(&b, "  %s for %v: %.60s", slots.Plural(j.Size, "rank"), time.Since(j.Started).Round(time.Second), j.Command)
 	}
 	return "", errors.New(b.String())
 }

@@ -94,7 +94,9 @@ func runVerb(verb string, args []string, me string) {
 		check(syscall.Kill(os.Getpid(), unix.SignalNum("SIG"+args[0])))
 		select {}
 	case "ready": // writes its process ID to FILE.rank
-		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getpid()), 0o666))
+		// Another rank may wait for the file and then end the job, so it must not be empty.
+		check(os.WriteFile(args[0]+"."+me+".new", fmt.Appendln(nil, os.Getpid()), 0o666))
+		check(os.Rename(args[0]+"."+me+".new", args[0]+"."+me))
 	case "parent": // writes its parent's process ID to FILE.rank
 		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getppid()), 0o666))
 	case "spin": // runs forever

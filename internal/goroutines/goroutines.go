@@ -124,7 +124,8 @@ const Module = "github.com/mpigo/mpigo/"
 // library are the packages of the library, with those below them. Never written.
 var library = []string{
 	"comm", "pml", "bml", "btl", "request", "progress",
-	"internal/goroutines", "internal/introspect", "internal/memcopy", "internal/observe", "internal/rdma", "internal/tunable", "internal/wireup",
+	"internal/goroutines", "internal/introspect", "internal/jobsocket", "internal/memcopy", "internal/observe", "internal/procstate", "internal/rdma",
+	"internal/relay", "internal/tunable", "internal/wireup",
 }
 
 // PackageOf returns the package of a function, by the name that the runtime gives it.

@@ -79,11 +79,13 @@ func askAfter(ctx context.Context, peers []Peer, members []Member) {
 	var all sync.WaitGroup
 	for i := range members {
 		if m := &members[i]; m.Report != nil {
-			all.Go(func() {
+			all.Add(1)
+			go func() {
+				defer all.Done()
 				if a, err := peers[i].Conn.Ask(ctx, WantProgress); err == nil {
 					m.After = &a.Progress
 				}
-			})
+			}()
 		}
 	}
 	all.Wait()
@@ -99,7 +101,13 @@ func askAll(ctx context.Context, want Want, peers []Peer) []Member {
 			members[i] = p.Member
 			continue
 		}
-		all.Go(func() { members[i] = p.ask(ctx, want) })
+		// The asker may be a rank itself. A goroutine that sync.WaitGroup.Go has started would look
+		// like one of the program's in its report.
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			members[i] = p.ask(ctx, want)
+		}()
 	}
 	all.Wait()
 	return members

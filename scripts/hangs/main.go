@@ -3,13 +3,15 @@
 //
 //	mpirun-go -n 8 ./scripts/hangs cyclic-recv
 //
-// Without an argument it lists the names. dead-rail only sends messages between ranks 0 and 1: cut
+// Without an argument it lists the names. "hangs want CASE RANKS" prints the regular expressions that
+// the first three lines of the report must match together. dead-rail only sends messages between ranks 0 and 1: cut
 // the network between them from outside.
 package main
 
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -18,6 +20,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 4 && os.Args[1] == "want" {
+		want(os.Args[2], os.Args[3])
+		return
+	}
 	if len(os.Args) == 2 {
 		for _, c := range hangcases.Cases() {
 			if c.Name == os.Args[1] {
@@ -30,6 +36,21 @@ func main() {
 	for _, c := range hangcases.Cases() {
 		fmt.Fprintln(os.Stderr, "   ", c.Name)
 	}
+	os.Exit(2)
+}
+
+// want prints what the report of a case with a number of ranks must say.
+func want(name, ranks string) {
+	n, err := strconv.Atoi(ranks)
+	for _, c := range hangcases.Cases() {
+		if c.Name == name && err == nil {
+			for _, expr := range c.Want(n) {
+				fmt.Println(expr)
+			}
+			return
+		}
+	}
+	fmt.Fprintln(os.Stderr, "hangs: no such case")
 	os.Exit(2)
 }
 

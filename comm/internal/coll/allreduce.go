@@ -6,12 +6,17 @@ func (s *Schedule) Allreduce(in, out []byte) {
 	switch {
 	case s.size == 1:
 		s.copy(out[:len(in)], in)
-	case len(out) == 0 || !s.meets(len(out)):
+	case len(out) == 0 || !s.isShared(meetAllreduceLong, len(out)):
 		s.allreduceByMessages(in, out)
-	case len(out) <= min(s.tuning.SharedShortBytes, s.team.area.block):
-		s.meet(meetAllreduce, in, out)
 	default:
-		s.meet(meetAllreduceLong, in, out)
+		m := meet{call: meetAllreduceLong, in: in, out: out}
+		if len(out) <= min(s.tuning.SharedShortBytes, s.team.area.block) {
+			m.call = meetAllreduce
+		}
+		if s.isRing(len(out)) {
+			m.order = orderRing
+		}
+		s.meet(m)
 	}
 }
 
@@ -41,14 +46,17 @@ type folding struct {
 	number       int // of this rank; −1 if it has sent its contribution to the next rank
 }
 
-func (s *Schedule) folding() folding {
-	f := folding{power: powerBelow(s.size)}
-	f.extra = s.size - f.power
+func (s *Schedule) folding() folding { return foldingOf(s.size, s.rank) }
+
+// foldingOf is the folding of n ranks at one of them.
+func foldingOf(n, rank int) folding {
+	f := folding{power: powerBelow(n)}
+	f.extra = n - f.power
 	switch {
-	case s.rank >= 2*f.extra:
-		f.number = s.rank - f.extra
-	case s.rank%2 == 1:
-		f.number = s.rank / 2
+	case rank >= 2*f.extra:
+		f.number = rank - f.extra
+	case rank%2 == 1:
+		f.number = rank / 2
 	default:
 		f.number = -1
 	}

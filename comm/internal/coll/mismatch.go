@@ -93,7 +93,7 @@ func (t *Team) stillAwaits(from, tag int) bool {
 	if s == nil {
 		return false
 	}
-	s.meeting.poll(s) // the rank may have ended the wait before it answered
+	s.meeting.poll() // the rank may have ended the wait before it answered
 	if slices.Contains(s.awaited(), from) {
 		return true
 	}

@@ -27,10 +27,10 @@ type Schedule struct {
 	call       string // the name of the call, in its blocking form
 	root       int    // NoRoot if the call has none
 	seq        int    // its sequence number
+	count      uint64 // its number among all calls of the team, from 1
 	tag        int    // of its messages
 	phase      phase
 	failure    failure // at some rank
-	isGivenUp  bool    // at this rank
 	isInline   bool    // the goroutine of the call runs the steps, and waits
 	isActive   bool    // it counts in Hub.active
 	setUp      bool    // it sets up the team's area
@@ -57,7 +57,8 @@ type Schedule struct {
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
 
-	meeting meeting      // if it goes through the team's area
+	meets   []meet       // of the steps that go through the team's area
+	meeting meeting      // the present one
 	hook    func()       // of stepCall
 	atEnd   func() error // see AtEnd
 
@@ -106,7 +107,7 @@ const (
 	stepCopy                    // b to a
 	stepCombine                 // b = a ∘ b
 	stepCall                    // Schedule.hook
-	stepMeet                    // Schedule.meeting
+	stepMeet                    // Schedule.meets, of which peer is the index
 )
 
 // postedRecv is a receive that a step has posted.

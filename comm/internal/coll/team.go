@@ -44,8 +44,7 @@ type Team struct {
 	hub       *Hub
 	area      *area
 	areaState areaState
-	// mustPoison: a collective has failed here, so the area is to be given up.
-	mustPoison bool
+	local     []int // the ranks that share the area
 
 	sequence
 	mismatch

@@ -95,12 +95,20 @@ func (t *Team) Tuning() *Tuning {
 	return DefaultTuning(t.owner.Crowded())
 }
 
-// meets reports whether a collective in which each rank has so many bytes goes through the area.
-// Only a blocking call does: the area holds one collective at a time, and its goroutine polls it.
-func (s *Schedule) meets(bytes int) bool {
+// isShared reports whether a collective goes through the area, in which each rank has so many bytes,
+// or a part of so many bytes for each rank. Only a blocking call does: the area holds one
+// collective at a time, and its goroutine polls it.
+func (s *Schedule) isShared(call meetingCall, bytes int) bool {
 	t, a := s.tuning, s.team.area
-	if s.how != Blocking || a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
+	if s.how != Blocking || a == nil || bytes > t.SharedBytes || s.size < t.SharedRanks && bytes <= t.SharedLongBytes {
 		return false
 	}
-	return s.size >= t.SharedRanks || bytes > t.SharedLongBytes
+	fits, unit := bytes <= a.block, max(s.Elem, 1)
+	if call == meetAlltoall {
+		fits, unit = s.size*bytes <= a.block, 2*s.size
+	}
+	if !fits && (a.block < t.SharedBlockBytes || 2*unit > a.block) {
+		return false
+	}
+	return bytes/max(s.blockBytes(call, bytes), 1) < mostRound/4
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
-	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
 // peers returns what is known of each rank, and how to ask it.
@@ -57,7 +56,7 @@ func (k *rank) isAskable() bool { return k.questions.HasGreeted() && !k.question
 // process is introspect.Peer.Process.
 func (k *rank) process(ctx context.Context) (text string, isStopped bool) {
 	s := k.State(ctx)
-	return s.String(), s == procs.StateStopped || s == procs.StateTraced
+	return s.String(), s.IsStopped()
 }
 
 // canAsk reports whether some rank can be asked.

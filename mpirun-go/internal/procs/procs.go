@@ -29,6 +29,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/internal/procstate"
 )
 
 // Stdin selects a rank's standard input.
@@ -93,7 +95,7 @@ type Output interface {
 type Control interface {
 	Wait() (exit Exit, order int, err error)
 	Exiting() bool
-	State(ctx context.Context) State
+	State(ctx context.Context) procstate.State
 	Signal(syscall.Signal)
 }
 

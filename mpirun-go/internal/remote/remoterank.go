@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/mpigo/mpigo/internal/procstate"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -21,8 +22,8 @@ type remoteRank struct {
 	exited  chan struct{}
 	report  exitReport // written before exited is closed
 
-	asking sync.Mutex       // held by the one call of State that waits for an answer
-	states chan procs.State // answers, of which it has room for one
+	asking sync.Mutex           // held by the one call of State that waits for an answer
+	states chan procstate.State // answers, of which it has room for one
 }
 
 type startResult struct {
@@ -35,7 +36,7 @@ func newRemoteRank(h *Host, rank uint32, stdin bool) *remoteRank {
 	k := &remoteRank{
 		host: h, rank: rank,
 		outputs: [2]outputPipe{{openInbox(h.post, streamStdout, rank), cut}, {openInbox(h.post, streamStderr, rank), cut}},
-		started: make(chan startResult, 1), exited: make(chan struct{}), states: make(chan procs.State, 1),
+		started: make(chan startResult, 1), exited: make(chan struct{}), states: make(chan procstate.State, 1),
 	}
 	for _, s := range connStreams {
 		conn := openConn(h.post, s, rank)
@@ -101,7 +102,7 @@ func (k *remoteRank) Exiting() bool {
 }
 
 // State implements procs.Control. The answer may be that to an earlier call, whose ctx had ended.
-func (k *remoteRank) State(ctx context.Context) procs.State {
+func (k *remoteRank) State(ctx context.Context) procstate.State {
 	k.asking.Lock()
 	defer k.asking.Unlock()
 	select {
@@ -115,7 +116,7 @@ func (k *remoteRank) State(ctx context.Context) procs.State {
 	case <-k.host.lostChan:
 	case <-ctx.Done():
 	}
-	return procs.StateUnknown
+	return procstate.Unknown
 }
 
 // Signal implements procs.Control.
@@ -164,7 +165,7 @@ func (k *remoteRank) handle(f frame) error {
 			return err
 		}
 		select {
-		case k.states <- procs.State(s):
+		case k.states <- procstate.State(s):
 		default: // nobody waits for it
 		}
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/procstate"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -174,7 +175,7 @@ func TestQuestionsToStoppedRankDelayNoOtherStream(t *testing.T) {
 	got = nil
 	require.Eventually(t, func() bool {
 		require.NoError(t, d.handle(frame{kind: kindAskState}, nil))
-		return answered(kindState)() && got[len(got)-1].payload[0] == byte(procs.StateStopped)
+		return answered(kindState)() && got[len(got)-1].payload[0] == byte(procstate.Stopped)
 	}, time.Minute, time.Millisecond)
 	d.local.Kill()
 	_, _, err := proc.Wait()
@@ -189,21 +190,21 @@ func TestStateOfRemoteRank(t *testing.T) {
 	h := newTestHost()
 	k := newRemoteRank(h, 4, false)
 	h.ranks[4] = k
-	state := make(chan procs.State)
+	state := make(chan procstate.State)
 	go func() { state <- k.State(t.Context()) }()
 	var asked []frame
 	require.Eventually(t, func() bool { asked = append(asked, takeUrgent(h.link)...); return len(asked) == 1 }, time.Minute, time.Millisecond)
 	require.Equal(t, frame{kind: kindAskState, host: 3, rank: 4}, asked[0])
 	for range 3 { // answers that nobody waits for are dropped
-		require.NoError(t, h.handle(frame{kind: kindState, rank: 4, payload: appendNumber(nil, int(procs.StateStopped))}))
+		require.NoError(t, h.handle(frame{kind: kindState, rank: 4, payload: appendNumber(nil, int(procstate.Stopped))}))
 	}
-	assert.Equal(t, procs.StateStopped, <-state)
+	assert.Equal(t, procstate.Stopped, <-state)
 	assert.ErrorIs(t, h.handle(frame{kind: kindState, rank: 4}), ErrProtocol)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.Equal(t, procs.StateUnknown, k.State(ended))
+	assert.Equal(t, procstate.Unknown, k.State(ended))
 	h.setLost(errors.New("host is lost"))
-	assert.Equal(t, procs.StateUnknown, k.State(t.Context()))
+	assert.Equal(t, procstate.Unknown, k.State(t.Context()))
 }
 
 // After a failed start, the daemon starts none of the other requested ranks.
