@@ -142,9 +142,7 @@ func (c *Comm) Finalize() error {
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
 	}
-	if j.settings.Bool("stats") {
-		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
-	}
+	j.printStats()
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
 	if errors.Is(err, ErrProcFailed) {
 		leaving = nil // what made the barrier fail makes leave fail too
