@@ -147,6 +147,11 @@ func (c *Comm) Finalize() error {
 	}
 	if j.settings.Bool("stats") {
 		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
+		for _, r := range j.pml.Rails() {
+			if what := describeErrors(r); what != "" {
+				fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", j.rank, what)
+			}
+		}
 	}
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
 	if errors.Is(err, ErrProcFailed) {
