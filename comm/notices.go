@@ -90,3 +90,14 @@ func describeErrors(r pml.RailStatus) string {
 	return fmt.Sprintf("rail %s to rank %d: late %d, local errors %+v, path errors %+v, remote errors %+v",
 		r.Rail, r.Peer, r.Late, r.LocalErrors, r.PathErrors, r.RemoteErrors)
 }
+
+// railErrors has a line for each rail with which something went wrong.
+func railErrors(rank int, rails []pml.RailStatus) string {
+	var b strings.Builder
+	for _, r := range rails {
+		if what := describeErrors(r); what != "" {
+			fmt.Fprintf(&b, "mpigo: rank %d:   %s\n", rank, what)
+		}
+	}
+	return b.String()
+}

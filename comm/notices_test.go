@@ -19,5 +19,6 @@ func TestDescribeErrors(t *testing.T) {
 	} {
 		r.Peer, r.Rail = 1, "tcp:r0"
 		require.Equal(t, "rail tcp:r0 to rank 1: "+want, describeErrors(r))
+		require.Equal(t, "mpigo: rank 7:   rail tcp:r0 to rank 1: "+want+"\n", railErrors(7, []pml.RailStatus{{Peer: 2}, r}))
 	}
 }

@@ -104,8 +104,9 @@ func table() []Tunable {
 			Doc: "let a rank sleep in a long wait until a peer wakes it; false: it polls for ever"},
 		{Key: "progress.timerslack", Kind: Duration, Default: "1ms", Min: 0, Max: int64(time.Second),
 			Doc: "how late a timer of a rank may be: the launcher sets the timer slack of its processes; 0: the launcher's own"},
-		{Key: "stats", Kind: Bool, Default: "false",
-			Doc: "print each rank's counters at Finalize"},
+		{Key: "stats", Kind: String, Default: "false",
+			wellFormed: wellFormedStats, form: "true, false or json",
+			Doc: "print each rank's counters at Finalize: true, as a table of those that are not 0; json, all, as a JSON object on one line"},
 		{Key: "verbose", Kind: Bool, Default: "false",
 			Doc: "print at Init how each rank reaches the others"},
 	}
