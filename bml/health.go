@@ -8,8 +8,8 @@ import (
 )
 
 // health says how far a rail to a peer, or the module at one of its ends, is trusted, from 0 to
-// fullHealth. A failure lowers it, by the side that the error is evidence against; time without a failure
-// raises it. A rail that has just come back has little health, and so a small share of long
+// fullHealth. A failure lowers it, by the side that the error is evidence against; time without a
+// failure raises it. A rail that has just come back has little health, and so a small share of long
 // messages. The idea is that of LNet health (Lustre manual).
 type health int
 
@@ -17,8 +17,8 @@ const (
 	fullHealth health = 1000
 	// trusted is what a rail needs to be the first because of its latency.
 	trusted health = 500
-	// modulePenalty is what the failure of a rail takes from the module at the end that the error is
-	// evidence against: after three failures in a row the module has nothing left.
+	// modulePenalty is what the failure of a rail takes from the module at the end that the error
+	// is evidence against: after three failures in a row the module has nothing left.
 	modulePenalty health = 400
 	// queuePenalty is what operations that have waited for room for too long take from it, each
 	// tick: the sensitivity of LNet.

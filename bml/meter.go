@@ -25,6 +25,8 @@ type meter struct {
 	// How much longer TRIALs took than promised, in nanoseconds: without and with what they waited
 	// for the load of the rail.
 	trialTimes, loadedTimes timing
+	// Of long TRIALs, in picoseconds for each byte of them and ahead of them.
+	longTrials timing
 	// trial is the last TRIAL. fragments counts its fragments that have not ended.
 	trial     trial
 	fragments int
@@ -95,6 +97,7 @@ func (m *meter) tick() {
 	m.long.tick()
 	m.trialTimes.tick()
 	m.loadedTimes.tick()
+	m.longTrials.tick()
 }
 
 // oldest watches the operations of a rail that were under way at some tick, until all have ended.

@@ -71,6 +71,7 @@ func TestYoungOperationsStayQueued(t *testing.T) {
 	r.Send(pr, young)
 	w.pass(90 * msec)
 	require.Equal(t, 1, w.numberedOn(1))
+	require.True(t, bound.IsQueued() && young.IsQueued())
 	require.Same(t, bound, pop(&pr.rails[0].queue))
 	require.Same(t, young, pop(&pr.rails[0].queue))
 }
@@ -104,13 +105,15 @@ func TestQueuedOperationsWithoutOtherRoom(t *testing.T) {
 
 // The rail with most room for its bandwidth takes what waits on another one.
 func TestLeastLoadedRailTakesQueue(t *testing.T) {
-	w, pr := threeRails(t)
-	r := w.ranks[0]
-	r.post(&pr.rails[1], r.op("more bytes than a TRIAL has"))
-	w.rails[0][0].full = true
-	r.send(1, "queued")
-	w.pass(210 * msec)
-	require.Equal(t, []int{0, 1, 1}, []int{w.numberedOn(0), w.numberedOn(1), w.numberedOn(2)})
+	for loaded, want := range map[int][]int{1: {0, 1, 1}, 2: {0, 1, 1}} {
+		w, pr := threeRails(t)
+		r := w.ranks[0]
+		r.post(&pr.rails[loaded], r.op("more bytes than a TRIAL has"))
+		w.rails[0][0].full = true
+		r.send(1, "queued")
+		w.pass(210 * msec)
+		require.Equal(t, want, []int{w.numberedOn(0), w.numberedOn(1), w.numberedOn(2)})
+	}
 }
 
 // A rail that turns out to have failed when it gets what waited on another one, or was the last of
@@ -183,15 +186,15 @@ func TestMovedPieceHasOtherKeys(t *testing.T) {
 	}
 	tr.theirs.set, tr.mine.set = 0b11, 0b11
 	op := &Op{transfer: tr, bound: true, rail: 0}
-	op.Tag, op.Payload, op.Remote, op.RemoteOffset = TagPut, make([]byte, 100), tr.theirs.key[0], 77
-	tr.under, tr.loads[0] = 1, load{1, 100}
+	op.Tag, op.Payload, op.Remote, op.RemoteOffset = TagPut, make([]byte, 1000), tr.theirs.key[0], 77
+	tr.under, tr.loads[0] = 1, load{1, 1000}
 	require.Same(t, &pr.rails[1], pr.withRoom(&pr.rails[0], op))
 	op.moveTo(&pr.rails[1])
 	require.EqualValues(t, 1, op.rail)
 	require.Equal(t, tr.theirs.key[1], op.Remote)
 	require.EqualValues(t, 1077, op.RemoteOffset)
 	require.Same(t, tr.mine.regions[1], op.Local)
-	require.Equal(t, [2]load{{}, {1, 100}}, [2]load(tr.loads[:2]))
+	require.Equal(t, [2]load{{}, {1, 1000}}, [2]load(tr.loads[:2]))
 	require.Equal(t, 1, tr.under)
 
 	tr.theirs.set = 0b10
@@ -216,4 +219,51 @@ func TestQueueMovesInOrder(t *testing.T) {
 	require.Equal(t, want, w.ranks[1].got)
 	require.NotZero(t, w.pr.rails[0].errors.local.Timeout)
 	require.Zero(t, w.ranks[0].Stats().RailsFailed)
+}
+
+// Operations that wait for room keep the ticks going, and TRIALs that do so do not.
+func TestTicksWhileOperationsWaitForRoom(t *testing.T) {
+	w, pr := slowWire(t)
+	r := w.ranks[0]
+	w.rails[0][0].full, w.rails[1][0].full = true, true
+	r.post(&pr.rails[1], r.op("queued"))
+	r.tryRail(&pr.rails[0], trialBytes, 1)
+	w.pass(sec)
+	require.NotNil(t, pr.watch.timer)
+	w.rails[1][0].full = false
+	w.pass(msec)
+	for len(w.flying) > 0 {
+		w.step(0)
+	}
+	w.pass(sec)
+	require.Nil(t, pr.watch.timer)
+	require.Equal(t, trialFragments, pr.rails[0].queue.Len())
+}
+
+// While an operation waits for room on the first rail, nothing goes inline by it, whatever happens
+// to other rails. What waits on another rail keeps nothing from going inline.
+func TestInlineWhileOperationsWaitForRoom(t *testing.T) {
+	for rail := range 2 {
+		w := newWire(t, 2, withRails(3), withGrace(10*sec), func(w *wire) {
+			for i := range w.attrs {
+				w.attrs[i].Caps |= btl.CapInline
+				w.attrs[i].InlineBytes = 40
+			}
+		})
+		resolve(w)
+		r, pr := w.ranks[0], w.ranks[0].Peer(1)
+		w.rails[rail][0].full = true
+		bound := r.op("bound")
+		bound.bound = true
+		r.post(&pr.rails[rail], bound)
+		r.post(&pr.rails[rail], r.op("moves"))
+		w.pass(190 * msec)
+		if rail == 0 {
+			w.rails[1][0].down[1] = btl.ErrFailed
+		}
+		w.pass(20 * msec)
+		require.Equal(t, rail == 1, pr.HasInline())
+		require.Equal(t, rail == 1, pr.rails[1].state == railUp)
+		require.NotZero(t, pr.rails[rail].queue.Len())
+	}
 }

@@ -61,6 +61,7 @@ func (b *BML) Transfer(t *Transfer, pr *Peer, owner any) *Transfer {
 		t = new(Transfer)
 	}
 	t.Owner, t.peer = owner, pr
+	b.wantLong(pr)
 	return t
 }
 

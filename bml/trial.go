@@ -4,10 +4,10 @@ import "github.com/mpigo/mpigo/btl"
 
 // A TRIAL shows how much longer a rail takes than its link promises, for something short or for
 // something long: from the moment when its first fragment is posted until the peer's TRIALACK
-// arrives. Rails that have TRIALs at the same time can be compared, whatever else they carry. What a
-// TRIAL has waited for the load of its rail does not make that rail slow. But it counts for a slow
-// rail that is compared with it: that one would deliver sooner. The times of delivery cannot be
-// compared: an idle rail acknowledges later.
+// arrives. Rails that have TRIALs at the same time can be compared, whatever else they carry. What
+// a TRIAL has waited for the load of its rail does not make that rail slow. But it counts for a
+// slow rail that is compared with it: that one would deliver sooner. The times of delivery cannot
+// be compared: an idle rail acknowledges later.
 
 // trialBytes is how many bytes a long TRIAL has, if need be in several fragments, but no more than
 // trialFragments. A TRIAL without an answer is given up after trialTicks.
@@ -78,7 +78,11 @@ func (b *BML) trialAckArrived(pr *Peer, by btl.Module, rl *Rail, h railHeader) {
 	}
 	m.trial.number = 0
 	nanos := b.eng.Now() - r.begin
-	m.addTrial(nanos-nanosOf(rl, r.length), pr.loadNanos(rl, r.ahead))
+	load := pr.loadNanos(rl, r.ahead)
+	m.addTrial(nanos-nanosOf(rl, r.length), load)
+	if r.length > 0 {
+		m.longTrials.add(nanos * 1000 / (r.ahead + int64(r.length)))
+	}
 	if r.bytes == 0 && r.isAlone {
 		m.short.add(nanos)
 	}
@@ -94,8 +98,9 @@ func (m *meter) addTrial(nanos, load int64) {
 	m.trialTimes.add(nanos - load)
 }
 
-// loadNanos is how long a TRIAL waits for so many bytes ahead of it, if the rail takes no longer for
-// a byte than the best other rail does; or than it usually does, if the others carry nothing long.
+// loadNanos is how long a TRIAL waits for so many bytes ahead of it, if the rail takes no longer
+// for a byte than the best other rail does; or than it usually does, if the others carry nothing
+// long.
 func (pr *Peer) loadNanos(rl *Rail, ahead int64) int64 {
 	best := int64(0)
 	for i := range pr.rails {

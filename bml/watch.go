@@ -22,8 +22,8 @@ import (
 //     stopped or busy makes no rail late. A late rail is slow. What is queued for it goes by
 //     another rail.
 //   - An operation that has waited for room on a rail for queueTicks goes by another rail that has
-//     room. That is evidence against this side if its own operations keep the rail full, and against
-//     the peer if none is under way.
+//     room. That is evidence against this side if its own operations keep the rail full, and
+//     against the peer if none is under way.
 //   - A rail that stays late fails. This moves what it has under way. It comes back as any rail
 //     does, and is still slow.
 //   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs, short and
@@ -119,10 +119,10 @@ func (b *BML) watchTick(pr *Peer) {
 	w.at, w.isBusy = now, false
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		isQuiet = isQuiet && m.underWay() == m.trials && pr.rails[i].queue.Empty()
+		isQuiet = isQuiet && m.underWay() == m.trials && !pr.rails[i].hasTraffic()
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-			m.short.n, m.long.n, m.trialTimes.n, m.loadedTimes.n = 0, 0, 0, 0
+			m.short.n, m.long.n, m.trialTimes.n, m.loadedTimes.n, m.longTrials.n = 0, 0, 0, 0, 0
 		}
 	}
 	if isQuiet {
@@ -132,7 +132,7 @@ func (b *BML) watchTick(pr *Peer) {
 	w.count++
 	w.isComparing = w.count%compareTicks == 0
 	pr.findLate()
-	pr.compare()
+	b.compare(pr)
 	pr.followPeer(b.cfg.Rank < pr.rank)
 	b.prefer(pr)
 	b.leaveLate(pr)
@@ -143,6 +143,16 @@ func (b *BML) watchTick(pr *Peer) {
 		m.tick()
 	}
 	pr.spread.tick(pr.deliveredBytes(), after)
+}
+
+// hasTraffic reports whether something but TRIALs waits for room on the rail.
+func (rl *Rail) hasTraffic() bool {
+	for op := range rl.queue.All() {
+		if !isTrial(op.Tag) {
+			return true
+		}
+	}
+	return false
 }
 
 // deliveredBytes is how much all rails have delivered so far.
@@ -234,12 +244,9 @@ func (b *BML) leaveLate(pr *Peer) {
 func (b *BML) leaveQueues(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
-		if !pr.up.Has(i) || rl.queue.Empty() {
-			continue
-		}
 		moved := false
 		var kept []*Op
-		for rl.state == railUp && pr.IsAlive() && !rl.queue.Empty() {
+		for pr.up.Has(i) && pr.IsAlive() && !rl.queue.Empty() {
 			op := pop(&rl.queue)
 			other := (*Rail)(nil)
 			isOld := pr.watch.count-op.queuedAt >= queueTicks
@@ -257,18 +264,11 @@ func (b *BML) leaveQueues(pr *Peer) {
 			}
 		}
 		for _, op := range slices.Backward(kept) {
-			switch { // what a post may have shown
-			case pr.state == PeerLost:
-				b.end(op, pr.cause, true)
-			case rl.state != railUp:
-				b.divert(rl, op)
-			default:
-				op.state = opQueued
-				rl.queue.PushFront(&op.Op)
-			}
+			op.state = opQueued
+			rl.queue.PushFront(&op.Op)
 		}
 		if rl == pr.first && !rl.queue.Empty() {
-			pr.stopInline()
+			pr.stopInline() // as post did: a rail that failed meanwhile may have undone that
 		}
 		switch {
 		case !moved:
@@ -280,8 +280,8 @@ func (b *BML) leaveQueues(pr *Peer) {
 	}
 }
 
-// withRoom is a rail that may have room for an operation which waits for room on another one, nil if
-// there is none.
+// withRoom is a rail that may have room for an operation which waits for room on another one, nil
+// if there is none.
 func (pr *Peer) withRoom(rl *Rail, op *Op) (best *Rail) {
 	set := pr.fast(pr.up)
 	if t := op.transfer; t != nil {
@@ -305,7 +305,7 @@ func (pr *Peer) withRoom(rl *Rail, op *Op) (best *Rail) {
 var errSlow = errors.New("operations wait on this rail while another one delivers")
 
 // compare compares what the rails have shown since the last tick.
-func (pr *Peer) compare() {
+func (b *BML) compare(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		if !pr.up.Has(i) {
@@ -324,6 +324,7 @@ func (pr *Peer) compare() {
 		switch {
 		case !isSlow && rl.grade.isSuspect() && trial >= slowFactor:
 			pr.becomesSlow(rl)
+		case pr.isBeside(rl) && !b.compareBeside(pr, i): // it stays slow
 		case isSlow && rl.grade.good >= rl.grade.need:
 			pr.becomesFast(rl)
 		}
@@ -422,7 +423,7 @@ const shortAllowance = leastSlowNanos / (slowFactor - 1)
 func (b *BML) tryRails(pr *Peer) {
 	var inDoubt RailSet
 	for i := range pr.rails {
-		if pr.slow.Has(i) || pr.rails[i].grade.isSuspect() {
+		if (pr.slow.Has(i) || pr.rails[i].grade.isSuspect()) && pr.rails[i].beside.rest == 0 {
 			inDoubt |= 1 << i
 		}
 	}

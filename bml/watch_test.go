@@ -182,7 +182,7 @@ func TestLongTrialsCount(t *testing.T) {
 			pr.rails[0].meter.trialTimes.samples[0] = 200_000
 			pr.rails[0].meter.loadedTimes.samples[0] = 200_000
 		}
-		pr.compare()
+		pr.b.compare(pr)
 		for j := range pr.rails {
 			pr.rails[j].meter.tick()
 		}
@@ -259,7 +259,7 @@ func TestPeerInStepMakesNoRailSlow(t *testing.T) {
 			pr.rails[i].meter.short.add(short)
 			pr.rails[i].meter.addTrial(msec, 0)
 		}
-		pr.compare()
+		pr.b.compare(pr)
 		require.Zero(t, pr.slow)
 		for i := range pr.rails {
 			pr.rails[i].meter.tick()
@@ -267,7 +267,7 @@ func TestPeerInStepMakesNoRailSlow(t *testing.T) {
 	}
 	require.True(t, pr.rails[0].grade.isSuspect())
 	for range 100 {
-		pr.compare() // neither carries anything
+		pr.b.compare(pr) // neither carries anything
 	}
 	require.False(t, pr.rails[0].grade.isSuspect())
 }
@@ -279,7 +279,7 @@ func TestOneRailIsFast(t *testing.T) {
 		pr.becomesSlow(&pr.rails[i])
 		pr.rails[i].meter.addTrial(int64(2-i)*msec, 0)
 	}
-	pr.compare()
+	pr.b.compare(pr)
 	w.ranks[0].prefer(pr)
 	require.EqualValues(t, 0b01, pr.slow)
 	require.Same(t, &pr.rails[1], pr.first)
@@ -347,7 +347,7 @@ func TestShareFollowsTimes(t *testing.T) {
 						pr.rails[i].meter.addTrial(c.times[i]*1000, 0)
 					}
 				}
-				pr.compare()
+				pr.b.compare(pr)
 				w.ranks[0].prefer(pr)
 				for i := range pr.rails {
 					pr.rails[i].meter.long.tick()
@@ -399,7 +399,7 @@ func TestRailsAreComparedByEquallyMany(t *testing.T) {
 				pr.rails[i].meter.long.add(1000 + int64(random.ExpFloat64()*20_000))
 			}
 		}
-		pr.compare()
+		pr.b.compare(pr)
 		for i := range pr.rails {
 			pr.rails[i].meter.long.tick()
 		}
@@ -419,7 +419,7 @@ func TestSlowRailProvesItself(t *testing.T) {
 				pr.rails[i].meter.short.add(nanos)
 				pr.rails[i].meter.addTrial(nanos, 0)
 			}
-			pr.compare()
+			pr.b.compare(pr)
 			for i := range pr.rails {
 				pr.rails[i].meter.tick()
 			}
@@ -448,7 +448,7 @@ func TestFewMicrosecondsAreNotSlow(t *testing.T) {
 	for range 10 {
 		pr.rails[0].meter.short.add(leastSlowNanos)
 		pr.rails[1].meter.short.add(1000)
-		pr.compare()
+		pr.b.compare(pr)
 	}
 	require.Zero(t, pr.slow)
 }

@@ -74,8 +74,11 @@ func (d *describer) Progress() (n uint64) {
 // and waits later counts as running.
 func (d *describer) Report() introspect.Report {
 	r := introspect.Report{Rank: d.job.rank, Size: d.job.size, PID: os.Getpid(), Host: d.host}
+	var before uint64
+	isKnown := d.locked(func() { before = d.job.progress() })
 	r.Goroutines, r.GoroutinesCut = goroutines.List()
 	r.Locked = !d.locked(func() { d.job.report(&r) })
+	r.Stale = !isKnown || before != r.Snapshot.Progress
 	return r
 }
 

@@ -56,8 +56,8 @@ func (j *job) openRelay(client *wireup.Client) error {
 	return client.Put(relayKey, addresses)
 }
 
-// joinRelay starts the hub at rank 0, and connects the other ranks to it. It comes after the barrier
-// of Init.
+// joinRelay starts the hub at rank 0, and connects the other ranks to it. It comes after the
+// barrier of Init.
 func (j *job) joinRelay(client *wireup.Client) error {
 	if client.HasOwnManager() || j.size == 1 || j.rank == 0 && j.introspection == nil {
 		return nil

@@ -44,6 +44,6 @@
 // internal/slots places ranks. Package internal/job runs the job: it starts ranks through
 // internal/procs, copies streams with internal/output and internal/stdin, and serves each rank's
 // PMI connection with package wireup. It asks the ranks what they do with package introspect, and
-// internal/diagnose makes a report of their answers. Package internal/remote starts the ranks of other hosts, and
-// is also the daemon on these hosts.
+// internal/diagnose makes a report of their answers. Package internal/remote starts the ranks of
+// other hosts, and is also the daemon on these hosts.
 package main

@@ -97,9 +97,7 @@ func (r *run) unreturned() string {
 func (r *run) hangReport(last []uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", r.hangAfter)
-	// Before the snapshots, so that a goroutine that runs now and waits later counts as running.
-	stacks := goroutines(r.id)
-	ranks := r.reports(stacks)
+	ranks, stacks := r.reports()
 	for i := range ranks {
 		if rep := ranks[i].Report; rep != nil && !rep.Locked && progressOf(rep.Snapshot.Progress, ranks[i].Left) != last[i] {
 			ranks[i].After = nil // the hang is over
@@ -113,8 +111,11 @@ func (r *run) hangReport(last []uint64) string {
 }
 
 // reports asks the ranks what they do.
-func (r *run) reports(stacks []stack) []hangreport.Rank {
-	out := make([]hangreport.Rank, len(r.ranks))
+func (r *run) reports() (out []hangreport.Rank, stacks []stack) {
+	out = make([]hangreport.Rank, len(r.ranks))
+	before := r.askProgress()
+	// Before the snapshots, so that a goroutine that runs now and waits later counts as running.
+	stacks = goroutines(r.id)
 	for i, rank := range r.ranks {
 		out[i].Left = r.states[i].returned.Load()
 		report, ok := ask(func() introspect.Report { return report(rank) })
@@ -122,6 +123,7 @@ func (r *run) reports(stacks []stack) []hangreport.Rank {
 			report = introspect.Report{Locked: true}
 		}
 		report.Rank, report.Size = i, len(r.ranks)
+		report.Stale = before[i] == nil || *before[i] != report.Snapshot.Progress
 		for _, s := range stacks {
 			if s.rank == fmt.Sprint(i) && !s.isAsyncProgress() {
 				for range s.count {
@@ -131,9 +133,18 @@ func (r *run) reports(stacks []stack) []hangreport.Rank {
 		}
 		out[i].Report = &report
 	}
+	for i, after := range r.askProgress() {
+		out[i].After = after
+	}
+	return out, stacks
+}
+
+// askProgress asks the ranks for their progress: nil if a rank holds its lock for too long.
+func (r *run) askProgress() []*uint64 {
+	out := make([]*uint64, len(r.ranks))
 	for i, rank := range r.ranks {
-		if after, ok := ask(rank.Progress); ok {
-			out[i].After = &after
+		if progress, ok := ask(rank.Progress); ok {
+			out[i] = &progress
 		}
 	}
 	return out

@@ -402,11 +402,11 @@ func TestHangInReceivesIsReported(t *testing.T) {
 		}
 	}, mpitest.HangAfter(soon))
 	for _, want := range []string{
-		"hang: no rank has made progress for 1 s\n",
+		"hang: no rank has made progress for 1s\n",
 		"deadlock: nothing can release ranks 0, 1; rank 0 waits for rank 1, which waits for rank 0\n",
 		"\n  0: mpitest_test.go:400 Recv from 1, tag 7, for ",
 		"\n  1: mpitest_test.go:400 Recv from 0, tag 8, for ",
-		"\n  2: has called Finalize\n",
+		"\n  2: in Finalize\n",
 		", 1 goroutine:\n",
 		"comm.Recv[", "mpitest_test.TestHangInReceivesIsReported.func1\n", "mpitest_test.go:",
 	} {
@@ -461,7 +461,7 @@ func TestHangOutsideOfTheLibraryLeavesRankBehind(t *testing.T) {
 		assert.Error(t, world.Barrier())
 	}, mpitest.HangAfter(soon))
 	close(never)
-	assert.Contains(t, log, "\n  rank 0: it is in no call that waits: mpitest_test.go:")
+	assert.Contains(t, log, "\n  0: mpitest_test.go:")
 	assert.Contains(t, log, "rank 0 is left behind")
 	assert.NotContains(t, log, "rank 1 is")
 }

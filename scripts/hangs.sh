@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs programs that hang, one for each kind of cause (scripts/hangs), as jobs with 2, 8 and 64 ranks
-# on one machine, and some of them with 6 ranks on three hosts, which are network namespaces. Each
-# job must get a report by --hang-after whose first three lines name the cause. mpirun-go diagnose
-# must then say the same.
+# Runs programs that hang, one for each kind of cause (scripts/hangs), as jobs with 2, 8 and 64
+# ranks on one machine, and some of them with 6 ranks on three hosts, which are network namespaces.
+# Each job must get a report by --hang-after whose first three lines name the cause. mpirun-go
+# diagnose must then say the same. With MPICH, two cases also run under its Hydra on the three
+# hosts, where rank 0 answers diagnose.
 # Usage: hangs.sh [CASE…]
 # By default all cases run. Needs root, openssh-server and iproute2. Takes about a minute.
 set -euo pipefail
@@ -117,4 +118,29 @@ case " ${cases[*]} " in *" dead-rail "*)
     all
     ;;
 esac
+
+# hydra CASE: runs a case with 6 ranks on the hosts under Hydra, and checks what diagnose says.
+hydra() {
+    local dir=$out/$1-hydra launcher name
+    mkdir -m 700 "$dir"
+    "$out/hangs" want "$1" 6 >"$dir/want"
+    XDG_RUNTIME_DIR=$dir mpiexec.hydra -f "$out/hostfile" -launcher ssh -iface bridge -n 6 "$out/hangs" "$1" >"$dir/out" 2>&1 &
+    launcher=$!
+    within 60 compgen -G "$dir/mpigo/*.sock" >/dev/null || fail "$1: rank 0 has no socket: $(cat "$dir/out")"
+    name=$(basename "$dir"/mpigo/*.sock .sock)
+    diagnosed() {
+        XDG_RUNTIME_DIR=$dir "$out/mpirun-go" diagnose "$name" >"$dir/diagnose" 2>&1
+        explains "$dir/diagnose" "$dir/want"
+    }
+    within 60 diagnosed || fail "$1: diagnose does not say: $(cat "$dir/want"): $(cat "$dir/diagnose")"
+    kill -TERM "$launcher"
+    wait "$launcher" 2>/dev/null && return 1
+    echo "ok: $1 under Hydra: $(head -n 1 "$dir/diagnose.first" | cut -c1-150)"
+}
+if installed mpiexec.hydra; then
+    printf 'n%d:2\n' 1 2 3 >"$out/hostfile"
+    for case in "${cases[@]}"; do
+        case "$case" in missing-rank | endless-loop) hydra "$case" ;; esac
+    done
+fi
 echo "every report names the cause"

@@ -349,11 +349,11 @@ func (v *view) awaitedName(ranks, gone []int) string {
 }
 
 // outsiders are the ranks that others wait for, and that are not in a call that waits. Those in
-// causes are left out.
+// causes as late are left out.
 func (v *view) outsiders(causes []Cause) (out []Cause) {
 	for i := range v.ranks {
 		r := &v.ranks[i]
-		if r.Report == nil || r.left {
+		if r.Report == nil || r.left || slices.ContainsFunc(causes, func(c Cause) bool { return c.Kind == KindLate && slices.Contains(c.Ranks, i) }) {
 			continue
 		}
 		waiting := v.waitingFor([]int{i})
@@ -424,7 +424,8 @@ func (v *view) fragmentsUnderWay() (out []Cause) {
 	for i := range v.ranks {
 		for _, c := range v.ranks[i].Channels {
 			n := v.underWay(i, c)
-			if n == 0 || v.ranks[i].hasMoved() || v.ranks[c.Peer].hasMoved() || v.ranks[c.Peer].left {
+			// A rank in its own code takes nothing.
+			if n == 0 || len(v.ranks[c.Peer].Waits) == 0 || v.ranks[i].hasMoved() || v.ranks[c.Peer].hasMoved() || v.ranks[c.Peer].left {
 				continue
 			}
 			out = append(out, Cause{

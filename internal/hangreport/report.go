@@ -4,8 +4,9 @@
 //
 // A Rank has the report of one rank, or the reason why there is none. The one who collects them
 // asks all ranks for reports, and when all have answered, asks each again for its progress (After).
-// A rank whose progress is the same was in the reported state at the moment between, so the reports
-// show one state of the job. Only then a deadlock is certain.
+// A rank whose progress is the same, and was the same before its stacks were taken (Report.Stale),
+// was in the reported state at the moment between, so the reports show one state of the job. Only
+// then a deadlock is certain.
 //
 // # Output
 //

@@ -2,6 +2,7 @@ package hangreport
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +58,7 @@ func TestDeadlockIsCertainOnlyIfNothingCanGoOn(t *testing.T) {
 	}{
 		"nothing else":         {func([]Rank) {}, KindDeadlock},
 		"a rank has moved":     {func(r []Rank) { *r[1].After++ }, KindUnknown},
+		"while it reported":    {func(r []Rank) { r[1].Report.Stale = true }, KindUnknown},
 		"a rank may have":      {func(r []Rank) { r[1].After = nil }, KindUnknown},
 		"a message under way":  {func(r []Rank) { r[0].Report.Snapshot.Channels = []observe.Channel{{Peer: 1, Posted: 2}} }, KindUnderWay},
 		"a context may end":    {func(r []Rank) { r[0].Report.Snapshot.Waits[0].MayGiveUp = true }, KindUnknown},
@@ -99,7 +101,7 @@ what the ranks do:
 `, Analyze(ranks).String())
 	ranks = append(ranks, Rank{Missing: Finalized}, Rank{Missing: NoAnswer}, Rank{})
 	f := Analyze(ranks)
-	assert.Contains(t, f.String(), "  2: has finalized\n  3, 4: no answer\n")
+	assert.Contains(t, f.String(), "  2: finalized\n  3, 4: no answer\n")
 }
 
 func TestMismatchedCollectivesAreNamed(t *testing.T) {
@@ -118,8 +120,29 @@ func TestMismatchedCollectivesAreNamed(t *testing.T) {
 	assert.Contains(t, first(f), "rank 0 calls bcast with root 0 (main.go:20 bcast), rank 1 calls bcast with root 1")
 }
 
-// TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text, and
-// are complete in JSON.
+// TestSharedMemoryNeedsOnlyRanksThatAreLate: a rank that has called the collective may have changed
+// the memory already, even if it is in Finalize since. The waiting rank has just not seen it.
+func TestSharedMemoryNeedsOnlyRanksThatAreLate(t *testing.T) {
+	for _, needsAll := range []bool{true, false} {
+		for next, want := range map[int]Kind{4: KindUnknown, 3: KindFinalized} {
+			at := observe.Collective{Comm: 1, Number: 3}
+			waits := receives(1)
+			waits.Snapshot.Collectives = []observe.Collective{{Comm: 1, Number: 4}}
+			w := &waits.Snapshot.Waits[0]
+			w.Shared, w.Members, w.In = true, []int{0, 1}, []observe.CollectiveCall{{Collective: at, Name: "barrier"}}
+			if needsAll {
+				w.Collective = &at
+			}
+			left := &introspect.Report{Snapshot: observe.Snapshot{Ended: true, Collectives: []observe.Collective{{Comm: 1, Number: next}}}}
+			f := Analyze(quiet(waits, left))
+			got := slices.ContainsFunc(f.Causes, func(c Cause) bool { return c.Kind == want })
+			assert.True(t, got, "%v %d %s: %s", needsAll, next, want, f)
+		}
+	}
+}
+
+// TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text,
+// and are complete in JSON.
 func TestReportOfManyDifferentRanksFitsScreen(t *testing.T) {
 	var reports []*introspect.Report
 	for i := range 64 {

@@ -68,8 +68,10 @@ func (r *rankView) look() {
 	r.runs = r.acts || blocked
 }
 
-// hasMoved reports whether the rank has made progress since its report, or may have.
-func (r *rankView) hasMoved() bool { return r.After == nil || *r.After != r.Progress }
+// hasMoved reports whether the rank has made progress since its stacks were taken, or may have.
+func (r *rankView) hasMoved() bool {
+	return r.Report.Stale || r.After == nil || *r.After != r.Progress
+}
 
 // isActive reports whether a goroutine with a state runs, or will by itself.
 func isActive(state string) bool {
@@ -147,6 +149,19 @@ func (v *view) graph(runs func(r *rankView) bool) []waitgraph.Rank {
 func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 	out := waitgraph.Wait{Need: w.Need, EndedBy: w.Members}
 	ops := r.ops(w)
+	if w.Shared {
+		late := v.lateInShared(r, w)
+		for _, rank := range late {
+			out.Ops = append(out.Ops, waitgraph.Op{By: []int{rank}})
+		}
+		if out.Need = len(late); w.Collective == nil {
+			out.Need = min(1, len(late)) // so that no rank that may go on is called deadlocked
+		}
+		if w.MayGiveUp {
+			out.Need = 0
+		}
+		return out
+	}
 	if w.MayGiveUp || w.Need > len(ops) { // it waits for something unknown
 		out.Need = 0
 	}
@@ -165,8 +180,24 @@ func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 	return out
 }
 
-// ops are the operations that a call waits for. Reports may come from another version, so indices
-// are checked.
+// lateInShared are the ranks that have not called the collective of a call that waits for a change
+// of shared memory. The call needs one of them at least. If there is none, the change is on its
+// way.
+func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
+	if len(w.In) != 1 {
+		return nil
+	}
+	if w.Collective != nil {
+		return v.notReached(w.Members, *w.Collective)
+	}
+	var watched []int
+	for _, p := range r.ops(w) {
+		watched = append(watched, p.By...)
+	}
+	return v.notReached(watched, w.In[0].Collective)
+}
+
+// ops are the operations that a call waits for. Reports come over a wire, so indices are checked.
 func (r *rankView) ops(w observe.Wait) (out []observe.Pending) {
 	for _, i := range w.Ops {
 		if i >= 0 && i < len(r.Pending) {
@@ -196,6 +227,10 @@ func (v *view) notReached(members []int, c observe.Collective) (late []int) {
 func (v *view) awaited(rank int) (out []int) {
 	r := &v.ranks[rank]
 	for _, w := range r.Waits {
+		if w.Shared {
+			out = append(out, v.lateInShared(r, w)...)
+			continue
+		}
 		for _, p := range r.ops(w) {
 			if by := p.By; len(by) > 0 {
 				out = append(out, by...)
@@ -206,6 +241,13 @@ func (v *view) awaited(rank int) (out []int) {
 		for _, in := range w.In {
 			if w.Collective != nil {
 				out = append(out, v.notReached(w.Members, in.Collective)...)
+			}
+		}
+	}
+	if r.Ended { // it is in Finalize, which waits for all ranks
+		for other := range v.ranks {
+			if !v.ranks[other].left {
+				out = append(out, other)
 			}
 		}
 	}

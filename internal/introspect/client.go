@@ -21,6 +21,9 @@ var ErrGone = errors.New("the rank has left")
 // Conn is the launcher's end of a connection to a rank. Goroutines may share it.
 type Conn struct {
 	conn io.ReadWriteCloser
+	// writing has an element while a question is being written. A rank that does not read holds up
+	// one goroutine; the others give up with their contexts.
+	writing chan struct{}
 
 	mu      sync.Mutex
 	last    uint64                   // ID of the last question
@@ -33,7 +36,9 @@ type Conn struct {
 // NewConn makes a Conn, which owns conn from then on, and starts the goroutine that reads answers.
 // Close ends both.
 func NewConn(conn io.ReadWriteCloser) *Conn {
-	c := &Conn{conn: conn, waiting: make(map[uint64]chan<- Answer), gone: make(chan struct{})}
+	c := &Conn{
+		conn: conn, writing: make(chan struct{}, 1), waiting: make(map[uint64]chan<- Answer), gone: make(chan struct{}),
+	}
 	go c.read()
 	return c
 }
@@ -74,7 +79,7 @@ func (c *Conn) Ask(ctx context.Context, want Want) (Answer, error) {
 		c.mu.Unlock()
 	}()
 	// On a goroutine, because a stopped rank does not read, so that the write may block.
-	go c.send(q)
+	go c.send(ctx, q)
 	select {
 	case a := <-answer:
 		if a.Error != "" {
@@ -88,7 +93,15 @@ func (c *Conn) Ask(ctx context.Context, want Want) (Answer, error) {
 	}
 }
 
-func (c *Conn) send(q Question) {
+func (c *Conn) send(ctx context.Context, q Question) {
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-c.gone:
+		return
+	case <-ctx.Done():
+		return
+	}
 	text, err := json.Marshal(q)
 	if err == nil {
 		_, _ = c.conn.Write(append(text, '\n')) // if it fails, reading fails too

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,6 +66,25 @@ func TestAskOfStoppedRankEndsWithContext(t *testing.T) {
 		defer cancel()
 		_, err := c.Ask(ctx, WantReport)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// Questions to a rank that does not read leave one goroutine behind, which ends with the connection.
+func TestQuestionsToRankThatDoesNotReadDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		launcher, end := net.Pipe()
+		defer end.Close()
+		c := NewConn(launcher)
+		defer c.Close()
+		before := runtime.NumGoroutine()
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := c.Ask(ctx, WantProgress)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			cancel()
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
 	})
 }
 

@@ -50,6 +50,9 @@ type Report struct {
 	// Goroutines of the program, without those that the library and the runtime have for
 	// themselves.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
+	// Stale: the rank has made progress after Goroutines and before Snapshot, or may have. So a
+	// goroutine may have left the call that it is in.
+	Stale bool `json:"stale,omitempty"`
 	// GoroutinesCut: the program has more goroutines than Goroutines lists.
 	GoroutinesCut bool `json:"goroutines_cut,omitempty"`
 }

@@ -23,8 +23,8 @@ var ErrNoJob = errors.New("no such job")
 // infoTimeout is the time that a job has to describe itself. A stopped launcher does not.
 const infoTimeout = time.Second
 
-// answerTimeout is the time that a job has to answer anything else: AnswerTimeout for its ranks, and
-// time to carry the answers.
+// answerTimeout is the time that a job has to answer anything else: AnswerTimeout for its ranks,
+// and time to carry the answers.
 const answerTimeout = 2*introspect.AnswerTimeout + infoTimeout
 
 // maxAnswerBytes bounds an answer. A report of a rank usually has a few kibibytes.

@@ -65,8 +65,8 @@ func pathOf(dir, job string) (string, error) {
 	return path, nil
 }
 
-// sockets returns the paths of the sockets in the directories. Directories that do not exist, or are
-// not the user's alone, have none.
+// sockets returns the paths of the sockets in the directories. Directories that do not exist, or
+// are not the user's alone, have none.
 func sockets() (paths []string) {
 	for _, dir := range directories() {
 		if checkDirectory(dir) != nil {

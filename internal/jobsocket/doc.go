@@ -1,5 +1,5 @@
-// Package jobsocket lets a user ask about a running job from another terminal. The launcher, or rank
-// 0 of a job that another launcher has started, listens on a Unix socket in a directory of the
+// Package jobsocket lets a user ask about a running job from another terminal. The launcher, or
+// rank 0 of a job that another launcher has started, listens on a Unix socket in a directory of the
 // user's own. The socket's name is that of the job.
 //
 // Both directions carry JSON values, one a line. The user's command sends a Request, and gets one

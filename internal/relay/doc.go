@@ -1,7 +1,7 @@
 // Package relay carries questions to the ranks of a job whose launcher is not mpirun-go, such as
-// Hydra or Slurm. Rank 0 is the hub: it listens on the socket of the job (package jobsocket), and on
-// a TCP port whose addresses it publishes through the process manager. Each other rank connects to
-// it, and then answers questions over that connection as it does for mpirun-go.
+// Hydra or Slurm. Rank 0 is the hub: it listens on the socket of the job (package jobsocket), and
+// on a TCP port whose addresses it publishes through the process manager. Each other rank connects
+// to it, and then answers questions over that connection as it does for mpirun-go.
 //
 // # Connecting
 //

@@ -90,6 +90,8 @@ func table() []Tunable {
 		{Key: "pml.protocol", Kind: String, Default: "auto",
 			Allowed: []string{"auto", "copy", "get", "put"},
 			Doc:     "how long messages move: get (the receiver reads), put (the sender writes), copy (in fragments); auto: the first of these that is possible"},
+		{Key: "pml.stripe.factor", Kind: Int, Default: "0", Min: 0, Max: 100,
+			Doc: "rails of a later transport of btl share long messages with those of the first one if they take at most this many times as long for a byte; 0: they are spare"},
 		{Key: "pml.rdma.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 40,
 			Doc: "smallest message that moves by remote reads or writes; unless set, each rail's own limit"},
 		{Key: "pml.unexpected.bytes", Kind: Bytes, Default: "64M", Min: 0, Max: 1 << 40,

@@ -3,9 +3,9 @@
 //
 //	mpirun-go -n 8 ./scripts/hangs cyclic-recv
 //
-// Without an argument it lists the names. "hangs want CASE RANKS" prints the regular expressions that
-// the first three lines of the report must match together. dead-rail only sends messages between ranks 0 and 1: cut
-// the network between them from outside.
+// Without an argument it lists the names. "hangs want CASE RANKS" prints the regular expressions
+// that the first three lines of the report must match together. dead-rail only sends messages
+// between ranks 0 and 1: cut the network between them from outside.
 package main
 
 import (
@@ -57,11 +57,17 @@ func want(name, ranks string) {
 // env is the environment of a rank that is a process.
 func env(w *comm.Comm) hangcases.Env {
 	return hangcases.Env{
-		Stop:    func() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) },
+		Stop:    stop,
 		Compute: compute,
 		// The script that cuts the network reads the line.
 		CutRail: func() { fmt.Printf("rank %d is ready\n", w.Rank()); time.Sleep(time.Second) },
 	}
+}
+
+// stop stops the process. Its threads run on for a moment.
+func stop() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	time.Sleep(time.Second)
 }
 
 // compute never returns.

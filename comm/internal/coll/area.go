@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -13,7 +14,7 @@ import (
 // An area is memory that the ranks of a team which are on one host have mapped. Blocking
 // collectives go through it without messages (meeting.go).
 //
-//	entries | what each rank has passed | slots of each rank | cells of each rank
+//	entries | waiting | what each rank has passed | slots of each rank | cells of each rank
 //
 // # Rounds
 //
@@ -44,7 +45,7 @@ import (
 // it. A rank that gives up in the middle is unfit for collectives, or was told of one that did not
 // begin: so either all ranks have the area, or none, or none of the later collectives succeeds.
 type area struct {
-	sharer btl.Sharer
+	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
 	ranks  int
 	self   int // this rank's number among them
@@ -98,7 +99,10 @@ const (
 
 func alignArea(n int) int { return (n + areaLine - 1) / areaLine * areaLine }
 
-const passedAt = areaEntries * entryBytes
+const (
+	waitingAt = areaEntries * entryBytes
+	passedAt  = waitingAt + areaLine
+)
 
 func slotsAt(ranks int) int { return passedAt + ranks*areaLine }
 
@@ -131,6 +135,9 @@ func (a *area) smallResult(stamp uint64, bytes int) []byte {
 	return a.mem[entryOf(stamp)*entryBytes+smallResultAt:][:bytes:bytes]
 }
 
+// waiting is the number of ranks that wait until others have passed a round.
+func (a *area) waiting() *uint64 { return a.word(waitingAt) }
+
 // passed is the word by which a rank says which is the first round that it has not passed.
 func (a *area) passed(rank int) *uint64 { return a.word(passedAt + rank*areaLine) }
 
@@ -139,8 +146,8 @@ func (a *area) slot(rank int, stamp uint64) []byte {
 	return a.mem[slotsAt(a.ranks)+(rank*areaEntries+entryOf(stamp))*areaLine:][:areaLine:areaLine]
 }
 
-// slotStamp is the word that has the stamp of a round once a rank has filled its slot.
-func (a *area) slotStamp(rank int, stamp uint64) *uint64 {
+// published is the word that has the stamp of a round once a rank has come to it.
+func (a *area) published(rank int, stamp uint64) *uint64 {
 	return (*uint64)(unsafe.Pointer(&a.slot(rank, stamp)[0]))
 }
 
@@ -216,12 +223,14 @@ func (a *area) keep(stamp, until uint64) {
 	a.mine[entryOf(until)] = publication{stamp: until}
 }
 
-// publish says that the slot of this rank is filled.
-func (a *area) publish(stamp uint64, sign *Signature) {
+// sign puts the signature of this rank's call into its slot.
+func (a *area) sign(stamp uint64, sign *Signature) {
 	slot := a.slot(a.self, stamp)
 	sign.append(slot[signatureAt:signatureAt])
-	atomic.StoreUint64(a.slotStamp(a.self, stamp), stamp)
 }
+
+// publish says that this rank has come to a round, and that its slot is filled.
+func (a *area) publish(stamp uint64) { atomic.StoreUint64(a.published(a.self, stamp), stamp) }
 
 // at is where a rank has put so many bytes for a round, somewhere in its cells in any case.
 func (a *area) at(rank int, stamp uint64, bytes int) []byte {
@@ -233,22 +242,19 @@ func (a *area) at(rank int, stamp uint64, bytes int) []byte {
 	return a.cells(rank)[from:][:bytes:bytes]
 }
 
-// signature is what a rank that has filled its slot for a round says of its call. ok is false if
-// it has not filled the slot.
-func (a *area) signature(rank int, stamp uint64) (sign Signature, ok bool) {
-	if !a.hasFilled(rank, stamp) {
-		return Signature{}, false
-	}
-	return decodeSignature(a.slot(rank, stamp)[signatureAt:]), true
+// signature is what a rank that has come to a round says of its call.
+func (a *area) signature(rank int, stamp uint64) Signature {
+	return decodeSignature(a.slot(rank, stamp)[signatureAt:])
 }
 
-// hasFilled reports whether a rank has filled its slot for a round.
-func (a *area) hasFilled(rank int, stamp uint64) bool {
-	return atomic.LoadUint64(a.slotStamp(rank, stamp)) == stamp
+// hasCome reports whether a rank has come to a round.
+func (a *area) hasCome(rank int, stamp uint64) bool {
+	return atomic.LoadUint64(a.published(rank, stamp)) == stamp
 }
 
-// arrive counts this rank as one that has come to a round. It reports whether all have. ok is false
-// if the count cannot be right.
+// arrive counts this rank, which has filled its slot, as one that has come to a round, and publishes
+// that: so if any rank is missing in the count, some rank has not published. It reports whether all
+// have come. ok is false if the count cannot be right.
 func (a *area) arrive(stamp uint64) (last, ok bool) {
 	word := a.count(stamp)
 	for {
@@ -263,6 +269,7 @@ func (a *area) arrive(stamp uint64) (last, ok bool) {
 			return false, false
 		}
 		if atomic.CompareAndSwapUint64(word, v, stamp<<countBits|n) {
+			a.publish(stamp)
 			return n == uint64(a.ranks), true
 		}
 	}
@@ -273,9 +280,29 @@ func (a *area) allArrived(stamp uint64) { a.known = max(a.known, stamp-1) }
 
 // pass says that this rank has passed all rounds before the given one.
 func (a *area) pass(stamp uint64) {
-	if a.told != stamp {
-		a.told = stamp
-		atomic.StoreUint64(a.passed(a.self), stamp)
+	atomic.StoreUint64(a.passed(a.self), stamp)
+	a.told = stamp
+}
+
+// needRoom says whether this rank waits until others have passed a round.
+func (a *area) needRoom(does bool) {
+	if does {
+		atomic.AddUint64(a.waiting(), 1)
+	} else {
+		atomic.AddUint64(a.waiting(), ^uint64(0))
+	}
+}
+
+// passRounds says that this rank has passed all rounds before the given one, also to ranks that
+// sleep.
+func (t *Team) passRounds(stamp uint64) {
+	a := t.area
+	if a.told == stamp {
+		return
+	}
+	a.pass(stamp)
+	if atomic.LoadUint64(a.waiting()) != 0 {
+		t.wake()
 	}
 }
 
@@ -314,7 +341,13 @@ func (t *Team) wantsArea(call string) bool {
 		return false
 	}
 	tuning := t.Tuning()
-	return tuning.SharedBytes > 0 && t.next >= tuning.SharedAfter && t.owner.OneHost()
+	if tuning.SharedBytes <= 0 || t.next < tuning.SharedAfter {
+		return false
+	}
+	if t.leaders == nil {
+		t.hosts = hostsOf(t.size, t.rank, t.owner.Host)
+	}
+	return len(t.leaders) < t.size && t.mostLocal <= mostAreaRanks
 }
 
 // Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
@@ -336,30 +369,39 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	}()
 	s.setUp = true
 	s.NoBuffers()
-	block := t.hub.block
+	block, leader, isAlone := t.hub.block, t.local[0], len(t.local) == 1
 	var sharer btl.Sharer // nil: this rank shares nothing
-	if block > 0 {
-		sharer = t.p.Sharer(t.ctx)
+	if block > 0 && !isAlone {
+		sharer = t.p.Sharer(t.ctx, t.local)
 	}
-	bytes := areaBytes(t.size, block)
+	bytes := areaBytes(len(t.local), block)
 	var mem []byte
+	if isAlone && block > 0 {
+		mem = bytesOfWords(make([]uint64, bytes/wordBytes))
+	}
 	const keyBytes = len(btl.Key{})
-	offer := s.temp(keyBytes + wordBytes) // rank 0's key and block
+	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
 	able := s.temp(wordBytes)
 	clear(offer)
-	if t.rank == 0 && sharer != nil {
+	if t.rank == leader && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
 			mem = made
 			copy(offer, k[:])
 			binary.LittleEndian.PutUint64(offer[keyBytes:], uint64(block))
 		}
 	}
-	s.bcastTree(offer, 0)
+	if t.rank != leader {
+		s.recv(leader, offer)
+	} else {
+		for _, rank := range t.local[1:] {
+			s.send(rank, offer)
+		}
+	}
 	s.wait()
 	s.callHook(func() {
-		if t.rank != 0 && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
+		if t.rank != leader && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
 			// If it fails, no rank uses the memory.
-			mem, _ = sharer.MapShared(t.group.World(0), btl.Key(offer[:keyBytes]), bytes)
+			mem, _ = sharer.MapShared(t.group.World(leader), btl.Key(offer[:keyBytes]), bytes)
 		}
 		binary.LittleEndian.PutUint64(able, setUpUnable)
 		if mem != nil {
@@ -367,9 +409,9 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		}
 	})
 	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
-	s.allreduceDoubling(nil, able)
+	s.allreduceDoubling(s.folding(), nil, able)
 	err = s.Run(ctx)
-	if mem != nil && t.rank == 0 {
+	if mem != nil && sharer != nil && t.rank == leader {
 		sharer.Hide(mem)
 	}
 	result := binary.LittleEndian.Uint64(able)
@@ -378,14 +420,11 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		s.giveUp(err)
 	}
 	if err == nil && result == setUpAble {
-		t.area, t.areaState = newArea(sharer, mem, t.size, t.rank, block), areaUsed
-		for rank := range t.size {
-			t.local = append(t.local, rank)
-		}
+		t.area, t.areaState = newArea(sharer, mem, len(t.local), slices.Index(t.local, t.rank), block), areaUsed
 		t.hub.addTeam(t)
 		return nil
 	}
-	if mem != nil {
+	if mem != nil && sharer != nil {
 		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong
 	}
 	if err == nil {
@@ -419,7 +458,9 @@ func (both) Combine(in, inout []byte) {
 // dropArea gives the area up.
 func (t *Team) dropArea() {
 	if t.area != nil {
-		_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
+		if t.area.sharer != nil {
+			_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
+		}
 		t.area, t.areaState = nil, areaOff
 		t.hub.removeTeam(t)
 	}

@@ -3,6 +3,7 @@ package coll
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/progress"
@@ -143,7 +144,7 @@ func (s *Schedule) goOn(index int) (done bool, err error) {
 func (s *Schedule) endMeetings() {
 	m := &s.meeting
 	if m.rounds > 0 && s.team.area != nil {
-		s.team.area.pass((s.count + 1) << roundBits)
+		s.team.passRounds((s.count + 1) << roundBits)
 	}
 	m.meet, m.word, m.rounds, m.checked = meet{}, nil, 0, false
 	clear(s.meets)
@@ -159,7 +160,7 @@ func (m *meeting) await(phase meetingPhase, word *uint64, target uint64, from in
 func (s *Schedule) come() (done bool, err error) {
 	m, a := &s.meeting, s.team.area
 	stamp := s.count<<roundBits | uint64(m.rounds)
-	a.pass(stamp)
+	s.team.passRounds(stamp)
 	puts := m.call != meetBcast || a.self == m.root
 	bytes := s.putBytes()
 	if puts {
@@ -172,13 +173,14 @@ func (s *Schedule) come() (done bool, err error) {
 	m.stamp = stamp
 	m.rounds++
 	if !puts {
-		m.await(meetingData, a.slotStamp(m.root, stamp), stamp, m.root)
+		m.await(meetingData, a.published(m.root, stamp), stamp, m.root)
 		return false, nil
 	}
 	s.put(a.place(stamp, bytes))
 	sign := s.signature()
-	a.publish(stamp, &sign)
+	a.sign(stamp, &sign)
 	if m.call == meetBcast {
+		a.publish(stamp)
 		s.team.wake()
 		return m.advance(s.blockLen(), s.length()), nil
 	}
@@ -270,7 +272,7 @@ func (s *Schedule) takeBlock() (done bool, err error) {
 	n := s.blockLen()
 	s.doCopy(m.out[m.at:][:n], a.at(m.root, m.stamp, n))
 	if done = m.advance(n, s.length()); !done {
-		a.pass(m.stamp + 1)
+		s.team.passRounds(m.stamp + 1)
 	}
 	return done, nil
 }
@@ -292,12 +294,27 @@ func (s *Schedule) checkCalls() error {
 	return nil
 }
 
+// checkComers compares this rank's call with those of the ranks that have come so far. A rank that
+// has made another call may have gone on without counting itself, and will not be told.
+func (s *Schedule) checkComers() error {
+	m, a := &s.meeting, s.team.area
+	if m.checked || m.orMore {
+		return nil
+	}
+	ours := s.signature()
+	for rank := range a.ranks {
+		if rank != a.self && a.hasCome(rank, m.stamp) {
+			if err := s.checkCall(rank, ours); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // checkCall compares this rank's call with that of a rank of the area.
 func (s *Schedule) checkCall(rank int, ours Signature) error {
-	theirs, ok := s.team.area.signature(rank, s.meeting.stamp)
-	if !ok {
-		return errAreaWrong
-	}
+	theirs := s.team.area.signature(rank, s.meeting.stamp)
 	if theirs == ours {
 		return nil
 	}
@@ -323,9 +340,9 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 		}
 		m.waiter.Reset(1)
 		m.wait = true
-		t.hub.add(s)
+		s.beginWait()
 		err := eng.WaitOn(ctx, &m.waiter, empty)
-		t.hub.remove(s)
+		s.endWait()
 		m.wait = false
 		if err != nil || !m.watch {
 			return err
@@ -333,6 +350,21 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 	}
 	m.watch = false
 	return s.watchRanks(ctx)
+}
+
+// beginWait has the hub poll the area for the meeting until endWait.
+func (s *Schedule) beginWait() {
+	s.team.hub.add(s)
+	if s.meeting.orMore {
+		s.team.area.needRoom(true)
+	}
+}
+
+func (s *Schedule) endWait() {
+	s.team.hub.remove(s)
+	if s.meeting.orMore && s.team.area != nil {
+		s.team.area.needRoom(false)
+	}
 }
 
 // Look implements progress.Ahead.
@@ -384,9 +416,12 @@ func (s *Schedule) watchSoon() {
 // watchRanks waits as awaitMeeting, with a receive from each rank that the collective may wait for.
 func (s *Schedule) watchRanks(ctx context.Context) error {
 	m, t := &s.meeting, s.team
-	t.hub.add(s)
+	if err := s.checkComers(); err != nil {
+		return err
+	}
+	s.beginWait()
 	defer func() {
-		t.hub.remove(s)
+		s.endWait()
 		for _, r := range m.watches { // after an error: Schedule.giveUp waits for them
 			r.req.Cancel()
 		}
@@ -407,7 +442,7 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 		m.watches = m.watches[:last]
 		st, err := r.req.Take()
 		switch {
-		case err == nil && st.Cancelled:
+		case err == nil && st.Cancelled, !s.mayAwaitRank(r.peer):
 		case err == nil, errors.Is(err, request.ErrTruncate):
 			return s.otherCall(r.peer) // nobody sends that
 		default:
@@ -417,22 +452,30 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 	return nil
 }
 
-// mayAwait reports whether the meeting may wait for a rank of the area.
-func (s *Schedule) mayAwait(rank int) bool {
+// mayAwait reports whether the meeting may wait for a rank of the area now. One that has come may
+// have gone on.
+func (s *Schedule) mayAwait(number int) bool {
 	m, a := &s.meeting, s.team.area
+	stamp := m.stamp
 	switch {
-	case rank == a.self:
+	case number == a.self, m.word == nil, m.isReady():
 		return false
 	case m.from != anyRank:
-		return rank == m.from
+		return number == m.from
 	case m.phase == meetingParts:
+		stamp++
+	}
+	if !a.hasCome(number, stamp) {
 		return true
 	}
-	isMissing := func(rank int) bool { return !a.hasFilled(rank, m.stamp) }
+	// If all have come, it waits for the one that has been the last.
 	for other := range a.ranks {
-		if isMissing(other) {
-			return isMissing(rank)
+		if !a.hasCome(other, stamp) {
+			return false
 		}
 	}
-	return true
+	return m.phase == meetingDone
 }
+
+// mayAwaitRank is mayAwait for a rank of the team.
+func (s *Schedule) mayAwaitRank(rank int) bool { return s.mayAwait(slices.Index(s.team.local, rank)) }

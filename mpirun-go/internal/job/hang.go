@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 )
 
-// hangWatch looks now and then whether some rank makes progress. It counts looks instead of time, so
-// that a launcher that was stopped for a while reports no hang.
+// hangWatch looks now and then whether some rank makes progress. It counts looks instead of time,
+// so that a launcher that was stopped for a while reports no hang.
 type hangWatch struct {
 	every    time.Duration // between looks
 	limit    int           // looks without progress from which on the job hangs
@@ -39,8 +39,8 @@ func newHangWatch(d time.Duration) *hangWatch {
 	return &hangWatch{every: every, limit: max(1, int((d+every-1)/every))}
 }
 
-// sampler is the latest progress that a rank has told. A question to a stopped rank stays under way,
-// and there is never more than one.
+// sampler is the latest progress that a rank has told. A question to a stopped rank stays under
+// way, and there is never more than one.
 type sampler struct {
 	asking atomic.Bool
 	number atomic.Uint64

@@ -69,9 +69,9 @@ func (r *run) canAsk() bool {
 	return false
 }
 
-// diagnose asks all ranks what they do, and makes a report. Then print decides
-// whether the report is printed, under which title. At last then is called. If the job has failed or
-// ended meanwhile, neither is. Both are called by Run's goroutine, which goes on while the ranks are asked, for at
+// diagnose asks all ranks what they do, and makes a report. Then print decides whether the report
+// is printed, under which title. At last then is called. If the job has failed or ended meanwhile,
+// neither is. Both are called by Run's goroutine, which goes on while the ranks are asked, for at
 // most introspect.AnswerTimeout and a little, and while the report is printed.
 func (r *run) diagnose(print func(*diagnose.Report) (title string), then func()) {
 	r.diagnosing = true

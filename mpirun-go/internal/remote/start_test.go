@@ -130,8 +130,8 @@ func TestStartAllStopsWhenTold(t *testing.T) {
 	assert.Equal(t, reported, requested)
 }
 
-// A stopped rank reads nothing. Questions to it fill the stream's window at most, and delay no other
-// stream. The daemon still knows the state of its process.
+// A stopped rank reads nothing. Questions to it fill the stream's window at most, and delay no
+// other stream. The daemon still knows the state of its process.
 func TestQuestionsToStoppedRankDelayNoOtherStream(t *testing.T) {
 	d := newTestDaemon(t, "test")
 	defer d.local.Close()
