@@ -137,17 +137,18 @@ func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 					if !comm.SharesMemory(d) {
 						failf("the ranks share no memory any more")
 					}
-				}, comm.WithSetting("coll.shared.bytes", "128"))
+				}, comm.WithSetting("coll.shared.bytes", "128"), comm.WithSetting("check", "false"))
 			})
 		}
 	}
 }
 
 // TestRandomProgramsAgainstNaiveModel: random programs of all forms of collectives and of messages,
-// some of them with algorithms for long vectors, and through shared memory.
+// some of them with algorithms for long vectors, through shared memory, and in checked mode.
 func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
 	tunings := comm.CollTunings()
-	for _, name := range []string{"defaults", "flat", "parts", "pieces", "shared, last combines", "shared, all combine"} {
+	for _, name := range []string{"defaults", "flat", "parts", "pieces", "shared, last combines", "shared, all combine", "checked"} {
+		isChecked := fmt.Sprint(name == "checked")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(50) {
@@ -156,7 +157,7 @@ func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
 					comm.SetTuning(w, tunings[name])
 					p := collprogram.New(seed, n)
 					return p.Run(w)
-				}))
+				}, comm.WithSetting("check", isChecked)))
 			}
 		})
 	}

@@ -79,6 +79,8 @@ func table() []Tunable {
 			Doc: "time after which a peer's machine fails that does not answer a TCP connection request, or does not acknowledge data in flight"},
 		{Key: "tcp.keepalive", Kind: Duration, Default: "10s", Min: int64(time.Second), Max: int64(time.Hour),
 			Doc: "idle time before the system probes a TCP connection"},
+		{Key: "check", Kind: Bool, Default: "false",
+			Doc: "checked mode: compare types, roots, operations and lengths of calls between ranks, and watch buffers and requests; the same at all ranks"},
 		{Key: "coll.shared.bytes", Kind: Bytes, Default: "1M", Min: 0, Max: 1 << 30,
 			Doc: "shared memory of each rank of a communicator, with the other ranks of its host, for blocking collectives; longer buffers go through it in blocks if it is 256K or more, else by messages; 0, or different at some rank: all go by messages"},
 		{Key: "pml.eager.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 30,
