@@ -10,7 +10,7 @@ import (
 // list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
 	eng    *progress.Engine // nil if every handle is null
-	reqs   []Request        // those of the call; for audited handles, those of the objects they stand for
+	reqs   []Request        // those of the call, or what audited ones stand for
 	offset int              // of reqs in the list of the call
 }
 
