@@ -27,6 +27,9 @@ type Config struct {
 	// it; 0: each rail's own limit.
 	RemoteAccess btl.Caps
 	RDMABytes    int
+	// StripeFactor is how many times as long as the best rail of the lowest tier a rail of a later
+	// tier may take for a byte to carry long messages beside it; 0: none does.
+	StripeFactor int
 	// Resolve makes the endpoints to a peer when it is first needed.
 	Resolve func(peer int) ([]Route, error)
 	// Grace is how long operations wait for a rail when none is up; 0: not at all.

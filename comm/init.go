@@ -175,6 +175,7 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	if err == nil {
 		j.makeWorld()
+		j.serveIntrospection(client) // from here on, so that a hang in Init is seen too
 	}
 	j.eng.Unlock()
 	if err != nil {
@@ -190,7 +191,13 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	if err := client.PutCard(own); err != nil {
 		return err
 	}
+	if err := j.openRelay(client); err != nil {
+		return err
+	}
 	if err := client.Barrier(); err != nil {
+		return err
+	}
+	if err := j.joinRelay(client); err != nil {
 		return err
 	}
 	cards, err := r.ReadCards()

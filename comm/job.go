@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"time"
@@ -40,6 +41,8 @@ type job struct {
 	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
 	closed     bool
+	// introspection is the connection on which the launcher asks what this rank does; nil: none.
+	introspection io.Closer
 }
 
 const hostKeyBytes = 16
@@ -139,9 +142,7 @@ func (c *Comm) Finalize() error {
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
 	}
-	if j.settings.Bool("stats") {
-		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
-	}
+	j.printStats()
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
 	if errors.Is(err, ErrProcFailed) {
 		leaving = nil // what made the barrier fail makes leave fail too
@@ -230,6 +231,9 @@ func (j *job) close(cause error) error {
 		return nil
 	}
 	j.closed = true
+	if j.introspection != nil {
+		_ = j.introspection.Close()
+	}
 	if j.stopRails != nil {
 		j.stopRails()
 	}

@@ -26,12 +26,18 @@ type Config struct {
 	// messages. It is the same at all ranks. Package comm divides the tunable pml.unexpected.bytes
 	// by the number of ranks, and takes at least 64 KiB.
 	WindowBytes int64
+	// StripeFactor is how much slower rails of another transport may be that carry long messages
+	// beside those of the first one (bml.Config); 0: none does.
+	StripeFactor int
 	// Resolve makes the endpoints to a peer when it is first needed, in any order.
 	Resolve func(peer int) ([]bml.Route, error)
 	// GraceNanos is how long operations wait for a rail when none is up; 0: not at all.
 	GraceNanos int64
 	// OnRail, if set, is called for each rail to a peer that fails or comes back.
 	OnRail func(bml.RailEvent)
+	// OnTransfer, if set, is called when the bytes of a long message begin to move, with true, and
+	// when they have ended to.
+	OnTransfer func(begins bool)
 	// OnIllegal, if set, is called for each transition that the tables of states do not allow,
 	// which is a bug. It is for tests.
 	OnIllegal func(what string)
@@ -179,8 +185,9 @@ func (p *PML) newBML() *bml.BML {
 		Rank: cfg.Rank, Size: cfg.Size, Engine: cfg.Engine, Upper: (*upper)(p), Kinds: p.kinds(), Version: Version,
 		MatchBytes: matchBytes, AnnounceBytes: rndvBytes, AnswerBytes: ackBytes,
 		EagerBytes: cfg.EagerBytes, RemoteAccess: cfg.Protocol.caps(), RDMABytes: cfg.RDMABytes,
-		Resolve: func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) },
-		Grace:   time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,
+		StripeFactor: cfg.StripeFactor,
+		Resolve:      func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) },
+		Grace:        time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,
 	})
 }
 

@@ -123,11 +123,21 @@ func (s *Schedule) NoBuffers() { s.noBuffers = true }
 // How is the form of the call.
 func (s *Schedule) How() How { return s.how }
 
+// Name is the name of the call.
+func (s *Schedule) Name() string { return s.how.Name(s.call) }
+
+// Root is the root of the call, a rank of the communicator, or NoRoot.
+func (s *Schedule) Root() int { return s.root }
+
 // Number is the sequence number of the call.
 func (s *Schedule) Number() int { return s.seq }
 
 // Posts reports whether the receives and sends of the collective have a tag.
 func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.tag }
+
+// InSharedMemory reports whether the collective waits for a change of shared memory now. Its
+// receives then only watch the ranks that may make it.
+func (s *Schedule) InSharedMemory() bool { return s.meeting.word != nil }
 
 // IsBlocking reports whether a goroutine is in the call.
 func (s *Schedule) IsBlocking() bool { return s.isInline }

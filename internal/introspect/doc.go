@@ -1,0 +1,28 @@
+// Package introspect lets a launcher ask the ranks of a running job what they do. It has the
+// questions and answers, their form on the wire, and both ends of a connection.
+//
+// # Connections
+//
+// mpirun-go gives each rank a connected socket, in the descriptor that FDVariable names, beside
+// that of PMI. A rank on another host reaches the launcher through the daemon of its host. The rank
+// serves the socket from Init to Finalize, on a goroutine of its own (Serve), so it answers also
+// while the program computes. It does not answer if its process is stopped; then the launcher says
+// so, because it waits for a bounded time only (Conn.Ask).
+//
+// # The wire
+//
+// Both directions carry JSON values, one a line. The rank begins with an Answer of ID 0, by which
+// the launcher learns that the program uses the library. Then the launcher sends a Question, and
+// the rank answers with one Answer of the same ID. Fields that a version does not know are ignored.
+// Version changes when the meaning of a field does.
+//
+//	launcher                                     rank
+//	                                          ← {"v":1,"id":0,"progress":0}, from Init
+//	{"v":1,"id":7,"want":"report"} →
+//	                      ← {"v":1,"id":7,"report":{"rank":3,"pid":4711, …}}
+//
+// # Cost
+//
+// A rank that nobody asks has an idle goroutine, and nothing on the path of messages. A report
+// takes the rank's lock once, and then stops the process for the time of writing the stacks.
+package introspect

@@ -1,0 +1,110 @@
+package introspect
+
+import "github.com/mpigo/mpigo/internal/observe"
+
+// Version is the version of questions, answers and reports.
+const Version = 1
+
+// Want is what a question asks for.
+type Want string
+
+const (
+	// WantProgress asks for Answer.Progress alone, which costs the rank next to nothing.
+	WantProgress Want = "progress"
+	// WantReport asks for everything: operations, waits, stacks, rails.
+	WantReport Want = "report"
+	// WantMetrics asks for Answer.Metrics: counters and rails, without stacks and operations.
+	WantMetrics Want = "metrics"
+)
+
+// Question is what the launcher asks.
+type Question struct {
+	Version int    `json:"v"`
+	ID      uint64 `json:"id"`
+	Want    Want   `json:"want"`
+}
+
+// Answer is what the rank answers.
+type Answer struct {
+	Version  int      `json:"v"`
+	ID       uint64   `json:"id"`
+	Progress uint64   `json:"progress"` // as observe.Rank.Progress
+	Report   *Report  `json:"report,omitempty"`
+	Metrics  *Metrics `json:"metrics,omitempty"`
+	// Error says why there is no more, such as a question that the rank does not know.
+	Error string `json:"error,omitempty"`
+}
+
+// Report is what a rank says of itself. All ranks in it are ranks of the job.
+type Report struct {
+	Rank int    `json:"rank"`
+	Size int    `json:"size"`
+	PID  int    `json:"pid"`
+	Host string `json:"host"`
+	// Locked: the rank holds its lock for longer than a second, so Snapshot, Unreceived and Rails
+	// are missing. It is in a turn of progress, or in an operation of a reduction.
+	Locked     bool              `json:"locked,omitempty"`
+	Snapshot   observe.Snapshot  `json:"snapshot"`
+	Unreceived []observe.Message `json:"unreceived,omitempty"`
+	Rails      []Rail            `json:"rails,omitempty"`
+	// Goroutines of the program, without those that the library and the runtime have for
+	// themselves.
+	Goroutines []Goroutine `json:"goroutines,omitempty"`
+	// Stale: the rank has made progress after Goroutines and before Snapshot, or may have. So a
+	// goroutine may have left the call that it is in.
+	Stale bool `json:"stale,omitempty"`
+	// GoroutinesCut: the program has more goroutines than Goroutines lists.
+	GoroutinesCut bool `json:"goroutines_cut,omitempty"`
+}
+
+// Rail is a rail that is not up, or its counters.
+type Rail struct {
+	Name      string `json:"name"` // as comm.RailStatus has it
+	Peer      int    `json:"peer"`
+	State     string `json:"state"`
+	Health    int    `json:"health"` // 0 to 1000
+	SentBytes uint64 `json:"sent_bytes"`
+	RecvBytes uint64 `json:"received_bytes"`
+	Error     string `json:"error,omitempty"` // the last one
+}
+
+// Goroutine is the state of a goroutine of the program.
+type Goroutine struct {
+	ID uint64 `json:"id"`
+	// State is the runtime's word: running, runnable, chan receive, select, sleep, syscall, …
+	State   string  `json:"state"`
+	Minutes int     `json:"minutes,omitempty"` // for how long it has been blocked
+	Frames  []Frame `json:"frames"`            // innermost first
+	// InCall: it is in a call of the library. Waits: that call waits for its operations.
+	InCall bool `json:"in_call,omitempty"`
+	Waits  bool `json:"waits,omitempty"`
+}
+
+// Frame is one function on a stack.
+type Frame struct {
+	Function string `json:"function"`
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+}
+
+// Metrics are the counters of a rank.
+type Metrics struct {
+	Rank  int    `json:"rank"`
+	PID   int    `json:"pid"`
+	Host  string `json:"host"`
+	Nanos int64  `json:"nanos"` // of the rank's monotonic clock, for rates
+	// Doing is one line: what the main goroutine of the program does, "" if that is not known.
+	Doing string `json:"doing,omitempty"`
+	// Counters by the names of the fields of comm.Stats.
+	Counters map[string]uint64 `json:"counters"`
+	Rails    []Rail            `json:"rails,omitempty"`
+	// Traffic is what the rank has sent, by peer.
+	Traffic []Traffic `json:"traffic,omitempty"`
+}
+
+// Traffic is what a rank has sent to a peer since the job began, collectives included.
+type Traffic struct {
+	Peer     int    `json:"peer"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+}
