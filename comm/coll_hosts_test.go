@@ -31,9 +31,12 @@ var placements = map[string]func(rank int) int{
 	"out of line": func(rank int) int { return (rank + 1) / 3 },
 }
 
-// OnHosts returns a communicator of the ranks of w as ranks of several hosts, that share memory if
-// some host has several ranks, with blocks of so many bytes.
-func OnHosts(w *Comm, placement, way string) *Comm {
+// PlaceOnHosts has the communicators of w take its ranks for ranks of several hosts.
+func PlaceOnHosts(w *Comm, placement string) { placeOnHosts(w, placements[placement]) }
+
+// onHosts returns a communicator of the ranks of w as ranks of several hosts, which share memory if
+// some host has several of them.
+func onHosts(w *Comm, placement, way string) *Comm {
 	placeOnHosts(w, placements[placement])
 	d := must(w.Dup())
 	d.team.SetTuning(sharedTunings[way])
@@ -42,12 +45,7 @@ func OnHosts(w *Comm, placement, way string) *Comm {
 }
 
 // Placements lists the placements.
-func Placements() (names []string) {
-	for name := range placements {
-		names = append(names, name)
-	}
-	return names
-}
+func Placements() []string { return slices.Sorted(maps.Keys(placements)) }
 
 // TestHostsDoNotChangeResults: sums of floating-point numbers are those of ranks that are all on
 // hosts of their own.
@@ -61,7 +59,7 @@ func TestHostsDoNotChangeResults(t *testing.T) {
 						byMessages := must(w.Dup())
 						byMessages.team.SetTuning(messagesOnly())
 						for _, way := range slices.Sorted(maps.Keys(sharedTunings)) {
-							d := OnHosts(w, name, way)
+							d := onHosts(w, name, way)
 							for _, count := range []int{1, 60, 3000} {
 								in := make([]float32, count)
 								for i := range in {
@@ -100,7 +98,7 @@ func TestHostsDoNotChangeResults(t *testing.T) {
 // or an allreduce.
 func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 	run(t, 8, func(w *Comm) {
-		d := OnHosts(w, "by fours", "mixed")
+		d := onHosts(w, "by fours", "mixed")
 		sent := func() uint64 {
 			return locked(w, func() uint64 {
 				st := w.job.pml.Stats()
@@ -134,7 +132,7 @@ func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 // TestOperationThatPanicsAtLeaderFailsEveryRank: on several hosts.
 func TestOperationThatPanicsAtLeaderFailsEveryRank(t *testing.T) {
 	run(t, 4, func(w *Comm) {
-		d := OnHosts(w, "by twos", "mixed")
+		d := onHosts(w, "by twos", "mixed")
 		panicked := func() (yes bool) {
 			defer func() { yes = recover() != nil }()
 			assert.ErrorIs(t, Allreduce(d, make([]int, 100), make([]int, 100), func(in, inout []int) { panic("boom") }), ErrComm)
@@ -152,7 +150,7 @@ func TestCollectiveByHostWithoutDeadRankFails(t *testing.T) {
 			t.Run(fmt.Sprint(what, " without ", dead), func(t *testing.T) {
 				ended := make(chan struct{}, 4)
 				run(t, 4, func(w *Comm) {
-					d := OnHosts(w, "by twos", "mixed")
+					d := onHosts(w, "by twos", "mixed")
 					if w.Rank() == dead {
 						for range 3 {
 							<-ended
@@ -182,7 +180,7 @@ func TestCollectivesByHostAllocateNothing(t *testing.T) {
 	const rounds = 100
 	for way := range sharedTunings {
 		run(t, 4, func(w *Comm) {
-			d := OnHosts(w, "by twos", way)
+			d := onHosts(w, "by twos", way)
 			in, out := make([]float64, 500), make([]float64, 500)
 			for what, call := range []func(){
 				func() { check(d.Barrier()) },

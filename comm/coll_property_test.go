@@ -144,16 +144,21 @@ func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 }
 
 // TestRandomProgramsAgainstNaiveModel: random programs of all forms of collectives and of messages,
-// some of them with algorithms for long vectors, through shared memory, and in checked mode.
+// some of them with algorithms for long vectors, through shared memory, on one host and on several,
+// and in checked mode.
 func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
-	tunings := comm.CollTunings()
+	tunings, placements := comm.CollTunings(), comm.Placements()
 	for _, name := range []string{"defaults", "flat", "parts", "pieces", "shared, last combines", "shared, all combine", "checked"} {
 		isChecked := fmt.Sprint(name == "checked")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(50) {
 				n := 1 + int(seed%8)
+				placement := placements[seed%uint64(len(placements))]
 				require.NoError(t, comm.RunLocal(n, func(w *comm.Comm) error {
+					if seed%2 == 1 { // only shared memory depends on hosts
+						comm.PlaceOnHosts(w, placement)
+					}
 					comm.SetTuning(w, tunings[name])
 					p := collprogram.New(seed, n)
 					return p.Run(w)
