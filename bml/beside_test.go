@@ -171,3 +171,29 @@ func TestAlternateBesideIsNeeded(t *testing.T) {
 	pr.rails[1].state = railDown
 	require.True(t, pr.isBeside(&pr.rails[2]))
 }
+
+// A rail beside others is compared with those of lower tiers that are up and have been measured.
+// One that has a share leaves if its bytes take more than twice the factor.
+func TestFactorOfRailBeside(t *testing.T) {
+	_, pr := threeRails(t)
+	pr.b.cfg.StripeFactor, pr.hasLong = 2, true
+	for i := range pr.rails {
+		pr.rails[i].tier, pr.rails[i].mayBeBeside = min(i, 1), true
+		pr.rails[i].meter.long.usual = []int64{100, 500, 1}[i]
+	}
+	pr.b.prefer(pr)
+	factor := func(own int64) float64 { return pr.besideFactor(1, own, longOf) }
+	require.EqualValues(t, 3, factor(300), "rail 2 is of the same tier")
+	require.Zero(t, factor(0))
+	require.True(t, pr.b.compareBeside(pr, 1))
+	require.True(t, pr.slow.Has(1), "it takes five times as long")
+	pr.becomesFast(&pr.rails[1])
+	pr.rails[1].meter.long.usual = 400
+	require.True(t, pr.b.compareBeside(pr, 1))
+	require.False(t, pr.slow.Has(1))
+	pr.rails[0].meter.long.usual = 0
+	require.Zero(t, factor(300))
+	pr.rails[0].meter.long.usual = 100
+	pr.up &^= 0b001
+	require.Zero(t, factor(300))
+}
