@@ -62,7 +62,9 @@ var mayImport = map[string][]string{
 	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
 	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate"},
-	"examples":            {"comm", "request", "examples", "btl/loop"},
+	// How TCP chooses and pairs addresses.
+	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
+	"examples":                  {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "request", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},

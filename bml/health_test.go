@@ -409,3 +409,19 @@ func TestRailOfFailingPeerIsNotReopened(t *testing.T) {
 	require.True(t, pr.IsFailing())
 	require.Zero(t, w.rails[0][0].opened)
 }
+
+// An alternate that has never been up may lead nowhere, which says nothing of the modules at its
+// ends. Once it has been up, its failures do.
+func TestAlternateThatWasNeverUpSaysNothing(t *testing.T) {
+	for _, side := range []btl.Side{btl.SideLocal, btl.SideRemote, btl.SideBoth} {
+		w := newWire(t, 2, withRails(2), withGrace(10*sec))
+		resolve(w)
+		rl := &w.ranks[0].Peer(1).rails[1]
+		rl.alternate, rl.recovery.wasUp = true, false
+		w.ranks[0].penalize(rl, sideError(side), false)
+		require.Equal(t, []health{0, fullHealth, fullHealth}, []health{rl.health, rl.own.health, rl.far.health})
+		rl.recovery.wasUp = true
+		w.ranks[0].penalize(rl, sideError(side), false)
+		require.NotEqual(t, []health{fullHealth, fullHealth}, []health{rl.own.health, rl.far.health})
+	}
+}

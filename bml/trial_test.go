@@ -138,3 +138,64 @@ func TestOtherAnswersAreNoSamples(t *testing.T) {
 	require.Equal(t, 1, ack(number))
 	require.Equal(t, 1, ack(number), "it was answered twice")
 }
+
+// Each TRIAL has another number, so that a late answer to an earlier one says nothing. None is sent
+// while fragments of the last one are under way.
+func TestTrialsHaveNumbers(t *testing.T) {
+	w, pr := slowWire(t)
+	r, rl := w.ranks[0], &pr.rails[0]
+	r.tryRail(rl, 0, 1)
+	first := rl.meter.trial.number
+	w.settle()
+	r.tryRail(rl, 0, 1)
+	require.NotEqual(t, first, rl.meter.trial.number)
+	require.NotZero(t, first)
+	w.settle()
+	rl.meter.fragments = 1
+	r.tryRail(rl, 0, 1)
+	require.Empty(t, w.flying)
+}
+
+// A TRIAL of a rail that is unknown, came by another rail, or is of one that is not up, is not
+// answered, and an answer about such a rail is no sample.
+func TestTrialsOfOtherRails(t *testing.T) {
+	w, pr := slowWire(t)
+	w.mended = false
+	w.rails[1][0].lose(1, pathError(1))
+	w.flying = nil
+	about := func(rail uint8) railHeader {
+		return railHeader{sender: rail, receiver: rail, counters: deliveryCounters{delivered: 7}}
+	}
+	for _, c := range []struct {
+		by, rail int
+		answers  int
+	}{{0, 9, 0}, {0, 1, 0}, {1, 0, 0}, {1, 1, 0}, {0, 0, 1}} {
+		for i := range pr.rails {
+			pr.rails[i].meter.trial = trial{number: 7, posted: 1}
+		}
+		w.arrive(c.by, 1, 0, TagTrial, railMessage(about(uint8(c.rail))))
+		require.Len(t, w.on(TagTrialAck), c.answers, "%+v", c)
+		w.arrive(c.by, 1, 0, TagTrialAck, railMessage(about(uint8(c.rail))))
+		require.Equal(t, c.answers, pr.rails[0].meter.trialTimes.n, "%+v", c)
+	}
+	require.True(t, pr.IsAlive())
+}
+
+// Only a short TRIAL that met nothing else shows how long a short operation takes.
+func TestTrialsAsShortOperations(t *testing.T) {
+	for _, c := range []struct {
+		bytes    int
+		isLoaded bool
+		want     int
+	}{{0, false, 1}, {0, true, 0}, {trialBytes, false, 0}} {
+		w, pr := slowWire(t)
+		r, m := w.ranks[0], &pr.rails[0].meter
+		if c.isLoaded {
+			r.post(&pr.rails[0], r.op("load"))
+			m.timed = nil
+		}
+		r.tryRail(&pr.rails[0], c.bytes, 1)
+		w.settle()
+		require.Equal(t, c.want, m.short.n, "%+v", c)
+	}
+}

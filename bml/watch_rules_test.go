@@ -361,3 +361,46 @@ func TestWhichRailsAreTried(t *testing.T) {
 	pr.slow = 0b100
 	require.Zero(t, tried(w, pr), "a rail in doubt that is not up")
 }
+
+// A rail that is up and takes no traffic, as one of a later tier, is not tried.
+func TestSpareRailIsNotTried(t *testing.T) {
+	w, pr := threeRails(t)
+	pr.rails[2].tier = 1
+	w.ranks[0].prefer(pr)
+	require.EqualValues(t, 0b011, pr.up)
+	pr.becomesSlow(&pr.rails[0])
+	pr.watch.isComparing = true
+	w.ranks[0].tryRails(pr)
+	for _, f := range w.on(TagTrial) {
+		require.NotEqual(t, 2, f.rail)
+	}
+	require.NotEmpty(t, w.flying)
+}
+
+// A rail that took exactly slowFactor times as long is slower by that, one that took fastFactor
+// times as long is not fast, and one that took shareFactor times as long keeps its share.
+func TestFactorsAreBounds(t *testing.T) {
+	g := grade{slowness: 1}
+	g.tick(slowFactor, false)
+	require.Equal(t, 1, g.bad)
+	g.tick(fastFactor, true)
+	require.Zero(t, g.good)
+	g.tick(fastFactor-0.01, true)
+	require.Equal(t, 1, g.good)
+
+	_, pr := slowWire(t)
+	rl := &pr.rails[0]
+	rl.grade.slowness = shareFactor
+	rl.weigh()
+	require.EqualValues(t, 1000, rl.weight)
+	rl.grade.slowness = shareFactor + 0.01
+	rl.weigh()
+	require.EqualValues(t, 662, rl.weight)
+
+	rl.grade = grade{slowness: 1, bad: badTicks - 1}
+	sampled(pr, shorts, 3*shortAllowance, 0)
+	sampled(pr, trials, 3*shortAllowance, 0)
+	pr.rails[1].meter.short.n, pr.rails[1].meter.trialTimes.n = 1, 1 // of no length
+	pr.b.compare(pr)
+	require.EqualValues(t, 0b01, pr.slow, "both times are slowFactor times as long")
+}

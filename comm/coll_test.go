@@ -38,7 +38,7 @@ var collTunings = map[string]*coll.Tuning{
 	"pieces": { // every vector is cut into small pieces
 		BcastTreeBytes: -1, ReduceTreeBytes: -1, AllreduceDoublingBytes: -1, ScanDoublingBytes: -1,
 		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,
-		AlltoallFlightBytes: 3000, PieceBytes: 40,
+		AlltoallFlightBytes: 3000, PieceBytes: 40, ReduceScatterHalvingBytes: 1 << 40,
 	},
 }
 

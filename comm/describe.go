@@ -102,6 +102,9 @@ func (d *describer) Metrics() introspect.Metrics {
 func (j *job) metrics(m *introspect.Metrics) {
 	m.Counters = countersOf(j.pml.Stats())
 	m.Rails = j.rails(func(pml.RailStatus) bool { return true })
+	for _, t := range j.pml.Traffic() {
+		m.Traffic = append(m.Traffic, introspect.Traffic{Peer: t.Peer, Messages: uint64(t.Messages), Bytes: uint64(t.Bytes)})
+	}
 }
 
 // rails lists the rails that are wanted. Lock held.

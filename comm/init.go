@@ -210,9 +210,16 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	j.eng.Lock()
 	j.crowded = anyCrowded(cards, j.crowded)
-	j.elsewhere = make([]bool, len(cards))
+	j.hosts = make([]int, len(cards))
+	names := make(map[string]int)
 	for rank, card := range cards {
-		j.elsewhere[rank] = rank != j.rank && card.Host != own.Host
+		if rank == j.rank {
+			card = own
+		}
+		if _, known := names[card.Host]; !known {
+			names[card.Host] = len(names)
+		}
+		j.hosts[rank] = names[card.Host]
 	}
 	j.eng.Unlock()
 	r.Warn()

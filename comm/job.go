@@ -32,9 +32,9 @@ type job struct {
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
 	hub        *coll.Hub
 	invites    *invites
-	elsewhere  []bool // the ranks on other hosts; nil: none
-	crowded    bool   // some machine has more ranks than cores; the same at all ranks
-	ended      error  // why no call may begin: ErrFinalized, or what ended the job
+	hosts      []int // the host of each rank, by number; nil: all are on one host
+	crowded    bool  // some machine has more ranks than cores; the same at all ranks
+	ended      error // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
 	async      *asyncProgress // nil unless a rail wants it
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
@@ -79,9 +79,6 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 	copy(j.hostKey[:], sum[:])
 	return j
 }
-
-// isHere reports whether a rank is on this rank's host.
-func (j *job) isHere(rank int) bool { return j.elsewhere == nil || !j.elsewhere[rank] }
 
 // addModule adds a module to the rank. Lock held.
 func (j *job) addModule(m btl.Module) {
@@ -152,9 +149,7 @@ func (c *Comm) Finalize() error {
 	if j.check != nil {
 		j.tellUnobserved()
 	}
-	if j.settings.Bool("stats") {
-		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
-	}
+	j.printStats()
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
 	if errors.Is(err, ErrProcFailed) {
 		leaving = nil // what made the barrier fail makes leave fail too

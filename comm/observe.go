@@ -180,6 +180,7 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 	needsAll := w.Need() == len(wt.ops)+len(wt.collectives)
 	for _, c := range wt.collectives {
 		out.In = append(out.In, c.describe())
+		out.Shared = len(wt.collectives) == 1 && c.run.InSharedMemory()
 		posted := c.posted(pending)
 		if len(posted) == 0 && !c.run.IsBlocking() {
 			out.MayGiveUp = true // it is about to go on

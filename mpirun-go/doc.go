@@ -4,7 +4,9 @@
 //	mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
 //	mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
 //	mpirun-go bench [flags] NAME [ARG...]
+//	mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
 //	mpirun-go diagnose [--json] [--dir DIR] [JOB]
+//	mpirun-go top [--json] [JOB]
 //
 // PROGRAM is a binary, the name of a command, or a Go package (./examples/ring, an import path, a
 // .go file), which mpirun-go builds first with the user's go command. Several programs, separated
@@ -13,7 +15,11 @@
 // bench runs the program github.com/mpigo/mpigo/bench, which measures the library, with two ranks
 // unless -n says otherwise.
 //
+// doctor runs a job of one rank on each host, which is mpirun-go itself, and prints what keeps jobs
+// from running well (internal/doctor).
+//
 // diagnose asks the ranks of a running job what they do, through the socket of the job's launcher.
+// top does so once a second, and shows rates (internal/live).
 //
 // mpirun-go --help (help.go) lists the flags, and mpirun-go info the tunables.
 //

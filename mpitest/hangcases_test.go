@@ -44,7 +44,7 @@ func startJob(t testing.TB, n int, body func(j *job, w *comm.Comm) error, opts .
 	return j
 }
 
-// stopped is a job whose calls are ended.
+// errEnded ends the calls of a job.
 var errEnded = fmt.Errorf("%w: the test has ended", comm.ErrProcFailed)
 
 // finish ends the job.
@@ -83,8 +83,8 @@ func (j *job) env() hangcases.Env {
 	}
 }
 
-// TestHangReportNamesCause: the first three lines of the report name the cause of each hang, and the
-// report fits a screen.
+// TestHangReportNamesCause: the first three lines of the report name the cause of each hang, and
+// the report fits a screen.
 func TestHangReportNamesCause(t *testing.T) {
 	for _, c := range hangcases.Cases() {
 		for _, n := range []int{2, 8, 64} {

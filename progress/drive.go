@@ -63,11 +63,14 @@ func (e *Engine) drive(w *Waiter, empty int) {
 		case e.cfg.NoSleep:
 			if yields%yieldsPerOrigin == 0 {
 				w.origin.note(e)
+				e.noteParked()
 			}
 			e.yield()
 		case drowsy, yields%yieldsPerClockRead == 0 && e.Now()-yieldSince >= e.cfg.YieldNanos:
 			w.origin.note(e)
-			if drowsy = !e.sleep(w); !drowsy {
+			if drowsy = !e.sleep(w); drowsy {
+				e.noteParked()
+			} else {
 				empty = 0
 			}
 		default:

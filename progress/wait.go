@@ -75,7 +75,7 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 	if w.need <= 0 {
 		return nil
 	}
-	w.eng, w.ctxErr, w.origin.since = e, nil, 0
+	w.eng, w.ctxErr, w.origin.since, w.origin.isWanted = e, nil, 0, false
 	if w.mayGiveUp = ctx != nil && ctx.Done() != nil; w.mayGiveUp {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -205,7 +205,9 @@ func (e *Engine) park(w *Waiter) {
 		w.ch = make(chan struct{}, 1)
 	}
 	e.cParks++
-	w.origin.note(e)
+	if w.origin.isWanted {
+		w.origin.note(e)
+	}
 	e.parked = append(e.parked, w)
 	w.parked = true
 	e.mu.Unlock()

@@ -106,15 +106,28 @@ func (v *view) lineOf(r *rankView, w observe.Wait) line {
 	l := line{head: where(w, ops) + " ", nanos: w.Nanos}
 	switch {
 	case len(w.In) > 0:
-		in := w.In[0]
-		l.head += "in " + in.CommName
-		if in.Root >= 0 {
-			l.head += fmt.Sprintf(" with root %d", in.Root)
+		ops = slices.DeleteFunc(ops, func(p observe.Pending) bool { return p.Collective })
+		isAlone := len(w.In)+len(ops) == 1
+		for i, in := range w.In {
+			if i == mostOps {
+				l.head += fmt.Sprintf(", and %d more", len(w.In)-i)
+				break
+			}
+			if i > 0 {
+				l.head += ", "
+			}
+			l.head += collectiveText(w, in)
+			switch late := v.notReached(w.Members, in.Collective); {
+			case len(late) > 0 && isAlone:
+				l.head += ", not called by " + Ranks(late)
+			case len(late) > 0:
+				l.head += fmt.Sprintf(" (not called by %s)", Ranks(late))
+			}
 		}
-		if late := v.notReached(w.Members, in.Collective); len(late) > 0 {
-			l.tail = ", not called by " + Ranks(late)
+		if len(ops) == 0 {
+			return l
 		}
-		return l
+		l.head += ", and: "
 	case len(ops) > 1 && w.Need <= 1:
 		l.head = strings.TrimSpace(l.head) + ", any of: "
 	case len(ops) > 1 && w.Need < len(ops):
@@ -127,6 +140,18 @@ func (v *view) lineOf(r *rankView, w observe.Wait) line {
 		l.ops, l.tail = ops[:mostOps], fmt.Sprintf(", and %d more", n)
 	}
 	return l
+}
+
+// collectiveText names a collective that a call waits for. A blocking call has its name already.
+func collectiveText(w observe.Wait, in observe.CollectiveCall) string {
+	text := "in " + in.CommName
+	if w.Call != "" && !strings.EqualFold(w.Call, strings.ReplaceAll(in.Name, " ", "")) {
+		text = "for " + in.Name + " " + text
+	}
+	if in.Root >= 0 {
+		text += fmt.Sprintf(" with root %d", in.Root)
+	}
+	return text
 }
 
 // text is the line of one rank.
@@ -142,8 +167,7 @@ func render(ranks []int, lines []line, size int) string {
 			b.WriteString("; ")
 		}
 		text := operation(p, peersOf(ranks, lines, i, size))
-		switch {
-		case len(first.ops) > 1 || first.nanos == 0 && strings.HasSuffix(first.head, ": "):
+		if strings.HasSuffix(first.head, ": ") {
 			text = p.Op + " " + text
 		}
 		b.WriteString(text)
@@ -258,8 +282,11 @@ func (v *view) isCut(rank, peer int) bool {
 	})
 }
 
-// notes are the rails that are down, folded.
+// notes are near misses that may be none, and the rails that are down, folded.
 func (v *view) notes() (out []string) {
+	for _, c := range v.nearMisses(false) {
+		out = append(out, c.Text)
+	}
 	const most = 4
 	var order []string
 	from := make(map[string][]int)

@@ -2,6 +2,7 @@ package hangreport
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,8 +120,70 @@ func TestMismatchedCollectivesAreNamed(t *testing.T) {
 	assert.Contains(t, first(f), "rank 0 calls bcast with root 0 (main.go:20 bcast), rank 1 calls bcast with root 1")
 }
 
-// TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text, and
-// are complete in JSON.
+// TestSharedMemoryNeedsOnlyRanksThatAreLate: a rank that has called the collective may have changed
+// the memory already, even if it is in Finalize since. The waiting rank has just not seen it.
+func TestSharedMemoryNeedsOnlyRanksThatAreLate(t *testing.T) {
+	for _, needsAll := range []bool{true, false} {
+		for next, want := range map[int]Kind{4: KindUnknown, 3: KindFinalized} {
+			at := observe.Collective{Comm: 1, Number: 3}
+			waits := receives(1)
+			waits.Snapshot.Collectives = []observe.Collective{{Comm: 1, Number: 4}}
+			w := &waits.Snapshot.Waits[0]
+			w.Shared, w.Members, w.In = true, []int{0, 1}, []observe.CollectiveCall{{Collective: at, Name: "barrier"}}
+			if needsAll {
+				w.Collective = &at
+			}
+			left := &introspect.Report{Snapshot: observe.Snapshot{Ended: true, Collectives: []observe.Collective{{Comm: 1, Number: next}}}}
+			f := Analyze(quiet(waits, left))
+			got := slices.ContainsFunc(f.Causes, func(c Cause) bool { return c.Kind == want })
+			assert.True(t, got, "%v %d %s: %s", needsAll, next, want, f)
+		}
+	}
+}
+
+// TestNearMissIsCauseOnlyOfDeadlock: a rank that may still be released may receive the message
+// later.
+func TestNearMissIsCauseOnlyOfDeadlock(t *testing.T) {
+	for _, m := range []struct {
+		message observe.Message
+		miss    string
+	}{
+		{observe.Message{Source: 1, Tag: 8, Comm: "world"}, "another tag"},
+		{observe.Message{Source: 1, Tag: 7, Comm: "half"}, "another communicator"},
+		{observe.Message{Source: 0, Tag: 7, Comm: "world"}, "another source"},
+		{observe.Message{Source: 0, Tag: 9, Comm: "world"}, ""},
+	} {
+		ranks := cycle()
+		ranks[0].Report.Unreceived = []observe.Message{m.message}
+		f := Analyze(ranks)
+		if m.miss == "" {
+			assert.Equal(t, KindDeadlock, f.Causes[0].Kind, f)
+			continue
+		}
+		assert.Equal(t, KindNearMiss, f.Causes[0].Kind, f)
+		assert.True(t, strings.HasSuffix(first(f), "that has arrived has "+m.miss), f)
+		add(ranks[1], goroutine("running", false))
+		f = Analyze(ranks)
+		assert.NotEqual(t, KindNearMiss, f.Causes[0].Kind, f)
+		require.Len(t, f.Notes, 1)
+		assert.Contains(t, f.Notes[0], m.miss)
+	}
+}
+
+// TestRailsThatAreDownAreCausesOrNotes: a rail is a cause if operations wait for it.
+func TestRailsThatAreDownAreCausesOrNotes(t *testing.T) {
+	ranks := cycle()
+	ranks[0].Report.Rails = []introspect.Rail{{Name: "tcp eth0", Peer: 1, State: "down", Error: "connection refused"}}
+	f := Analyze(ranks)
+	assert.Equal(t, []string{"at rank 0: rail tcp eth0 to rank 1 is down: connection refused"}, f.Notes)
+	ranks[0].Report.Snapshot.Pending[0].By = nil
+	f = Analyze(ranks)
+	assert.Equal(t, "hang: rank 0 does not reach rank 1: rail tcp eth0 to rank 1 is down: connection refused", first(f))
+	assert.Empty(t, f.Notes)
+}
+
+// TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text,
+// and are complete in JSON.
 func TestReportOfManyDifferentRanksFitsScreen(t *testing.T) {
 	var reports []*introspect.Report
 	for i := range 64 {

@@ -3,7 +3,6 @@ package hangreport
 import (
 	"slices"
 
-	"github.com/mpigo/mpigo/internal/goroutines"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/waitgraph"
@@ -149,6 +148,19 @@ func (v *view) graph(runs func(r *rankView) bool) []waitgraph.Rank {
 func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 	out := waitgraph.Wait{Need: w.Need, EndedBy: w.Members}
 	ops := r.ops(w)
+	if w.Shared {
+		late := v.lateInShared(r, w)
+		for _, rank := range late {
+			out.Ops = append(out.Ops, waitgraph.Op{By: []int{rank}})
+		}
+		if out.Need = len(late); w.Collective == nil {
+			out.Need = min(1, len(late)) // so that no rank that may go on is called deadlocked
+		}
+		if w.MayGiveUp {
+			out.Need = 0
+		}
+		return out
+	}
 	if w.MayGiveUp || w.Need > len(ops) { // it waits for something unknown
 		out.Need = 0
 	}
@@ -167,8 +179,24 @@ func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 	return out
 }
 
-// ops are the operations that a call waits for. Reports may come from another version, so indices
-// are checked.
+// lateInShared are the ranks that have not called the collective of a call that waits for a change
+// of shared memory. The call needs one of them at least. If there is none, the change is on its
+// way.
+func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
+	if len(w.In) != 1 {
+		return nil
+	}
+	if w.Collective != nil {
+		return v.notReached(w.Members, *w.Collective)
+	}
+	var watched []int
+	for _, p := range r.ops(w) {
+		watched = append(watched, p.By...)
+	}
+	return v.notReached(watched, w.In[0].Collective)
+}
+
+// ops are the operations that a call waits for. Reports come over a wire, so indices are checked.
 func (r *rankView) ops(w observe.Wait) (out []observe.Pending) {
 	for _, i := range w.Ops {
 		if i >= 0 && i < len(r.Pending) {
@@ -198,6 +226,10 @@ func (v *view) notReached(members []int, c observe.Collective) (late []int) {
 func (v *view) awaited(rank int) (out []int) {
 	r := &v.ranks[rank]
 	for _, w := range r.Waits {
+		if w.Shared {
+			out = append(out, v.lateInShared(r, w)...)
+			continue
+		}
 		for _, p := range r.ops(w) {
 			if by := p.By; len(by) > 0 {
 				out = append(out, by...)
@@ -250,14 +282,4 @@ func (v *view) waitingFor(ranks []int) (out []int) {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// site returns the line and call of the first goroutine of a rank that is outside of the library.
-func (r *rankView) site() (introspect.Frame, introspect.Goroutine, bool) {
-	for _, g := range r.outside {
-		if f, ok := goroutines.Site(g.Frames); ok {
-			return f, g, true
-		}
-	}
-	return introspect.Frame{}, introspect.Goroutine{}, false
 }

@@ -98,4 +98,13 @@ type Metrics struct {
 	// Counters by the names of the fields of comm.Stats.
 	Counters map[string]uint64 `json:"counters"`
 	Rails    []Rail            `json:"rails,omitempty"`
+	// Traffic is what the rank has sent, by peer.
+	Traffic []Traffic `json:"traffic,omitempty"`
+}
+
+// Traffic is what a rank has sent to a peer since the job began, collectives included.
+type Traffic struct {
+	Peer     int    `json:"peer"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
 }

@@ -76,8 +76,8 @@ func TestAskJobFromAnotherProcess(t *testing.T) {
 
 func TestJobsListsJobsAndRemovesLeftovers(t *testing.T) {
 	dir := runtimeDir(t)
-	listen(t, "mpigo-170-ab")
-	listen(t, "mpigo-18-cd")
+	listen(t, "socktest-170-ab") // the user's other jobs have other names
+	listen(t, "socktest-18-cd")
 	leave := func(name string, age time.Duration) string {
 		path := filepath.Join(dir, name+suffix)
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -88,18 +88,18 @@ func TestJobsListsJobsAndRemovesLeftovers(t *testing.T) {
 		require.NoError(t, os.Chtimes(path, then, then))
 		return path
 	}
-	old, young := leave("mpigo-19-ef", time.Hour), leave("mpigo-20-gh", 0)
+	old, young := leave("socktest-19-ef", time.Hour), leave("socktest-20-gh", 0)
 	var names []string
 	for _, job := range Jobs() {
-		if strings.HasPrefix(job.Name, "mpigo-1") {
+		if strings.HasPrefix(job.Name, "socktest-1") {
 			names = append(names, job.Name)
 		}
 	}
-	assert.Equal(t, []string{"mpigo-18-cd", "mpigo-170-ab"}, names, "the oldest first")
+	assert.Equal(t, []string{"socktest-18-cd", "socktest-170-ab"}, names, "the oldest first")
 	assert.NoFileExists(t, old)
 	_, err := os.Lstat(young)
 	assert.NoError(t, err, "it may be of a job that is just starting")
-	_, err = Dial("mpigo")
+	_, err = Dial("socktest")
 	assert.ErrorIs(t, err, ErrNoJob)
 	assert.ErrorContains(t, err, "2 jobs")
 }

@@ -69,6 +69,9 @@ type Wait struct {
 	// Collective, if not nil, is the collective, and no rank leaves it before all of Members have
 	// called it.
 	Collective *Collective `json:"collective,omitempty"`
+	// Shared: it waits for a change of shared memory, in the only collective of In. Ops only watch
+	// ranks: it goes on by itself once these ranks have called the collective.
+	Shared bool `json:"shared,omitempty"`
 	// In are the collectives that it waits for.
 	In []CollectiveCall `json:"in,omitempty"`
 	// Call is the name of the call, such as "Recv", and Site the innermost line of the program.

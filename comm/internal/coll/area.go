@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -44,7 +45,7 @@ import (
 // it. A rank that gives up in the middle is unfit for collectives, or was told of one that did not
 // begin: so either all ranks have the area, or none, or none of the later collectives succeeds.
 type area struct {
-	sharer btl.Sharer
+	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
 	ranks  int
 	self   int // this rank's number among them
@@ -251,9 +252,9 @@ func (a *area) hasCome(rank int, stamp uint64) bool {
 	return atomic.LoadUint64(a.published(rank, stamp)) == stamp
 }
 
-// arrive counts this rank, which has filled its slot, as one that has come to a round, and publishes
-// that: so if any rank is missing in the count, some rank has not published. It reports whether all
-// have come. ok is false if the count cannot be right.
+// arrive counts this rank, which has filled its slot, as one that has come to a round, and
+// publishes that: so if any rank is missing in the count, some rank has not published. It reports
+// whether all have come. ok is false if the count cannot be right.
 func (a *area) arrive(stamp uint64) (last, ok bool) {
 	word := a.count(stamp)
 	for {
@@ -343,7 +344,13 @@ func (t *Team) wantsArea(call string) bool {
 		return false
 	}
 	tuning := t.Tuning()
-	return tuning.SharedBytes > 0 && t.next >= tuning.SharedAfter && t.owner.OneHost()
+	if tuning.SharedBytes <= 0 || t.next < tuning.SharedAfter {
+		return false
+	}
+	if t.leaders == nil {
+		t.hosts = hostsOf(t.size, t.rank, t.owner.Host)
+	}
+	return len(t.leaders) < t.size && t.mostLocal <= mostAreaRanks
 }
 
 // Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
@@ -365,30 +372,39 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	}()
 	s.setUp = true
 	s.NoBuffers()
-	block := t.hub.block
+	block, leader, isAlone := t.hub.block, t.local[0], len(t.local) == 1
 	var sharer btl.Sharer // nil: this rank shares nothing
-	if block > 0 {
-		sharer = t.p.Sharer(t.ctx)
+	if block > 0 && !isAlone {
+		sharer = t.p.Sharer(t.ctx, t.local)
 	}
-	bytes := areaBytes(t.size, block)
+	bytes := areaBytes(len(t.local), block)
 	var mem []byte
+	if isAlone && block > 0 {
+		mem = bytesOfWords(make([]uint64, bytes/wordBytes))
+	}
 	const keyBytes = len(btl.Key{})
-	offer := s.temp(keyBytes + wordBytes) // rank 0's key and block
+	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
 	able := s.temp(wordBytes)
 	clear(offer)
-	if t.rank == 0 && sharer != nil {
+	if t.rank == leader && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
 			mem = made
 			copy(offer, k[:])
 			binary.LittleEndian.PutUint64(offer[keyBytes:], uint64(block))
 		}
 	}
-	s.bcastTree(offer, 0)
+	if t.rank != leader {
+		s.recv(leader, offer)
+	} else {
+		for _, rank := range t.local[1:] {
+			s.send(rank, offer)
+		}
+	}
 	s.wait()
 	s.callHook(func() {
-		if t.rank != 0 && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
+		if t.rank != leader && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
 			// If it fails, no rank uses the memory.
-			mem, _ = sharer.MapShared(t.group.World(0), btl.Key(offer[:keyBytes]), bytes)
+			mem, _ = sharer.MapShared(t.group.World(leader), btl.Key(offer[:keyBytes]), bytes)
 		}
 		binary.LittleEndian.PutUint64(able, setUpUnable)
 		if mem != nil {
@@ -396,9 +412,9 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		}
 	})
 	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
-	s.allreduceDoubling(nil, able)
+	s.allreduceDoubling(s.folding(), nil, able)
 	err = s.Run(ctx)
-	if mem != nil && t.rank == 0 {
+	if mem != nil && sharer != nil && t.rank == leader {
 		sharer.Hide(mem)
 	}
 	result := binary.LittleEndian.Uint64(able)
@@ -407,14 +423,11 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		s.giveUp(err)
 	}
 	if err == nil && result == setUpAble {
-		t.area, t.areaState = newArea(sharer, mem, t.size, t.rank, block), areaUsed
-		for rank := range t.size {
-			t.local = append(t.local, rank)
-		}
+		t.area, t.areaState = newArea(sharer, mem, len(t.local), slices.Index(t.local, t.rank), block), areaUsed
 		t.hub.addTeam(t)
 		return nil
 	}
-	if mem != nil {
+	if mem != nil && sharer != nil {
 		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong
 	}
 	if err == nil {
@@ -448,7 +461,9 @@ func (both) Combine(in, inout []byte) {
 // dropArea gives the area up.
 func (t *Team) dropArea() {
 	if t.area != nil {
-		_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
+		if t.area.sharer != nil {
+			_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
+		}
 		t.area, t.areaState = nil, areaOff
 		t.hub.removeTeam(t)
 	}

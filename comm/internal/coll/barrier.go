@@ -8,6 +8,10 @@ func (s *Schedule) Barrier() {
 		s.meet(meet{call: meetBarrier})
 		return
 	}
+	if s.byHost(meetBarrier, 0) {
+		s.barrierByHost()
+		return
+	}
 	s.barrierByMessages()
 }
 

@@ -5,6 +5,8 @@ func (s *Schedule) Bcast(buf []byte, root int) {
 	n, t := s.size, s.tuning
 	s.agreed = len(buf)
 	switch {
+	case s.byHost(meetBcast, len(buf)):
+		s.bcastByHost(buf, root)
 	case s.isShared(meetBcast, len(buf)):
 		m := meet{call: meetBcast, root: root}
 		if s.rank == root {

@@ -36,7 +36,7 @@ func (s *Schedule) blockBytes(call meetingCall, length int) int {
 	switch call {
 	case meetBcast: // so that others copy a piece while the root puts the next one there
 		if length > smallBytes {
-			return max(min(s.tuning.PieceBytes, room/(areaEntries/2)), smallBytes)
+			return max(min(max(length/areaEntries, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/(areaEntries/2)), smallBytes)
 		}
 	case meetAllreduceLong, meetReduceLong:
 		unit = s.Elem

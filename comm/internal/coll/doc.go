@@ -41,6 +41,7 @@
 //	errors.go      the errors of collectives
 //	area.go        memory that the ranks of one host share
 //	meeting.go     collectives through that memory, and waiting for it
+//	hosts.go       collectives of ranks on several hosts
 //	combine.go     what they do there
 //	hub.go         polls it
 //	tuning.go      which algorithm is taken when

@@ -83,7 +83,7 @@ func (s *Schedule) run(ctx context.Context) error {
 
 // await waits for everything that is posted.
 func (s *Schedule) await(ctx context.Context) error {
-	if s.meeting.word != nil {
+	if s.meeting.word != nil && s.next < len(s.steps) {
 		return s.awaitMeeting(ctx)
 	}
 	for len(s.recvs) > 0 {

@@ -138,6 +138,10 @@ func (s *Schedule) Number() int { return s.seq }
 // Posts reports whether the receives and sends of the collective have a tag.
 func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.tag }
 
+// InSharedMemory reports whether the collective waits for a change of shared memory now. Its
+// receives then only watch the ranks that may make it.
+func (s *Schedule) InSharedMemory() bool { return s.meeting.word != nil }
+
 // IsBlocking reports whether a goroutine is in the call.
 func (s *Schedule) IsBlocking() bool { return s.isInline }
 

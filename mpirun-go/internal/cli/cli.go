@@ -54,6 +54,7 @@ type Command struct {
 	Timeout         time.Duration // 0: no limit
 	HangAfter       time.Duration // --hang-after; 0: no reports about hangs
 	ReportDir       string        // --report-dir
+	Metrics         string        // --metrics; "": none
 }
 
 // Group is one PROGRAM and the ranks that run it.
@@ -255,6 +256,7 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	define(flags, parseTimeout, &c.Timeout, "timeout")
 	define(flags, parseHangAfter, &c.HangAfter, "hang-after")
 	define(flags, notEmpty, &c.ReportDir, "report-dir")
+	define(flags, parseListenAddress, &c.Metrics, "metrics")
 }
 
 // flagError converts an error of package flag to the launcher's wording. parsed holds the words

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,19 @@ func parseConnectTimeout(s string) (time.Duration, error) {
 		err = fmt.Errorf("want at most %v", maxConnectTimeout)
 	}
 	return d, err
+}
+
+// parseListenAddress checks an address to listen on. A port alone would mean all addresses, which
+// the user has to name.
+func parseListenAddress(s string) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" {
+		return "", errors.New("want ADDRESS:PORT, such as 127.0.0.1:9101, or 0.0.0.0:9101 for all addresses")
+	}
+	return s, nil
 }
 
 func parseBindTo(s string) (toCore bool, err error) {

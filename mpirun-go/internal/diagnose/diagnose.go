@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/mpigo/mpigo/internal/hangreport"
 	"github.com/mpigo/mpigo/internal/introspect"
@@ -98,7 +100,21 @@ func (r *Report) HasAnswers() bool {
 }
 
 // Text is the finding in lines for people, at most one screen.
-func (r *Report) Text() string { return r.Finding.String() }
+func (r *Report) Text() string {
+	text := r.Finding.String()
+	if r.Finding.Causes[0].Kind == hangreport.KindUnknown && r.isMoving() {
+		_, rest, _ := strings.Cut(text, "\n")
+		return "no hang: ranks make progress\n" + rest
+	}
+	return text
+}
+
+// isMoving reports whether a rank has made progress since its report.
+func (r *Report) isMoving() bool {
+	return slices.ContainsFunc(r.Members, func(m introspect.Member) bool {
+		return m.Report != nil && m.After != nil && *m.After > m.Report.Snapshot.Progress
+	})
+}
 
 // JSON writes the finding and all reports.
 func (r *Report) JSON(w io.Writer) error {

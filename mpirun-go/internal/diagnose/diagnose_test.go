@@ -60,6 +60,19 @@ func TestIsComputingOnlyIfNoRankIsInACall(t *testing.T) {
 	assert.False(t, IsComputing([]introspect.Member{exited}))
 }
 
+func TestTextSaysThatRanksMakeProgress(t *testing.T) {
+	after := uint64(8)
+	text := func(kind hangreport.Kind, before uint64) string {
+		m := answered(0, "running", true)
+		m.Report.Snapshot.Progress, m.After = before, &after
+		r := Report{Finding: hangreport.Finding{Causes: []hangreport.Cause{{Kind: kind, Text: "why"}}}, Members: []introspect.Member{m}}
+		return r.Text()
+	}
+	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindUnknown, 8))
+	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindLate, 7))
+	assert.Equal(t, "no hang: ranks make progress\nwhat the ranks do:\n", text(hangreport.KindUnknown, 7))
+}
+
 func TestWriteDirHasAFileForEachRank(t *testing.T) {
 	waiting := answered(0, "select", true)
 	waiting.Report.Snapshot = observe.Snapshot{

@@ -58,6 +58,9 @@ type Config struct {
 	// OnSocket is called with the path of the socket that the job opens for mpirun-go diagnose. If
 	// it is nil, the job opens none.
 	OnSocket func(path string)
+	// OnStart, if not nil, is called before the ranks start, with the job for other askers, and its
+	// result when the job is over.
+	OnStart func(jobsocket.Job) (stop func())
 
 	Input          io.Reader // copied to the ranks whose Stdin is a pipe
 	Stdout, Stderr io.Writer
@@ -153,6 +156,9 @@ func Run(cfg Config) int {
 	}
 	defer r.closeQuestions()
 	defer r.listen()()
+	if cfg.OnStart != nil {
+		defer cfg.OnStart(r)()
+	}
 	if cfg.Timeout > 0 {
 		r.after(cfg.Timeout, r.onTimeout)
 	}
