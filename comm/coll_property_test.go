@@ -121,9 +121,13 @@ func checkResults(w *comm.Comm) {
 // TestCollectivesInBlocksAgainstNaiveModel: vectors are longer than the memory of each rank.
 func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 	for _, way := range []string{"short", "long", "mixed"} {
-		for n := 2; n <= 9; n++ {
-			t.Run(fmt.Sprintf("%s %d ranks", way, n), func(t *testing.T) {
+		for i := range 24 {
+			n, placement := 2+i/3, []string{"on one host", "by twos", "by fours"}[i%3]
+			t.Run(fmt.Sprintf("%s %d ranks %s", way, n, placement), func(t *testing.T) {
 				run(t, n, func(_ rank, w *comm.Comm) {
+					if i%3 > 0 {
+						comm.PlaceOnHosts(w, placement)
+					}
 					d := comm.SharingMemory(w, way)
 					random := rand.New(rand.NewPCG(uint64(n), 7)) // the same at all ranks
 					for range 60 {

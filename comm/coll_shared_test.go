@@ -30,6 +30,7 @@ func sharedTuning(shortBytes int) *coll.Tuning {
 	t := *coll.DefaultTuning(false)
 	t.SharedBytes, t.SharedShortBytes, t.SharedLongBytes = 1<<40, shortBytes, -1
 	t.SharedRanks, t.SharedAfter, t.SharedBlockBytes = 1, 0, 0
+	t.ReduceTreeBytes, t.PieceBytes = chainTuning()
 	return &t
 }
 
@@ -37,8 +38,12 @@ func sharedTuning(shortBytes int) *coll.Tuning {
 func messagesOnly() *coll.Tuning {
 	t := *coll.DefaultTuning(false)
 	t.SharedBytes = 0
+	t.ReduceTreeBytes, t.PieceBytes = chainTuning()
 	return &t
 }
+
+// chainTuning has reductions of more than 4 KiB go along a chain.
+func chainTuning() (treeBytes, pieceBytes int) { return 4 << 10, 1 << 10 }
 
 // shares reports whether the ranks of w share memory.
 func shares(w *Comm) bool { return locked(w, w.team.SharedMemory) != nil }
