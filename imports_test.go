@@ -17,10 +17,12 @@ const module = "github.com/mpigo/mpigo/"
 // folder that is not listed has the rule of its longest listed prefix. Tests may import any
 // package.
 var mayImport = map[string][]string{
-	"progress":                       {},
+	"progress":                       {"internal/calls"},
+	"internal/calls":                 {},
+	"internal/profile":               {}, // the form of a rank's profile
 	"internal/memcopy":               {},
 	"internal/tunable":               {},
-	"request":                        {"progress"},
+	"request":                        {"progress", "internal/calls"},
 	"btl":                            {"progress"},
 	"btl/base":                       {"btl"},
 	"btl/transport":                  {"btl", "progress", "internal/tunable"},
@@ -44,15 +46,16 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe"},
+	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/calls", "comm/internal/record", "internal/profile"},
+	"comm/internal/record": {"internal/calls", "internal/profile"},
 	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":   {},
-	"mpitest":            {"comm", "request", "internal/observe", "internal/waitgraph"},
-	"internal/waitgraph": {}, // deadlock detection on a graph of waits
-	"mpirun-go":          {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma"},
-	"examples":           {"comm", "request", "examples", "btl/loop"},
+	"mpitest":             {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/profile"},
+	"examples":            {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},

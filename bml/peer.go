@@ -77,6 +77,8 @@ type Peer struct {
 	// eagerCopyBytes is the same where the message cannot be read in place.
 	eagerCopyBytes int
 	rdmaBytes      int // shortest message that remote access moves better; 0: no rail has it
+	// posted counts the numbered fragments that did not go inline.
+	posted uint64
 
 	// cause of no path, failing or lost.
 	cause error

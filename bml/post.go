@@ -64,6 +64,9 @@ func (pr *Peer) SlotReceiver() (btl.SlotReceiver, uint32) {
 	return pr.slotReceiver, uint32(pr.recvSeq)
 }
 
+// Inlined is the number of fragments that have gone inline.
+func (pr *Peer) Inlined() uint64 { return pr.sendSeq - pr.posted }
+
 // NextSeq is the number of the next numbered fragment.
 func (pr *Peer) NextSeq() uint32 { return uint32(pr.sendSeq) }
 
@@ -195,6 +198,7 @@ func (b *BML) number(op *Op) {
 	setSequence(op.Hdr[:], uint32(op.peer.sendSeq))
 	op.numbered = true
 	op.peer.sendSeq++
+	op.peer.posted++
 }
 
 // sequenceOf is the number in the header of a numbered fragment, which is long enough.

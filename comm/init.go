@@ -145,6 +145,9 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	if client != nil {
 		j.others = manager{client}
 	}
+	if err := j.startRecording(false); err != nil {
+		return nil, errors.Join(err, j.eng.Close())
+	}
 	var r *rails.Rails
 	j.makePML(func(peer int) ([]pml.Route, error) { return r.Resolve(peer) })
 	r = rails.New(rails.Config{

@@ -50,5 +50,6 @@ func (c *Comm) isendrecv(bad error, a pml.Sendrecv) (request.Request, error) {
 	if err := c.contextErr(); err != nil {
 		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
 	}
+	defer c.endCall(c.beginCall(a.Op, a.Dest, a.SendTag, len(a.Send)))
 	return c.job.pml.Isendrecv(c.p2p, a).Handle(), nil
 }

@@ -40,6 +40,7 @@ type job struct {
 	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
 	closed     bool
+	recording  *recording // nil unless something is recorded
 }
 
 const hostKeyBytes = 16
@@ -132,6 +133,7 @@ func (c *Comm) Finalize() error {
 		return c.fail(op, none, none, fmt.Errorf("%w: only the world is finalized", ErrComm))
 	}
 	j.ended = ErrFinalized
+	j.endAppTime()
 	j.pml.Leave(ErrFinalized)
 	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
 	// the second one no rank needs another one.
@@ -145,11 +147,13 @@ func (c *Comm) Finalize() error {
 	if j.settings.Bool("stats") {
 		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
 	}
+	recorded := j.writeRecords("")
+	j.stopRecording()
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
 	if errors.Is(err, ErrProcFailed) {
 		leaving = nil // what made the barrier fail makes leave fail too
 	}
-	return c.fail(op, none, none, errors.Join(err, closing, leaving))
+	return c.fail(op, none, none, errors.Join(err, recorded, closing, leaving))
 }
 
 // crash ends the job because the rank panics.
@@ -170,6 +174,7 @@ func (j *job) fail(err error) {
 		os.Stderr.Write(p.stack)
 	}
 	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
+	_ = j.writeRecordsSoon(line)
 	fmt.Fprintf(os.Stderr, "mpigo: %s\n", line)
 	j.others.abort(1, line)
 }
@@ -258,7 +263,9 @@ func (c *Comm) Abort(code int) {
 	if c.isNull() {
 		os.Exit(exitStatus(code))
 	}
-	c.job.others.abort(code, fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code))
+	why := fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code)
+	_ = c.job.writeRecordsSoon(why)
+	c.job.others.abort(code, why)
 }
 
 // exitStatus is the exit status of a process for a code. A code that is not zero does not become

@@ -28,6 +28,7 @@ func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 		RDMABytes:   bytesIfSet(j.settings, "pml.rdma.bytes"),
 		GraceNanos:  int64(j.settings.Duration("pml.grace")),
 		OnRail:      j.onRail,
+		OnTransfer:  j.onTransfer(),
 		WindowBytes: max(j.settings.Bytes("pml.unexpected.bytes")/int64(j.size), leastWindowBytes),
 	}
 }

@@ -18,6 +18,9 @@ type peer struct {
 	// pending has the sends that found no room in the peer's windows, in order. Sends that start
 	// later wait behind them.
 	pending sendQueue
+	// posted counts the messages that did not go inline, their bytes, and what of them counts in
+	// credit.sent (traffic.go).
+	posted struct{ messages, bytes, cost int64 }
 
 	finalized        finalizedState
 	wasToldFinalized bool // this rank has sent it FINALIZED

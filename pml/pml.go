@@ -32,6 +32,9 @@ type Config struct {
 	GraceNanos int64
 	// OnRail, if set, is called for each rail to a peer that fails or comes back.
 	OnRail func(bml.RailEvent)
+	// OnTransfer, if set, is called when the bytes of a long message begin to move, with true, and
+	// when they have ended to.
+	OnTransfer func(begins bool)
 	// OnIllegal, if set, is called for each transition that the tables of states do not allow,
 	// which is a bug. It is for tests.
 	OnIllegal func(what string)

@@ -215,6 +215,7 @@ func (r *RecvRequest) ask() {
 func (r *RecvRequest) makeHandle() {
 	if r.name == 0 {
 		r.name = r.p.recvs.add(r)
+		r.p.onTransfer(true)
 	}
 }
 
@@ -429,6 +430,7 @@ func (r *RecvRequest) finish(err error) {
 	if r.name != 0 {
 		r.p.recvs.remove(r.name)
 		r.name = 0
+		r.p.onTransfer(false)
 	}
 	r.p.endTransfer(&r.t, r.Persistent(), failed)
 	r.from, r.err, r.restart, r.restarts = nil, nil, false, 0

@@ -53,6 +53,7 @@ type SendRequest struct {
 	t           *bml.Transfer
 	finPosted   bool
 	restarts    int
+	moves       bool         // its bytes are a transfer that OnTransfer was told of
 	isRejected  bool         // the peer has rejected it in Finalize; it stays active until Close
 	nextPending *SendRequest // in peer.pending
 	isAdvancing bool
@@ -235,8 +236,11 @@ func (s *SendRequest) launch() bool {
 		p.stats.SentRendezvous++
 		s.makeRTS(tagRndv, &h)
 	}
+	pr.posted.messages++
+	pr.posted.bytes += int64(len(s.buf))
 	if countsBytes(s.head.Tag, len(s.head.Payload)) {
 		pr.credit.spend(len(s.head.Payload))
+		pr.posted.cost += int64(len(s.head.Payload)) + fragmentCostBytes
 	}
 	s.outstanding = 1
 	p.send(pr, &s.head)
@@ -403,6 +407,10 @@ func (s *SendRequest) clearToSend(to sendState, h *ackHdr) {
 	s.move(to)
 	s.recv = h.recv
 	s.head.Answered = true
+	if h.from < h.to && !s.moves {
+		s.p.onTransfer(true)
+		s.moves = true
+	}
 	s.t.Begin(h.from, h.to)
 	s.advance()
 }
@@ -477,6 +485,10 @@ func (s *SendRequest) postPieces() {
 // finish completes the send, with err if that is set.
 func (s *SendRequest) finish() {
 	s.move(sendIdle)
+	if s.moves {
+		s.moves = false
+		s.p.onTransfer(false)
+	}
 	s.p.sends.remove(s.name)
 	s.p.busy--
 	s.head.Payload = nil

@@ -122,6 +122,13 @@ func (s *Schedule) NoBuffers() { s.noBuffers = true }
 // How is the form of the call.
 func (s *Schedule) How() How { return s.how }
 
+// Name is the name of the call in its blocking form, and Root its root, NoRoot if it has none.
+func (s *Schedule) Name() string { return s.call }
+func (s *Schedule) Root() int    { return s.root }
+
+// Bytes is the length that all ranks agree on; 0 if there is none.
+func (s *Schedule) Bytes() int { return s.agreed }
+
 // Number is the sequence number of the call.
 func (s *Schedule) Number() int { return s.seq }
 

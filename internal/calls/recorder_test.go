@@ -1,0 +1,5 @@
+package calls
+
+import "testing"
+
+func TestX(t *testing.T) { t.Log(Now()) }
