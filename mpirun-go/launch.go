@@ -73,6 +73,9 @@ func catchSignals() <-chan os.Signal {
 // runJob runs the job that cmd describes. It returns an error only for a failure before the job
 // starts; job.Run reports later failures.
 func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
+	if err := prepareRecords(cmd); err != nil {
+		return 0, usageError(err)
+	}
 	set, err := tunables(cmd.Settings)
 	if err != nil {
 		return 0, usageError(oneLine(err))
@@ -127,7 +130,9 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if hs.cluster != nil {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
-	return job.Run(cfg), nil
+	status := job.Run(cfg)
+	reportRecords(cmd, id.Size)
+	return status, nil
 }
 
 // warnOversubscribed prints a warning about the first host that has more ranks than slots.

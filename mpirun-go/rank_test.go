@@ -158,6 +158,8 @@ func runVerb(verb string, args []string, me string) {
 	case "abort": // CODE MESSAGE
 		check(pmi.Abort(number(args[0]), strings.Join(args[1:], " ")))
 		time.Sleep(time.Hour)
+	case "late": // rank 1 receives from rank 0, which is late by MILLIS
+		check(late(time.Duration(number(args[0])) * time.Millisecond))
 	case "world":
 		// Uses the library: the last rank runs VERB ARG... after Init, the others wait in a
 		// barrier.
@@ -241,4 +243,20 @@ func spawn(verb, file string) {
 	}
 	check(cmd.Start())
 	check(os.WriteFile(file, fmt.Appendln(nil, cmd.Process.Pid), 0o666))
+}
+
+// late is a job of 2 ranks in which a message comes late.
+func late(by time.Duration) error {
+	w, err := comm.Init()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 100_000)
+	if w.Rank() == 0 {
+		time.Sleep(by)
+		err = comm.Send(w, buf, 1, 5)
+	} else {
+		_, err = comm.Recv(w, buf, 0, 5)
+	}
+	return errors.Join(err, w.Finalize())
 }

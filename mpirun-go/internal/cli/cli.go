@@ -50,6 +50,8 @@ type Command struct {
 	TagOutput       bool
 	TimestampOutput bool
 	OutputDir       string
+	Profile         string        // --profile DIR
+	CPUProfile      string        // --cpuprofile DIR
 	Stdin           int           // a rank, StdinAll or StdinNone
 	Timeout         time.Duration // 0: no limit
 }
@@ -245,6 +247,8 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&c.TagOutput, "tag-output", false, "")
 	flags.BoolVar(&c.TimestampOutput, "timestamp-output", false, "")
 	define(flags, notEmpty, &c.OutputDir, "output-dir")
+	define(flags, notEmpty, &c.Profile, "profile")
+	define(flags, notEmpty, &c.CPUProfile, "cpuprofile")
 	define(flags, parseStdin, &c.Stdin, "stdin")
 	define(flags, parseTimeout, &c.Timeout, "timeout")
 }
