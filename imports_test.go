@@ -19,6 +19,7 @@ const module = "github.com/mpigo/mpigo/"
 var mayImport = map[string][]string{
 	"progress":                       {"internal/calls"},
 	"internal/calls":                 {},
+	"internal/trace":                 {}, // the form of a rank's trace
 	"internal/profile":               {}, // the form of a rank's profile
 	"internal/memcopy":               {},
 	"internal/tunable":               {},
@@ -46,16 +47,16 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/calls", "comm/internal/record", "internal/profile"},
-	"comm/internal/record": {"internal/calls", "internal/profile"},
+	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace"},
+	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
 	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":   {},
-	"mpitest":             {"comm", "request", "internal/observe", "internal/waitgraph"},
-	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/profile"},
-	"examples":            {"comm", "request", "examples", "btl/loop"},
+	"mpitest":            {"comm", "request", "internal/observe", "internal/waitgraph"},
+	"internal/waitgraph": {}, // deadlock detection on a graph of waits
+	"mpirun-go":          {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/profile", "internal/trace"},
+	"examples":           {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},

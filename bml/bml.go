@@ -27,6 +27,9 @@ type Config struct {
 	// it; 0: each rail's own limit.
 	RemoteAccess btl.Caps
 	RDMABytes    int
+	// NoShortcuts: fragments take no path that passes the layer above by (ShortSender,
+	// ShortReceiver, SlotReceiver), because it looks at each of them.
+	NoShortcuts bool
 	// Resolve makes the endpoints to a peer when it is first needed.
 	Resolve func(peer int) ([]Route, error)
 	// Grace is how long operations wait for a rail when none is up; 0: not at all.

@@ -162,7 +162,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 		defer j.eng.Unlock()
 		return nil, errors.Join(err, j.close(ErrFinalized))
 	}
-	return j.world, nil
+	return j.world, j.compareClocks(true)
 }
 
 // connect makes the rails and the world, and exchanges addresses with the other ranks.
@@ -205,6 +205,10 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	j.elsewhere = make([]bool, len(cards))
 	for rank, card := range cards {
 		j.elsewhere[rank] = rank != j.rank && card.Host != own.Host
+	}
+	if j.tracer() != nil {
+		cards[j.rank].Host = own.Host
+		j.recording.clocks.leaders = leaders(cards)
 	}
 	j.eng.Unlock()
 	r.Warn()

@@ -34,6 +34,9 @@ func (c *Comm) beginCall(op string, peer, tag, bytes int) *calls.Call {
 
 func (c *Comm) describeCall(r *calls.Call) *calls.Call {
 	r.Comm, r.Size = *c.name.Load(), len(c.group)
+	if r.Peer >= 0 && r.Peer < len(c.group) {
+		r.Peer = c.group[r.Peer]
+	}
 	return r
 }
 

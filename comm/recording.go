@@ -1,9 +1,11 @@
 package comm
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,19 +19,25 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/record"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/profile"
+	"github.com/mpigo/mpigo/internal/trace"
+	"github.com/mpigo/mpigo/pml"
 )
 
-// recording is what a rank records of itself, by the settings profile and cpuprofile. The rank
+// recording is what a rank records of itself, by the settings profile, trace and cpuprofile. The rank
 // writes it in Finalize, when it fails, and when it is told to end.
 type recording struct {
 	started time.Time // when Init returned
 	// profile and profileDir are unset without the setting profile. The engine's lock guards them.
 	profile    *record.Profile
 	profileDir string
-	isWritten  bool
-	appNanos   int64 // until Finalize; 0 before
-	cpu        *os.File
-	signals    chan os.Signal
+	// The same for the setting trace.
+	trace     *record.Trace
+	traceDir  string
+	clocks    hostClocks
+	isWritten bool
+	appNanos  int64 // until Finalize; 0 before
+	cpu       *os.File
+	signals   chan os.Signal
 }
 
 // off is the value of a setting that names no directory.
@@ -44,14 +52,30 @@ func (j *job) startRecording(local bool) error {
 			return fmt.Errorf("profile: %w", err)
 		}
 		r.profile, r.profileDir = record.NewProfile(), dir
+	}
+	if dir := j.settings.String("trace"); dir != off {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return fmt.Errorf("trace: %w", err)
+		}
+		r.trace, r.traceDir = record.NewTrace(int(j.settings.Int("trace.events"))), dir
+	}
+	switch {
+	case r.profile != nil && r.trace != nil:
+		j.eng.Calls = calls.New(record.Both{Profile: r.profile, Trace: r.trace}, true)
+	case r.trace != nil:
+		j.eng.Calls = calls.New(r.trace, true)
+	case r.profile != nil:
 		j.eng.Calls = calls.New(r.profile, false)
+	}
+	if r.trace != nil {
+		r.trace.Use(j.eng.Calls)
 	}
 	if dir := j.settings.String("cpuprofile"); dir != off && !local {
 		if err := r.startCPU(dir, j.rank); err != nil {
 			return fmt.Errorf("cpuprofile: %w", err)
 		}
 	}
-	if r.profile == nil && r.cpu == nil {
+	if j.eng.Calls == nil && r.cpu == nil {
 		return nil
 	}
 	j.recording = r
@@ -69,6 +93,45 @@ func (j *job) onTransfer() func(begins bool) {
 		return nil
 	}
 	return j.eng.Calls.Transfer
+}
+
+// tracer takes a trace of messages; nil if there is none.
+func (j *job) tracer() pml.Tracer {
+	if j.recording == nil || j.recording.trace == nil {
+		return nil
+	}
+	return j.recording.trace
+}
+
+// dump writes the trace, also in the middle of the job. why is as for writeRecords. Lock held.
+func (j *job) dump(why string) error {
+	r := j.recording
+	if r == nil || r.trace == nil {
+		return nil
+	}
+	host, _ := os.Hostname()
+	f := trace.File{
+		Rank: j.rank, Size: j.size, Host: host, PID: os.Getpid(), Command: os.Args, Error: why, Clocks: r.clocks.compared,
+	}
+	r.trace.Fill(&f, int64(j.settings.Duration("trace.last")))
+	return writeFile(trace.Path(r.traceDir, j.rank), f.Write)
+}
+
+// writeFile writes a file at once: who reads it meanwhile sees the old one.
+func writeFile(path string, write func(w io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(f)
+	err = errors.Join(write(out), out.Flush(), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
 }
 
 // startCPU begins a CPU profile. Goroutines that the caller starts inherit the label of the rank.
@@ -135,6 +198,9 @@ func (j *job) writeRecords(why string) error {
 	if r.profile != nil {
 		errs = append(errs, j.writeProfile(why))
 	}
+	if r.trace != nil {
+		errs = append(errs, j.dump(why))
+	}
 	if r.cpu != nil {
 		pprof.StopCPUProfile()
 		errs = append(errs, r.cpu.Close())
@@ -178,9 +244,5 @@ func (j *job) writeProfile(why string) error {
 			Peer: rail.Peer, Name: rail.Rail, State: rail.State, First: rail.First, Health: rail.Health, Errors: errs,
 		})
 	}
-	file, err := os.Create(profile.Path(r.profileDir, j.rank))
-	if err != nil {
-		return fmt.Errorf("profile: %w", err)
-	}
-	return errors.Join(f.Write(file), file.Close())
+	return writeFile(profile.Path(r.profileDir, j.rank), f.Write)
 }

@@ -44,6 +44,8 @@ Flags of the job, before the first PROGRAM:
                           DIR/profile.html and a text DIR/profile.txt
   --cpuprofile DIR        write a CPU profile of each rank for go tool pprof:
                           DIR/cpu.N.pprof
+  --trace DIR             keep the last calls and messages of each rank, for
+                          ui.perfetto.dev: DIR/trace.json
   --stdin RANK|all|none   the ranks that read standard input (default 0)
   --timeout DURATION      end the job after this time: 30s, 5m, 1h30m
   -v, --verbose           print at start which transports connect the ranks

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/trace/tracetest"
 )
 
 // rankMain is the program that the scripts run as ranks: "rank VERB ARG... , VERB ...". It runs the
@@ -160,6 +161,12 @@ func runVerb(verb string, args []string, me string) {
 		time.Sleep(time.Hour)
 	case "late": // rank 1 receives from rank 0, which is late by MILLIS
 		check(late(time.Duration(number(args[0])) * time.Millisecond))
+	case "checktrace": // reads FILE, and prints how many messages and other things it has
+		f, err := os.Open(args[0])
+		check(err)
+		trace, err := tracetest.Read(f)
+		check(err)
+		fmt.Println("messages:", len(trace.Flows), "rails:", len(trace.Rails), "processes:", len(trace.Names))
 	case "world":
 		// Uses the library: the last rank runs VERB ARG... after Init, the others wait in a
 		// barrier.

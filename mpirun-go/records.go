@@ -7,9 +7,10 @@ import (
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/profile"
+	"github.com/mpigo/mpigo/mpirun-go/internal/trace"
 )
 
-// prepareRecords makes the directories of --profile and --cpuprofile, removes what an earlier job
+// prepareRecords makes the directories of --profile, --cpuprofile and --trace, removes what an earlier job
 // has left there, and adds the settings by which ranks know them. Ranks may have another working
 // directory, so paths are absolute.
 func prepareRecords(cmd *cli.Command) error {
@@ -20,6 +21,7 @@ func prepareRecords(cmd *cli.Command) error {
 	}{
 		{"profile", &cmd.Profile, profile.Clear},
 		{"cpuprofile", &cmd.CPUProfile, nil},
+		{"trace", &cmd.Trace, trace.Clear},
 	} {
 		if *flag.dir == "" {
 			continue
@@ -44,18 +46,31 @@ func prepareRecords(cmd *cli.Command) error {
 func reportRecords(cmd *cli.Command, size int) {
 	if cmd.Profile != "" {
 		j, err := profile.Load(cmd.Profile, size)
-		page := ""
+		path := ""
 		if err == nil {
-			page, err = j.Write(cmd.Profile)
+			path, err = j.Write(cmd.Profile)
 		}
-		if err != nil {
-			logf("--profile: %v", err)
-			return
-		}
-		missing := ""
-		if n := len(j.Missing); n > 0 {
-			missing = fmt.Sprintf(" (without %d of %d ranks, which wrote none here)", n, size)
-		}
-		logf("profile: %s%s", page, missing)
+		logRecord("profile", path, err, func() []int { return j.Missing }, size)
 	}
+	if cmd.Trace != "" {
+		j, err := trace.Load(cmd.Trace, size)
+		path := ""
+		if err == nil {
+			path, err = j.Write(cmd.Trace)
+		}
+		logRecord("trace", path, err, func() []int { return j.Missing }, size)
+	}
+}
+
+// logRecord says where the result of a flag is, or why there is none.
+func logRecord(flag, path string, err error, missing func() []int, size int) {
+	if err != nil {
+		logf("--%s: %v", flag, err)
+		return
+	}
+	without := ""
+	if n := len(missing()); n > 0 {
+		without = fmt.Sprintf(" (without %d of %d ranks, which wrote none here)", n, size)
+	}
+	logf("%s: %s%s", flag, path, without)
 }

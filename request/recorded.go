@@ -47,3 +47,18 @@ func (l list) begin(call string) *calls.Call {
 	}
 	return c
 }
+
+// traceBegin and traceEnd tell the recorder that the operation begins, and that the user has
+// observed its completion or will not.
+func (o *Object) traceBegin() {
+	if o.eng.Calls != nil {
+		o.traced = o.eng.Calls.BeginRequest()
+	}
+}
+
+func (o *Object) traceEnd() {
+	if o.traced != 0 {
+		o.eng.Calls.EndRequest(o.traced)
+		o.traced = 0
+	}
+}

@@ -3,6 +3,7 @@ package calls
 import (
 	"math/bits"
 	"math/rand/v2"
+	"strings"
 )
 
 const (
@@ -26,6 +27,15 @@ type Sink interface {
 	Ended(c *Call)
 }
 
+// RequestSink is a sink that also takes the operations that calls begin and later ones end.
+type RequestSink interface {
+	Sink
+	// Begun is called when an operation begins in a call, Observed when the user has observed its
+	// completion or never will.
+	Begun(id uint64, c *Call)
+	Observed(id uint64)
+}
+
 // Call is a call that is recorded. Times are in nanoseconds.
 type Call struct {
 	Kind             Kind
@@ -43,6 +53,8 @@ type Call struct {
 	Nanos, Waiting, Moving int64
 	// Track numbers calls that overlap.
 	Track int
+	// Request numbers the operation that the call has begun; 0: none.
+	Request uint64
 
 	bucket     *bucket
 	parent     *Call
@@ -67,6 +79,8 @@ type Recorder struct {
 	current *Call
 	all     bool
 	sink    Sink
+	begins  RequestSink // the sink, if it is one
+	request uint64      // number of the last one
 	names   []string
 	kinds   map[string]Kind
 	free    []*Call
@@ -84,6 +98,7 @@ type Recorder struct {
 // New makes a recorder. With all, each call is timed.
 func New(sink Sink, all bool) *Recorder {
 	r := &Recorder{sink: sink, all: all, names: fixedNames(), kinds: make(map[string]Kind), clockCost: 1 << 20}
+	r.begins, _ = sink.(RequestSink)
 	r.random.Seed(uint64(Now()), 0)
 	for k, name := range r.names {
 		r.kinds[name] = Kind(k)
@@ -156,7 +171,7 @@ func (r *Recorder) Begin(k Kind, peer, tag, bytes int) *Call {
 	r.tracks[c.Track] = c
 	c.Kind, c.Peer, c.Tag, c.Bytes = k, peer, tag, bytes
 	c.Receives, c.Sends = false, false
-	c.Comm, c.Size = "", 0
+	c.Comm, c.Size, c.Request = "", 0, 0
 	c.Waiting, c.Moving, c.since, c.firstSince = 0, 0, 0, 0
 	b := r.bucket(k, max(bytes, 0))
 	c.bucket, c.parent = b, r.current
@@ -232,6 +247,28 @@ func (r *Recorder) schedule(b *bucket, now int64) {
 	if b.interval > 1 { // from 1 to twice the interval less 1
 		b.next += r.random.Uint64() % (2*b.interval - 1)
 	}
+}
+
+// BeginRequest says that an operation begins in the current call. It returns the operation's
+// number, for EndRequest; 0 if the operation is not traced: a nonblocking call begins one of the
+// user's, and what else it begins are parts of that.
+func (r *Recorder) BeginRequest() uint64 {
+	c := r.current
+	if r.begins == nil || c == nil || c.Request != 0 || !isNonblocking(r.names[c.Kind]) {
+		return 0
+	}
+	r.request++
+	c.Request = r.request
+	r.begins.Begun(c.Request, c)
+	return c.Request
+}
+
+// EndRequest says that the user has observed the completion of an operation, or never will.
+func (r *Recorder) EndRequest(id uint64) { r.begins.Observed(id) }
+
+// isNonblocking reports whether calls of a name begin an operation that a later call ends.
+func isNonblocking(name string) bool {
+	return strings.HasPrefix(name, "i") && name != "iprobe" && name != "improbe" || strings.HasPrefix(name, "start")
 }
 
 // Current is the call of the goroutine that holds the lock, nil if it is in none.

@@ -52,6 +52,7 @@ type Command struct {
 	OutputDir       string
 	Profile         string        // --profile DIR
 	CPUProfile      string        // --cpuprofile DIR
+	Trace           string        // --trace DIR
 	Stdin           int           // a rank, StdinAll or StdinNone
 	Timeout         time.Duration // 0: no limit
 }
@@ -249,6 +250,7 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	define(flags, notEmpty, &c.OutputDir, "output-dir")
 	define(flags, notEmpty, &c.Profile, "profile")
 	define(flags, notEmpty, &c.CPUProfile, "cpuprofile")
+	define(flags, notEmpty, &c.Trace, "trace")
 	define(flags, parseStdin, &c.Stdin, "stdin")
 	define(flags, parseTimeout, &c.Timeout, "timeout")
 }
