@@ -23,8 +23,8 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// recording is what a rank records of itself, by the settings profile, trace and cpuprofile. The rank
-// writes it in Finalize, when it fails, and when it is told to end.
+// recording is what a rank records of itself, by the settings profile, trace and cpuprofile. The
+// rank writes it in Finalize, when it fails, and when it is told to end.
 type recording struct {
 	started time.Time // when Init returned
 	// profile and profileDir are unset without the setting profile. The engine's lock guards them.

@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/trace"
 )
 
-// prepareRecords makes the directories of --profile, --cpuprofile and --trace, removes what an earlier job
-// has left there, and adds the settings by which ranks know them. Ranks may have another working
-// directory, so paths are absolute.
+// prepareRecords makes the directories of --profile, --cpuprofile and --trace, removes what an
+// earlier job has left there, and adds the settings by which ranks know them. Ranks may have
+// another working directory, so paths are absolute.
 func prepareRecords(cmd *cli.Command) error {
 	for _, flag := range []struct {
 		name  string

@@ -14,8 +14,8 @@ type TracedMessage struct {
 type Tracer interface {
 	// Now is the time of the caller. This package has no clock.
 	Now() int64
-	// Sent says that the first fragment of a message was posted. at is the time before that, because
-	// the receiver may be faster than the return of the post.
+	// Sent says that the first fragment of a message was posted. at is the time before that,
+	// because the receiver may be faster than the return of the post.
 	Sent(at int64, m TracedMessage)
 	// Matched says that a message has matched a receive.
 	Matched(m TracedMessage)

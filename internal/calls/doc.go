@@ -1,17 +1,17 @@
 // Package calls counts and times the calls of a rank, for profiles and traces.
 //
-// A rank that is observed has a Recorder, which its engine carries; other ranks have none, and their
-// calls check one pointer. The engine's lock guards the recorder.
+// A rank that is observed has a Recorder, which its engine carries. Other ranks have none, and
+// their calls check one pointer. The engine's lock guards the recorder.
 //
 // # What is counted and what is timed
 //
-// Each call is counted, by kind and by the length of its message. The clock costs as much as half of
-// a short message, so only some calls are timed:
+// Each call is counted, by kind and by the length of its message. The clock costs as much as half
+// of a short message, so only some calls are timed:
 //
 //   - Samples. The recorder chooses the calls so that each kind and length has about one sample in
-//     SampleNanos. A sample stands for all calls since the one before it. The distance of samples is
-//     random, so that the pattern of a loop does not matter. If calls are rarer than that, each is
-//     timed.
+//     SampleNanos. A sample stands for all calls since the one before it. The distance of
+//     samples is random, so that the pattern of a loop does not matter. If calls are rarer than
+//     that, each is timed.
 //   - Long waits. A call that has polled in vain for some microseconds reads the clock (Waits). If
 //     its wait takes LongNanos or more, the call is recorded whether it is a sample or not, and
 //     stands for itself alone.

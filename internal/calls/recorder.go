@@ -16,8 +16,9 @@ const (
 	maxInterval = 1 << 14
 	// maxIntervalGrowth bounds the growth of the distance from one sample to the next.
 	maxIntervalGrowth = 4
-	// sizeClasses: class i has the lengths of i bits, so class 0 has empty messages.
-	sizeClasses = 48
+	// sizeClasses: class i has the lengths of i bits, so class 0 has empty messages. A power of two
+	// makes the index cheap.
+	sizeClasses = 64
 )
 
 // Sink takes the calls that were timed. The engine's lock is held.
@@ -141,13 +142,19 @@ func (r *Recorder) KindOf(name string) Kind {
 func (r *Recorder) Name(k Kind) string { return r.names[k] }
 
 func (r *Recorder) bucket(k Kind, bytes int) *bucket {
-	return &r.buckets[k%maxKinds][min(bits.Len64(uint64(bytes)), sizeClasses-1)]
+	return &r.buckets[k%maxKinds][bits.Len64(uint64(bytes))%sizeClasses]
 }
 
 // Count counts a call, and reports whether it is to be timed: then Begin has to follow.
 func (r *Recorder) Count(k Kind, bytes int) bool {
 	b := r.bucket(k, bytes)
 	b.n++
+	return b.n >= b.next
+}
+
+// IsTimed reports whether the call that was counted last is to be timed.
+func (r *Recorder) IsTimed(k Kind, bytes int) bool {
+	b := r.bucket(k, bytes)
 	return b.n >= b.next
 }
 
@@ -190,8 +197,10 @@ func (r *Recorder) CountAndBegin(k Kind, peer, tag, bytes int) *Call {
 
 // End ends a call.
 func (r *Recorder) End(c *Call) {
-	r.current = c
-	r.Waited()
+	if c.since != 0 {
+		r.current = c
+		r.Waited()
+	}
 	r.current = c.parent
 	if c.IsTimed || c.Waiting+c.Moving >= LongNanos {
 		r.finish(c)
@@ -219,7 +228,7 @@ func (r *Recorder) finish(c *Call) {
 		c.Waiting += lead
 		r.lead += (min(lead, LongNanos) - r.lead) / 8
 	}
-	// A long call stands for itself. The other calls since the last sample are left to the next one.
+	// A long call stands for itself. The next sample stands for the others since the last one.
 	if isLong {
 		c.Weight = 1
 		b.long++
@@ -251,7 +260,7 @@ func (r *Recorder) schedule(b *bucket, now int64) {
 
 // BeginRequest says that an operation begins in the current call. It returns the operation's
 // number, for EndRequest; 0 if the operation is not traced: a nonblocking call begins one of the
-// user's, and what else it begins are parts of that.
+// user's, and what else it begins are parts of it.
 func (r *Recorder) BeginRequest() uint64 {
 	c := r.current
 	if r.begins == nil || c == nil || c.Request != 0 || !isNonblocking(r.names[c.Kind]) {

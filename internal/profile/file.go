@@ -14,7 +14,8 @@ import (
 // Version of the form.
 const Version = 1
 
-// File is the profile of a rank. Times are in nanoseconds, lengths in bytes, ranks those of the job.
+// File is the profile of a rank. Times are in nanoseconds, lengths in bytes. Ranks are those of the
+// job.
 type File struct {
 	Version int    `json:"v"`
 	Rank    int    `json:"rank"`

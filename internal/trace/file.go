@@ -1,5 +1,5 @@
 // Package trace has the form of the file in which a rank writes the last events of its calls and
-// messages. Package comm/internal/record writes it, and mpirun-go makes one trace of those of a job.
+// messages. Package comm/internal/record writes it. mpirun-go makes one trace of those of a job.
 package trace
 
 import (

@@ -33,10 +33,10 @@ func balance(times []Times) template.HTML {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="time of each rank">`, pictureWidth, height+bottom+10)
-	for i := range 5 {
-		y := 10 + height - float64(height)*float64(i)/4
+	for tick := 0.0; tick <= longest; tick += tickOf(longest) {
+		y := 10 + height - float64(height)*tick/longest
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text class="axis end" x="%d" y="%.1f">%s</text>`,
-			axisWidth, pictureWidth, y, y, axisWidth-8, y+4, timeText(longest*float64(i)/4))
+			axisWidth, pictureWidth, y, y, axisWidth-8, y+4, timeText(tick))
 	}
 	step := float64(pictureWidth-axisWidth) / float64(len(times))
 	bar := min(step*0.8, 48)
@@ -60,6 +60,17 @@ func balance(times []Times) template.HTML {
 	}
 	b.WriteString(`</svg>`)
 	return template.HTML(b.String())
+}
+
+// tickOf is a round distance of ticks on an axis up to most: 1, 2 or 5 times a power of ten.
+func tickOf(most float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(most/4)))
+	for _, n := range []float64{1, 2, 5} {
+		if n*power >= most/6 {
+			return n * power
+		}
+	}
+	return 10 * power
 }
 
 // matrices draws what each rank has sent to each rank: bytes, and messages.

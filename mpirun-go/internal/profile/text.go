@@ -146,7 +146,11 @@ func lengthClass(bits int) string {
 	case 1:
 		return "1"
 	}
-	return fmt.Sprintf("%s - %s", bytesText(float64(uint64(1)<<(bits-1))), bytesText(float64(uint64(1)<<bits-1)))
+	least := float64(uint64(1) << (bits - 1))
+	if bits <= 10 {
+		return fmt.Sprintf("%.0f - %.0f B", least, 2*least-1)
+	}
+	return fmt.Sprintf("%s - %s", bytesText(least), bytesText(2*least)) // without the upper one
 }
 
 // ranges writes a sorted list of ranks: 0-3, 7.
