@@ -46,17 +46,28 @@ var mayImport = map[string][]string{
 	// Random programs on the public API.
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
+	// Programs that hang.
+	"internal/hangcases":   {"comm", "request"},
+	"scripts/hangs":        {"comm", "internal/hangcases"},
 	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace"},
+	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace"},
 	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
 	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
-	"internal/observe":   {},
-	"mpitest":            {"comm", "request", "internal/observe", "internal/waitgraph"},
-	"internal/waitgraph": {}, // deadlock detection on a graph of waits
-	"mpirun-go":          {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/profile", "internal/trace"},
-	"examples":           {"comm", "request", "examples", "btl/loop"},
+	"internal/observe":    {},
+	"internal/introspect": {"internal/observe"},
+	"internal/jobsocket":  {"internal/introspect"},
+	"internal/procstate":  {},
+	"internal/relay":      {"internal/introspect", "internal/jobsocket", "internal/procstate"},
+	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/waitgraph"},
+	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
+	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
+	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace"},
+	// How TCP chooses and pairs addresses.
+	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
+	"examples":                  {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},

@@ -30,6 +30,9 @@ type Config struct {
 	// NoShortcuts: fragments take no path that passes the layer above by (ShortSender,
 	// ShortReceiver, SlotReceiver), because it looks at each of them.
 	NoShortcuts bool
+	// StripeFactor is how many times as long as the best rail of the lowest tier a rail of a later
+	// tier may take for a byte to carry long messages beside it; 0: none does.
+	StripeFactor int
 	// Resolve makes the endpoints to a peer when it is first needed.
 	Resolve func(peer int) ([]Route, error)
 	// Grace is how long operations wait for a rail when none is up; 0: not at all.

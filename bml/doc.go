@@ -5,7 +5,8 @@
 //
 // A rail is the path from one module of this rank (btl.Module) to one module of the peer. Each has
 // a tier, which is the place of its transport in the user's list. Rails of later tiers are spare:
-// they are opened when no rail of an earlier tier is up. On a switched network every module of one
+// they are opened when no rail of an earlier tier is up, or carry long messages beside one
+// (beside.go). On a switched network every module of one
 // rank leads to every one of the other. Most of these rails are alternates: such a rail is opened,
 // and used, while one of its modules has no other rail that is up. So if different ports die at the
 // two ends, the ports that are left are used together.

@@ -7,9 +7,9 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// health says how far a rail to a peer, or a module of this rank, is trusted, from 0 to fullHealth.
-// A failure lowers it, by the side that the error is evidence against; time without a failure
-// raises it. A rail that has just come back has little health, and so a small share of long
+// health says how far a rail to a peer, or the module at one of its ends, is trusted, from 0 to
+// fullHealth. A failure lowers it, by the side that the error is evidence against; time without a
+// failure raises it. A rail that has just come back has little health, and so a small share of long
 // messages. The idea is that of LNet health (Lustre manual).
 type health int
 
@@ -17,9 +17,12 @@ const (
 	fullHealth health = 1000
 	// trusted is what a rail needs to be the first because of its latency.
 	trusted health = 500
-	// modulePenalty is what the failure of a rail takes from its module, if the error is evidence
-	// against this side: after three failures in a row the module has nothing left.
+	// modulePenalty is what the failure of a rail takes from the module at the end that the error
+	// is evidence against: after three failures in a row the module has nothing left.
 	modulePenalty health = 400
+	// queuePenalty is what operations that have waited for room for too long take from it, each
+	// tick: the sensitivity of LNet.
+	queuePenalty health = 100
 
 	// A rail or module that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
 	recoverPeriod        = 100 * time.Millisecond
@@ -82,13 +85,19 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate, Cause: cause, Left: left})
 }
 
-// ownModule is what is known of a module of this rank: a failure on this side says something about
-// every rail that uses the module.
-type ownModule struct {
-	module btl.Module
+// end is a module of this rank, or of one peer as this rank sees it: a failure at that end says
+// something about every rail that uses the module.
+type end struct {
 	health health
 	timer  *progress.Timer // while it recovers
-	probes int             // PROBEs under way
+	peer   *Peer           // whose module it is; nil: this rank's
+}
+
+// ownModule is a module of this rank.
+type ownModule struct {
+	end
+	module btl.Module
+	probes int // PROBEs under way
 }
 
 // ownModuleOf returns what is known of a module.
@@ -98,16 +107,26 @@ func (b *BML) ownModuleOf(m btl.Module) *ownModule {
 			return d
 		}
 	}
-	d := &ownModule{module: m, health: fullHealth}
+	d := &ownModule{module: m, end: end{health: fullHealth}}
 	b.ownModules = append(b.ownModules, d)
 	return d
 }
 
-// trust is how far a rail is trusted: no more than its module.
-func (rl *Rail) trust() health { return min(rl.health, rl.own.health) }
+// farEnd is the end of a rail at the peer. Rails to the same module share it.
+func (pr *Peer) farEnd(remote int) *end {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.far != nil && int(rl.remote) == remote {
+			return rl.far
+		}
+	}
+	return &end{health: fullHealth, peer: pr}
+}
 
-// penalize takes from the health of a rail that has failed, and of its module if the error is
-// evidence against this side.
+// trust is how far a rail is trusted: no more than the modules at its ends.
+func (rl *Rail) trust() health { return min(rl.health, rl.own.health, rl.far.health) }
+
+// penalize takes from the health of a rail that has failed, and of the module that the error is
+// evidence against.
 func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	rc := &rl.recovery
 	if wasUp && !isClosed(err) {
@@ -121,35 +140,53 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
 	isHopeless := rl.alternate && !rl.recovery.wasUp
 	if (side == btl.SideLocal || side == btl.SideBoth) && !isHopeless {
-		rl.own.health = max(rl.own.health-modulePenalty, 0)
-		b.weighModule(rl.own)
-		b.recoverModule(rl.own)
+		b.penalizeEnd(&rl.own.end, modulePenalty)
+	}
+	if (side == btl.SideRemote || side == btl.SideBoth) && !isHopeless {
+		b.penalizeEnd(rl.far, modulePenalty)
 	}
 	rl.health = 0 // it has failed, whichever side is at fault
 	rl.weigh()
 }
 
-// recoverModule gives a module its health back over time.
-func (b *BML) recoverModule(d *ownModule) {
-	if d.timer != nil || d.health == fullHealth {
+// penalizeEnd takes from the health of a module.
+func (b *BML) penalizeEnd(e *end, penalty health) {
+	e.health = max(e.health-penalty, 0)
+	b.weighEnd(e)
+	b.recoverEnd(e)
+}
+
+// recoverEnd gives a module its health back over time.
+func (b *BML) recoverEnd(e *end) {
+	if e.timer != nil || e.health == fullHealth {
 		return
 	}
-	d.timer = b.eng.After(int64(recoverPeriod), func() {
-		d.timer = nil
-		d.health = min(d.health+recoverStep, fullHealth)
-		b.weighModule(d)
-		b.recoverModule(d)
+	e.timer = b.eng.After(int64(recoverPeriod), func() {
+		e.timer = nil
+		e.health = min(e.health+recoverStep, fullHealth)
+		b.weighEnd(e)
+		b.recoverEnd(e)
 	})
 }
 
-// weighModule gives all rails of a module the share that they have at its health.
-func (b *BML) weighModule(d *ownModule) {
+// weighEnd gives all rails of a module the share that they have at its health.
+func (b *BML) weighEnd(e *end) {
+	if e.peer != nil {
+		b.weighRails(e.peer, e)
+		return
+	}
 	for _, pr := range b.peers {
-		for i := 0; pr != nil && i < len(pr.rails); i++ {
-			if rl := &pr.rails[i]; rl.own == d {
-				rl.weigh()
-				b.prefer(pr)
-			}
+		if pr != nil {
+			b.weighRails(pr, e)
+		}
+	}
+}
+
+func (b *BML) weighRails(pr *Peer, e *end) {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; &rl.own.end == e || rl.far == e {
+			rl.weigh()
+			b.prefer(pr)
 		}
 	}
 }

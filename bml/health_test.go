@@ -107,29 +107,29 @@ func millis(nanos []int64) (all []int64) {
 func TestHealthAfterFailure(t *testing.T) {
 	of := func(class btl.Class, side btl.Side) error { return &btl.Error{Class: class, Side: side} }
 	for _, c := range []struct {
-		name                string
-		err                 error
-		rail, module, flaps int
+		name                     string
+		err                      error
+		rail, module, far, flaps int
 	}{
-		{"remote", of(btl.ClassPath, btl.SideRemote), 0, 1000, 1},
-		{"local", of(btl.ClassPath, btl.SideLocal), 0, 600, 1},
-		{"both", of(btl.ClassPath, btl.SideBoth), 0, 600, 1},
-		{"timeout", of(btl.ClassTimeout, btl.SideBoth), 0, 1000, 1},
-		{"local timeout", of(btl.ClassTimeout, btl.SideLocal), 0, 600, 1},
-		{"none", of(btl.ClassPath, btl.SideNone), 0, 1000, 1},
-		{"device", of(btl.ClassDevice, btl.SideLocal), 0, 600, 1},
-		{"not of a transport", errors.New("unknown"), 0, 1000, 1},
+		{"remote", of(btl.ClassPath, btl.SideRemote), 0, 1000, 600, 1},
+		{"local", of(btl.ClassPath, btl.SideLocal), 0, 600, 1000, 1},
+		{"both", of(btl.ClassPath, btl.SideBoth), 0, 600, 600, 1},
+		{"timeout", of(btl.ClassTimeout, btl.SideBoth), 0, 1000, 1000, 1},
+		{"local timeout", of(btl.ClassTimeout, btl.SideLocal), 0, 600, 1000, 1},
+		{"none", of(btl.ClassPath, btl.SideNone), 0, 1000, 1000, 1},
+		{"device", of(btl.ClassDevice, btl.SideLocal), 0, 600, 1000, 1},
+		{"not of a transport", errors.New("unknown"), 0, 1000, 1000, 1},
 		// These errors are no evidence against the rail.
-		{"usage", of(btl.ClassUsage, btl.SideLocal), 1000, 1000, 1},
-		{"flushed", of(btl.ClassFlushed, btl.SideLocal), 1000, 1000, 1},
-		{"closed here", of(btl.ClassClosed, btl.SideLocal), 1000, 1000, 0},
-		{"closed there", of(btl.ClassClosed, btl.SideRemote), 1000, 1000, 0},
+		{"usage", of(btl.ClassUsage, btl.SideLocal), 1000, 1000, 1000, 1},
+		{"flushed", of(btl.ClassFlushed, btl.SideLocal), 1000, 1000, 1000, 1},
+		{"closed here", of(btl.ClassClosed, btl.SideLocal), 1000, 1000, 1000, 0},
+		{"closed there", of(btl.ClassClosed, btl.SideRemote), 1000, 1000, 1000, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
 			w.ranks[0].railFailed(&w.pr.rails[0], c.err)
 			rl := &w.pr.rails[0]
-			require.Equal(t, []int{c.rail, c.module, c.flaps}, []int{int(rl.health), int(rl.own.health), rl.recovery.flaps})
+			require.Equal(t, []int{c.rail, c.module, c.far, c.flaps}, []int{int(rl.health), int(rl.own.health), int(rl.far.health), rl.recovery.flaps})
 			require.Equal(t, fullHealth, w.pr.rails[1].trust(), "the other rail")
 		})
 	}
@@ -183,6 +183,32 @@ func TestDeviceHealthBoundsAllItsRails(t *testing.T) {
 		require.Equal(t, []int64{want, 1000}, []int64{other.rails[0].weight, other.rails[1].weight})
 		require.Equal(t, i == 0, other.first == &other.rails[0], "below %d another rail is the first", trusted)
 	}
+}
+
+// A failure at the peer's end of a rail lowers the weight and the rank of all rails to that module
+// of the peer, and of no other. It gets its health back as modules of this rank do.
+func TestRemoteHealthBoundsAllItsRails(t *testing.T) {
+	w := newWire(t, 3, withRails(3), withGrace(10*sec), withRoutes(func(all []Route) { all[1].Remote = 0 }))
+	b := w.ranks[0].BML
+	for _, rank := range []int{1, 2} {
+		require.NoError(t, b.Resolve(b.Peer(rank)))
+	}
+	pr := b.Peer(1)
+	for i, want := range []int64{600, 200} {
+		b.penalize(&pr.rails[0], sideError(btl.SideRemote), true)
+		b.prefer(pr)
+		require.Equal(t, []int64{1, want, 1000}, []int64{pr.rails[0].weight, pr.rails[1].weight, pr.rails[2].weight})
+		require.Equal(t, fullHealth, pr.rails[1].health)
+		require.Equal(t, i == 0, pr.first == &pr.rails[1], "below %d another rail is the first", trusted)
+	}
+	for _, rl := range b.Peer(2).rails {
+		require.Equal(t, fullHealth, rl.trust(), "a rail to another peer")
+	}
+	w.pass(601 * msec)
+	require.EqualValues(t, 950, pr.rails[1].weight)
+	w.pass(101 * msec)
+	require.EqualValues(t, 1000, pr.rails[1].weight)
+	require.Nil(t, pr.rails[1].far.timer)
 }
 
 func TestWeightOfHealth(t *testing.T) {
@@ -382,4 +408,20 @@ func TestRailOfFailingPeerIsNotReopened(t *testing.T) {
 	w.pass(20 * msec)
 	require.True(t, pr.IsFailing())
 	require.Zero(t, w.rails[0][0].opened)
+}
+
+// An alternate that has never been up may lead nowhere, which says nothing of the modules at its
+// ends. Once it has been up, its failures do.
+func TestAlternateThatWasNeverUpSaysNothing(t *testing.T) {
+	for _, side := range []btl.Side{btl.SideLocal, btl.SideRemote, btl.SideBoth} {
+		w := newWire(t, 2, withRails(2), withGrace(10*sec))
+		resolve(w)
+		rl := &w.ranks[0].Peer(1).rails[1]
+		rl.alternate, rl.recovery.wasUp = true, false
+		w.ranks[0].penalize(rl, sideError(side), false)
+		require.Equal(t, []health{0, fullHealth, fullHealth}, []health{rl.health, rl.own.health, rl.far.health})
+		rl.recovery.wasUp = true
+		w.ranks[0].penalize(rl, sideError(side), false)
+		require.NotEqual(t, []health{fullHealth, fullHealth}, []health{rl.own.health, rl.far.health})
+	}
 }

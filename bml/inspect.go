@@ -24,7 +24,7 @@ type RailStatus struct {
 	State string
 	// First: short messages go by it.
 	First bool
-	// Health, from 0 to 1000, is how far the rail and its module are trusted since they last
+	// Health, from 0 to 1000, is how far the rail and its modules are trusted since they last
 	// failed. The rail's share of long messages is proportional to it.
 	Health int
 	// Slow: the rail is so much slower than another one to the peer that it takes no traffic while
@@ -59,6 +59,25 @@ func (b *BML) Rails() []RailStatus {
 				LocalErrors: rl.errors.local, PathErrors: rl.errors.path, RemoteErrors: rl.errors.remote,
 				ShortNanos: rl.meter.short.usual, MBps: rl.meter.long.rate(), Cause: rl.recovery.cause,
 			})
+		}
+	}
+	return out
+}
+
+// Channel counts the numbered fragments between this rank and a peer.
+type Channel struct {
+	Peer int
+	// Posted counts those to the peer, delivered or not, and Taken those that have come from it in
+	// their turn.
+	Posted, Taken uint64
+}
+
+// Channels lists the peers that numbered fragments were posted to or taken from.
+func (b *BML) Channels() []Channel {
+	var out []Channel
+	for _, pr := range b.peers {
+		if pr != nil && pr.sendSeq+pr.recvSeq > 0 {
+			out = append(out, Channel{pr.rank, pr.sendSeq, pr.recvSeq})
 		}
 	}
 	return out

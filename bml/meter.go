@@ -22,7 +22,11 @@ type meter struct {
 	timedBytes int64
 	short      timing // of short operations, in nanoseconds
 	long       timing // of long ones, in picoseconds for each byte under way
-	trialTimes timing // of TRIALs, in nanoseconds; those of a tick are of one length
+	// How much longer TRIALs took than promised, in nanoseconds: without and with what they waited
+	// for the load of the rail.
+	trialTimes, loadedTimes timing
+	// Of long TRIALs, in picoseconds for each byte of them and ahead of them.
+	longTrials timing
 	// trial is the last TRIAL. fragments counts its fragments that have not ended.
 	trial     trial
 	fragments int
@@ -87,6 +91,15 @@ func (t *timing) rate() int64 {
 	return 1e6 / t.usual
 }
 
+// tick ends a tick for all kinds of operations.
+func (m *meter) tick() {
+	m.short.tick()
+	m.long.tick()
+	m.trialTimes.tick()
+	m.loadedTimes.tick()
+	m.longTrials.tick()
+}
+
 // oldest watches the operations of a rail that were under way at some tick, until all have ended.
 type oldest struct {
 	upTo  uint32 // meter.posted then
@@ -113,6 +126,12 @@ func (b *BML) begin(rl *Rail, op *Op) {
 	pr, m := rl.peer, &rl.meter
 	pr.posts++
 	op.post, op.bytes = pr.posts, int32(op.Len())
+	if op.Tag == TagTrial {
+		if t := &m.trial; t.posted == 0 {
+			t.begin, t.ahead, t.isAlone = b.eng.Now(), m.bytes, m.underWay() == 0
+		}
+		m.trial.posted++
+	}
 	m.posted++
 	m.bytes += int64(op.bytes)
 	if isTrial(op.Tag) {
@@ -150,6 +169,9 @@ func (m *meter) undo(op *Op) {
 	m.bytes -= int64(op.bytes)
 	if isTrial(op.Tag) {
 		m.trials--
+	}
+	if op.Tag == TagTrial {
+		m.trial.posted--
 	}
 	if m.timed == op {
 		m.timed = nil

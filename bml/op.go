@@ -33,6 +33,7 @@ type Op struct {
 	// post is its number by Peer.posts, and bytes its length, since it was last posted.
 	post     uint64
 	bytes    int32
+	queuedAt int   // watch.count when it began to wait for room
 	retries  uint8 // how often it was posted again
 	mistakes uint8 // how often a rail called it wrong in itself
 	trouble  trouble

@@ -93,7 +93,8 @@ type Peer struct {
 	spread    spread
 
 	rails   []Rail
-	modules int // of this rank that lead there, as far as maxModules
+	hasLong bool // long messages go to the peer, and may go by rails of several tiers
+	modules int  // of this rank that lead there, as far as maxModules
 	// getters and putters are the rails with remote reads and writes; up are the rails that take
 	// traffic. first is one of up, if there is one.
 	getters, putters, up RailSet
@@ -187,9 +188,17 @@ func (pr *Peer) IsIdle() bool { return hasPath.has(pr.state) && pr.first.queue.E
 // IsRemote reports whether a message of so many bytes is worth remote access.
 func (pr *Peer) IsRemote(bytes int64) bool { return pr.rdmaBytes > 0 && bytes >= int64(pr.rdmaBytes) }
 
-// Getters and Putters are the rails that are up and have remote reads, or writes.
-func (pr *Peer) Getters() RailSet { return pr.getters & pr.up }
-func (pr *Peer) Putters() RailSet { return pr.putters & pr.up }
+// Getters and Putters are the rails that are up and have remote reads, or writes; none while
+// messages go by rails of several tiers.
+func (pr *Peer) Getters() RailSet { return pr.remote(pr.getters) }
+func (pr *Peer) Putters() RailSet { return pr.remote(pr.putters) }
+
+func (pr *Peer) remote(set RailSet) RailSet {
+	if pr.isMixed() {
+		return 0
+	}
+	return set & pr.up
+}
 
 // move changes the state of a peer.
 func (b *BML) move(pr *Peer, to PeerState) {

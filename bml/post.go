@@ -98,7 +98,11 @@ func (b *BML) post(rl *Rail, op *Op) {
 		}
 	}
 	b.stats.Retries++
+	op.queuedAt = pr.watch.count
 	push(&rl.queue, op)
+	if pr.watch.isOn && pr.watch.timer == nil && pr.IsAlive() {
+		b.startWatch(pr)
+	}
 	if rl == pr.first {
 		pr.stopInline() // until the queue is empty: fragments do not overtake each other
 	}

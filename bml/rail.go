@@ -26,6 +26,8 @@ type Route struct {
 	// Alternate: its modules have rails to other modules, which come first. It is used while one of
 	// them has no such rail that is up. The peer has to find the same alternates.
 	Alternate bool
+	// Beside: it may carry long messages beside rails of a lower tier (beside.go).
+	Beside bool
 	// Reopen makes the next incarnation of a drained endpoint. nil: a rail that has failed stays
 	// down. With Reopen, Endpoint may be nil: the rail is down at first, for the reason in Down.
 	Reopen func() (btl.Endpoint, error)
@@ -117,6 +119,7 @@ type Rail struct {
 	index         uint8 // in peer.rails
 	isExtra       bool
 	alternate     bool
+	mayBeBeside   bool
 	tier          int
 	sendBytes     int   // longest fragment
 	pieceBytes    int   // longest fragment of a message that goes in several
@@ -130,7 +133,9 @@ type Rail struct {
 	errors   railErrors
 	meter    meter
 	grade    grade
+	beside   beside
 	own      *ownModule
+	far      *end // shared with rails to the same module of the peer
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
 
@@ -242,9 +247,9 @@ func (b *BML) newRail(pr *Peer, r Route) Rail {
 	a := r.Module.Attrs()
 	rl := Rail{
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
-		isExtra: r.Extra, alternate: r.Alternate, reopen: r.Reopen,
+		isExtra: r.Extra, alternate: r.Alternate, mayBeBeside: r.Beside, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
-		health: fullHealth, grade: grade{slowness: 1}, own: b.ownModuleOf(r.Module),
+		health: fullHealth, grade: grade{slowness: 1}, own: b.ownModuleOf(r.Module), far: pr.farEnd(r.Remote),
 	}
 	if a.PieceBytes > 0 {
 		rl.pieceBytes = min(max(a.PieceBytes, btl.MaxHeaderBytes), a.MaxSendBytes)
@@ -311,14 +316,15 @@ func orderOf(alternate bool) int {
 }
 
 // prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
-// that has a rail which is up. The first is, of the trusted ones that are not slow, that of the
-// lowest latency; without a trusted one, the healthiest.
+// that has a rail which is up, and by rails that may be beside those. The first is, of the trusted
+// ones that are not slow, that of the lowest latency; without a trusted one, the healthiest.
 func (b *BML) prefer(pr *Peer) {
 	best := -1
 	pr.up = 0
 	for i := range pr.rails {
 		rl := &pr.rails[i]
-		if rl.state != railUp || best >= 0 && rl.tier > pr.rails[best].tier || rl.alternate && !pr.needs(rl) {
+		isLater := best >= 0 && rl.tier > pr.rails[best].tier
+		if rl.state != railUp || isLater && !pr.isBeside(rl) || rl.alternate && !pr.needs(rl) {
 			continue
 		}
 		pr.up |= 1 << i
@@ -420,5 +426,5 @@ func (pr *Peer) uses(m btl.Module) bool { return pr.via == m || pr.by(m, ^RailSe
 
 // isSpare reports whether a rail would take no traffic if it were up.
 func (pr *Peer) isSpare(rl *Rail) bool {
-	return pr.up != 0 && rl.tier > pr.first.tier || rl.alternate && !pr.needs(rl)
+	return pr.up != 0 && rl.tier > pr.first.tier && !pr.isBeside(rl) || rl.alternate && !pr.needs(rl)
 }

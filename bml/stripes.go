@@ -103,3 +103,11 @@ func (s *stripes) done(i, bytes int) {
 	s.loads[i].pieces--
 	s.loads[i].bytes -= int64(bytes)
 }
+
+// move counts a piece of one rail as one of another rail.
+func (s *stripes) move(from, to, bytes int) {
+	s.done(from, bytes)
+	s.under++
+	s.loads[to].pieces++
+	s.loads[to].bytes += int64(bytes)
+}

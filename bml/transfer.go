@@ -61,6 +61,7 @@ func (b *BML) Transfer(t *Transfer, pr *Peer, owner any) *Transfer {
 		t = new(Transfer)
 	}
 	t.Owner, t.peer = owner, pr
+	b.wantLong(pr)
 	return t
 }
 
@@ -167,6 +168,32 @@ func (b *BML) NextPiece(t *Transfer, by Access, headerBytes int) (op *Op, from, 
 	}
 	t.pieces = append(t.pieces, op)
 	return op, from, to
+}
+
+// access is how an operation moves its bytes.
+func (op *Op) access() Access {
+	switch op.Tag {
+	case TagPut:
+		return Write
+	case TagGet:
+		return Read
+	}
+	return Fragments
+}
+
+// moveTo makes an operation that waits for one rail one for another rail. Those that are no pieces
+// go by any rail.
+func (op *Op) moveTo(rl *Rail) {
+	t, from, to := op.transfer, int(op.rail), int(rl.index)
+	if t == nil {
+		return
+	}
+	t.move(from, to, len(op.Payload))
+	if op.access() != Fragments {
+		offset := op.RemoteOffset - t.theirs.offset[from]
+		op.Local, op.Remote, op.RemoteOffset = t.mine.regions[to], t.theirs.key[to], t.theirs.offset[to]+offset
+	}
+	op.rail = rl.index
 }
 
 // PostPiece posts a piece. Then may be called inside.

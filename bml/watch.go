@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -20,6 +21,9 @@ import (
 //     after that. If no other rail has anything to deliver, it gets a TRIAL. So a peer that is
 //     stopped or busy makes no rail late. A late rail is slow. What is queued for it goes by
 //     another rail.
+//   - An operation that has waited for room on a rail for queueTicks goes by another rail that has
+//     room. That is evidence against this side if its own operations keep the rail full, and
+//     against the peer if none is under way.
 //   - A rail that stays late fails. This moves what it has under way. It comes back as any rail
 //     does, and is still slow.
 //   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs, short and
@@ -52,6 +56,8 @@ const (
 	shortTrials = 4
 	// compareTicks is how often rails that carry nothing are compared with the others.
 	compareTicks = 20
+	// queueTicks is the age limit of operations that wait for room on a rail.
+	queueTicks = 4
 )
 
 // watch is the watch over the rails to a peer.
@@ -93,9 +99,7 @@ func (b *BML) startWatch(pr *Peer) {
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
 		m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-		m.short.tick()
-		m.long.tick()
-		m.trialTimes.tick()
+		m.tick()
 	}
 	pr.spread.before = pr.deliveredBytes()
 	w.timer = b.eng.After(int64(tickPeriod), w.tick)
@@ -115,10 +119,10 @@ func (b *BML) watchTick(pr *Peer) {
 	w.at, w.isBusy = now, false
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		isQuiet = isQuiet && m.underWay() == m.trials
+		isQuiet = isQuiet && m.underWay() == m.trials && !pr.rails[i].hasTraffic()
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
-			m.short.n, m.long.n, m.trialTimes.n = 0, 0, 0
+			m.short.n, m.long.n, m.trialTimes.n, m.loadedTimes.n, m.longTrials.n = 0, 0, 0, 0, 0
 		}
 	}
 	if isQuiet {
@@ -128,18 +132,27 @@ func (b *BML) watchTick(pr *Peer) {
 	w.count++
 	w.isComparing = w.count%compareTicks == 0
 	pr.findLate()
-	pr.compare()
+	b.compare(pr)
 	pr.followPeer(b.cfg.Rank < pr.rank)
 	b.prefer(pr)
 	b.leaveLate(pr)
+	b.leaveQueues(pr)
 	b.tryRails(pr)
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		m.short.tick()
-		m.long.tick()
-		m.trialTimes.tick()
+		m.tick()
 	}
 	pr.spread.tick(pr.deliveredBytes(), after)
+}
+
+// hasTraffic reports whether something but TRIALs waits for room on the rail.
+func (rl *Rail) hasTraffic() bool {
+	for op := range rl.queue.All() {
+		if !isTrial(op.Tag) {
+			return true
+		}
+	}
+	return false
 }
 
 // deliveredBytes is how much all rails have delivered so far.
@@ -227,28 +240,91 @@ func (b *BML) leaveLate(pr *Peer) {
 	}
 }
 
+// leaveQueues moves operations that have waited for room for too long to rails that have room.
+func (b *BML) leaveQueues(pr *Peer) {
+	for i := range pr.rails {
+		rl := &pr.rails[i]
+		moved := false
+		var kept []*Op
+		for pr.up.Has(i) && pr.IsAlive() && !rl.queue.Empty() {
+			op := pop(&rl.queue)
+			other := (*Rail)(nil)
+			isOld := pr.watch.count-op.queuedAt >= queueTicks
+			if isOld {
+				other = pr.withRoom(rl, op)
+			}
+			if other != nil {
+				moved = true
+				op.moveTo(other)
+				b.post(other, op)
+				continue
+			}
+			if kept = append(kept, op); !isOld || !op.bound {
+				break // those behind it are younger, or find no room either
+			}
+		}
+		for _, op := range slices.Backward(kept) {
+			op.state = opQueued
+			rl.queue.PushFront(&op.Op)
+		}
+		if rl == pr.first && !rl.queue.Empty() {
+			pr.stopInline() // as post did: a rail that failed meanwhile may have undone that
+		}
+		switch {
+		case !moved:
+		case rl.meter.underWay() == 0: // the room is the peer's to give
+			b.countLate(rl)
+		default:
+			b.waitedHere(rl)
+		}
+	}
+}
+
+// withRoom is a rail that may have room for an operation which waits for room on another one, nil
+// if there is none.
+func (pr *Peer) withRoom(rl *Rail, op *Op) (best *Rail) {
+	set := pr.fast(pr.up)
+	if t := op.transfer; t != nil {
+		if t.isInterrupted {
+			return nil
+		}
+		set = t.rails(op.access())
+	} else if op.bound {
+		return nil
+	}
+	for i := range pr.rails {
+		other := &pr.rails[i]
+		if other != rl && set.Has(i) && other.queue.Empty() && (op.access() != Fragments || op.Len() <= other.sendBytes) &&
+			(best == nil || other.meter.bytes*best.weight < best.meter.bytes*other.weight) {
+			best = other
+		}
+	}
+	return best
+}
+
 var errSlow = errors.New("operations wait on this rail while another one delivers")
 
 // compare compares what the rails have shown since the last tick.
-func (pr *Peer) compare() {
+func (b *BML) compare(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		if !pr.up.Has(i) {
 			continue
 		}
 		isSlow := pr.slow.Has(i)
-		trial := pr.slowness(i, trialTimes)
-		slowness := trial
+		trial := pr.slowness(i, trialTimes, trialTimes)
+		slowness := pr.slowness(i, trialTimes, loadedTimes)
 		if !isSlow {
-			long := pr.slowness(i, longTimes)
+			long := pr.slowness(i, longTimes, longTimes)
 			rl.grade.takeLong(long)
-			slowness = max(long, pr.slowness(i, shortTimes))
+			slowness = max(long, pr.slowness(i, shortTimes, shortTimes))
 		}
 		rl.weigh()
 		rl.grade.tick(slowness, isSlow)
 		switch {
 		case !isSlow && rl.grade.isSuspect() && trial >= slowFactor:
 			pr.becomesSlow(rl)
+		case pr.isBeside(rl) && !b.compareBeside(pr, i): // it stays slow
 		case isSlow && rl.grade.good >= rl.grade.need:
 			pr.becomesFast(rl)
 		}
@@ -259,7 +335,7 @@ func (pr *Peer) compare() {
 	if pr.up != 0 && pr.up&^pr.slow == 0 { // none is better than the others
 		best := -1
 		for i := range pr.rails {
-			if pr.up.Has(i) && (best < 0 || pr.times(i, best, trialTimes) < 1) {
+			if pr.up.Has(i) && (best < 0 || pr.times(i, best, trialTimes, trialTimes) < 1) {
 				best = i
 			}
 		}
@@ -304,20 +380,21 @@ func (g *grade) takeLong(slowness float64) {
 	}
 }
 
-// slowness is how many times as long rail i took as the best other one; 0 if that is not known.
-func (pr *Peer) slowness(i int, which func(rl *Rail) times) (most float64) {
+// slowness is how many times as long rail i took as the best other one, by what counts for each of
+// them; 0 if that is not known.
+func (pr *Peer) slowness(i int, own, others func(rl *Rail) times) (most float64) {
 	for j := range pr.rails {
 		if j != i && pr.up.Has(j) {
-			most = max(most, pr.times(i, j, which))
+			most = max(most, pr.times(i, j, own, others))
 		}
 	}
 	return most
 }
 
-// times is how many times as long rail i took as rail j, for the operations of one kind since the
-// last tick; 0 if that is not known.
-func (pr *Peer) times(i, j int, which func(rl *Rail) times) float64 {
-	a, b := which(&pr.rails[i]), which(&pr.rails[j])
+// times is how many times as long rail i took as rail j, since the last tick; 0 if that is not
+// known.
+func (pr *Peer) times(i, j int, own, other func(rl *Rail) times) float64 {
+	a, b := own(&pr.rails[i]), other(&pr.rails[j])
 	n := min(a.n, b.n)
 	if n == 0 {
 		return 0
@@ -331,8 +408,9 @@ type times struct {
 	unit, allowance float64
 }
 
-func shortTimes(rl *Rail) times { return times{&rl.meter.short, 1, shortAllowance} }
-func trialTimes(rl *Rail) times { return times{&rl.meter.trialTimes, 1, shortAllowance} }
+func shortTimes(rl *Rail) times  { return times{&rl.meter.short, 1, shortAllowance} }
+func trialTimes(rl *Rail) times  { return times{&rl.meter.trialTimes, 1, shortAllowance} }
+func loadedTimes(rl *Rail) times { return times{&rl.meter.loadedTimes, 1, shortAllowance} }
 
 // longTimes are by what the link promises.
 func longTimes(rl *Rail) times {
@@ -345,7 +423,7 @@ const shortAllowance = leastSlowNanos / (slowFactor - 1)
 func (b *BML) tryRails(pr *Peer) {
 	var inDoubt RailSet
 	for i := range pr.rails {
-		if pr.slow.Has(i) || pr.rails[i].grade.isSuspect() {
+		if (pr.slow.Has(i) || pr.rails[i].grade.isSuspect()) && pr.rails[i].beside.rest == 0 {
 			inDoubt |= 1 << i
 		}
 	}

@@ -19,18 +19,20 @@ func threeRails(t *testing.T) (w *wire, pr *Peer) {
 
 // sampled gives rails samples of a kind of operation: one for each rail, in nanoseconds or
 // picoseconds; 0: none.
-func sampled(pr *Peer, of func(m *meter) *timing, samples ...int64) {
+func sampled(pr *Peer, of func(m *meter) []*timing, samples ...int64) {
 	for i, s := range samples {
-		of(&pr.rails[i].meter).n = 0
-		if s > 0 {
-			of(&pr.rails[i].meter).add(s)
+		for _, t := range of(&pr.rails[i].meter) {
+			t.n = 0
+			if s > 0 {
+				t.add(s)
+			}
 		}
 	}
 }
 
-func shorts(m *meter) *timing { return &m.short }
-func longs(m *meter) *timing  { return &m.long }
-func trials(m *meter) *timing { return &m.trialTimes }
+func shorts(m *meter) []*timing { return []*timing{&m.short} }
+func longs(m *meter) []*timing  { return []*timing{&m.long} }
+func trials(m *meter) []*timing { return []*timing{&m.trialTimes, &m.loadedTimes} }
 
 // The first tick after a pause looks at what was posted since, and not at what was before.
 func TestWatchStartsAnew(t *testing.T) {
@@ -224,14 +226,14 @@ func TestSlowRailIsJudgedByTrials(t *testing.T) {
 	pr.becomesSlow(rl)
 	sampled(pr, shorts, 1000, 1000)
 	sampled(pr, longs, 1000, 1000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Zero(t, rl.grade.good)
 	sampled(pr, shorts, sec, 1000)
 	sampled(pr, trials, 1000, 1000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Equal(t, 1, rl.grade.good)
 	sampled(pr, longs, 1000_000, 1)
-	pr.compare()
+	pr.b.compare(pr)
 	require.EqualValues(t, 1, rl.grade.slowness)
 }
 
@@ -243,13 +245,13 @@ func TestOnlyRailsThatAreUpAreCompared(t *testing.T) {
 	sampled(pr, shorts, 10*msec, 10*msec, 1)
 	sampled(pr, longs, 9000, 9000, 1)
 	for range badTicks {
-		pr.compare()
+		pr.b.compare(pr)
 	}
 	require.Zero(t, pr.rails[0].grade.bad)
 	require.EqualValues(t, 1, pr.rails[0].grade.slowness)
 	sampled(pr, shorts, 1000, 1000, 10*msec)
 	sampled(pr, longs, 1000, 1000, 9000)
-	pr.compare()
+	pr.b.compare(pr)
 	require.Zero(t, pr.rails[2].grade.bad)
 	require.EqualValues(t, 1, pr.rails[2].grade.slowness)
 }
@@ -259,7 +261,7 @@ func TestRailIsComparedWithTheBest(t *testing.T) {
 	for _, times := range [][]int64{{10 * msec, 1000, 5 * msec}, {10 * msec, 5 * msec, 1000}} {
 		_, pr := threeRails(t)
 		sampled(pr, trials, times...)
-		require.Greater(t, pr.slowness(0, trialTimes), 100.0)
+		require.Greater(t, pr.slowness(0, trialTimes, trialTimes), 100.0)
 	}
 }
 
@@ -284,7 +286,7 @@ func TestFastestOfSlowRailsIsUsed(t *testing.T) {
 				pr.slow |= 1 << i
 			}
 			sampled(pr, trials, samples...)
-			pr.compare()
+			pr.b.compare(pr)
 			require.EqualValues(t, RailSet(0b111)&^(1<<fastest), pr.slow, "fastest %d, down %d", fastest, down)
 		}
 	}
@@ -358,4 +360,47 @@ func TestWhichRailsAreTried(t *testing.T) {
 	require.EqualValues(t, 0b011, tried(w, pr), "of two rails, one in doubt")
 	pr.slow = 0b100
 	require.Zero(t, tried(w, pr), "a rail in doubt that is not up")
+}
+
+// A rail that is up and takes no traffic, as one of a later tier, is not tried.
+func TestSpareRailIsNotTried(t *testing.T) {
+	w, pr := threeRails(t)
+	pr.rails[2].tier = 1
+	w.ranks[0].prefer(pr)
+	require.EqualValues(t, 0b011, pr.up)
+	pr.becomesSlow(&pr.rails[0])
+	pr.watch.isComparing = true
+	w.ranks[0].tryRails(pr)
+	for _, f := range w.on(TagTrial) {
+		require.NotEqual(t, 2, f.rail)
+	}
+	require.NotEmpty(t, w.flying)
+}
+
+// A rail that took exactly slowFactor times as long is slower by that, one that took fastFactor
+// times as long is not fast, and one that took shareFactor times as long keeps its share.
+func TestFactorsAreBounds(t *testing.T) {
+	g := grade{slowness: 1}
+	g.tick(slowFactor, false)
+	require.Equal(t, 1, g.bad)
+	g.tick(fastFactor, true)
+	require.Zero(t, g.good)
+	g.tick(fastFactor-0.01, true)
+	require.Equal(t, 1, g.good)
+
+	_, pr := slowWire(t)
+	rl := &pr.rails[0]
+	rl.grade.slowness = shareFactor
+	rl.weigh()
+	require.EqualValues(t, 1000, rl.weight)
+	rl.grade.slowness = shareFactor + 0.01
+	rl.weigh()
+	require.EqualValues(t, 662, rl.weight)
+
+	rl.grade = grade{slowness: 1, bad: badTicks - 1}
+	sampled(pr, shorts, 3*shortAllowance, 0)
+	sampled(pr, trials, 3*shortAllowance, 0)
+	pr.rails[1].meter.short.n, pr.rails[1].meter.trialTimes.n = 1, 1 // of no length
+	pr.b.compare(pr)
+	require.EqualValues(t, 0b01, pr.slow, "both times are slowFactor times as long")
 }

@@ -176,14 +176,15 @@ func TestLongTrialsCount(t *testing.T) {
 	pr.becomesSlow(&pr.rails[0])
 	for i := range 10 * leastGoodTicks {
 		for j := range pr.rails {
-			pr.rails[j].meter.trialTimes.add(10_000)
+			pr.rails[j].meter.addTrial(10_000, 0)
 		}
 		if i%2 == 1 {
 			pr.rails[0].meter.trialTimes.samples[0] = 200_000
+			pr.rails[0].meter.loadedTimes.samples[0] = 200_000
 		}
-		pr.compare()
+		pr.b.compare(pr)
 		for j := range pr.rails {
-			pr.rails[j].meter.trialTimes.tick()
+			pr.rails[j].meter.tick()
 		}
 	}
 	require.EqualValues(t, 0b01, pr.slow)
@@ -256,18 +257,17 @@ func TestPeerInStepMakesNoRailSlow(t *testing.T) {
 	for range 100 {
 		for i, short := range []int64{10 * msec, msec} {
 			pr.rails[i].meter.short.add(short)
-			pr.rails[i].meter.trialTimes.add(msec)
+			pr.rails[i].meter.addTrial(msec, 0)
 		}
-		pr.compare()
+		pr.b.compare(pr)
 		require.Zero(t, pr.slow)
 		for i := range pr.rails {
-			pr.rails[i].meter.short.tick()
-			pr.rails[i].meter.trialTimes.tick()
+			pr.rails[i].meter.tick()
 		}
 	}
 	require.True(t, pr.rails[0].grade.isSuspect())
 	for range 100 {
-		pr.compare() // neither carries anything
+		pr.b.compare(pr) // neither carries anything
 	}
 	require.False(t, pr.rails[0].grade.isSuspect())
 }
@@ -277,9 +277,9 @@ func TestOneRailIsFast(t *testing.T) {
 	w, pr := slowWire(t)
 	for i := range pr.rails {
 		pr.becomesSlow(&pr.rails[i])
-		pr.rails[i].meter.trialTimes.add(int64(2-i) * msec)
+		pr.rails[i].meter.addTrial(int64(2-i)*msec, 0)
 	}
-	pr.compare()
+	pr.b.compare(pr)
 	w.ranks[0].prefer(pr)
 	require.EqualValues(t, 0b01, pr.slow)
 	require.Same(t, &pr.rails[1], pr.first)
@@ -344,14 +344,14 @@ func TestShareFollowsTimes(t *testing.T) {
 				for i := range pr.rails {
 					if c.times[i] > 0 {
 						pr.rails[i].meter.long.add(c.times[i])
-						pr.rails[i].meter.trialTimes.add(c.times[i] * 1000)
+						pr.rails[i].meter.addTrial(c.times[i]*1000, 0)
 					}
 				}
-				pr.compare()
+				pr.b.compare(pr)
 				w.ranks[0].prefer(pr)
 				for i := range pr.rails {
 					pr.rails[i].meter.long.tick()
-					pr.rails[i].meter.trialTimes.tick()
+					pr.rails[i].meter.tick()
 				}
 			}
 			for i, want := range c.weights {
@@ -399,7 +399,7 @@ func TestRailsAreComparedByEquallyMany(t *testing.T) {
 				pr.rails[i].meter.long.add(1000 + int64(random.ExpFloat64()*20_000))
 			}
 		}
-		pr.compare()
+		pr.b.compare(pr)
 		for i := range pr.rails {
 			pr.rails[i].meter.long.tick()
 		}
@@ -417,12 +417,11 @@ func TestSlowRailProvesItself(t *testing.T) {
 		for range times {
 			for i, nanos := range []int64{short, 1000} {
 				pr.rails[i].meter.short.add(nanos)
-				pr.rails[i].meter.trialTimes.add(nanos)
+				pr.rails[i].meter.addTrial(nanos, 0)
 			}
-			pr.compare()
+			pr.b.compare(pr)
 			for i := range pr.rails {
-				pr.rails[i].meter.short.tick()
-				pr.rails[i].meter.trialTimes.tick()
+				pr.rails[i].meter.tick()
 			}
 		}
 	}
@@ -449,7 +448,7 @@ func TestFewMicrosecondsAreNotSlow(t *testing.T) {
 	for range 10 {
 		pr.rails[0].meter.short.add(leastSlowNanos)
 		pr.rails[1].meter.short.add(1000)
-		pr.compare()
+		pr.b.compare(pr)
 	}
 	require.Zero(t, pr.slow)
 }

@@ -72,7 +72,7 @@ func (c *Comm) run(s *coll.Schedule) (request.Request, error) {
 	if s.Op != nil && s.How() != blocking {
 		s.Returns = c.job.ownOps.has(s.Op)
 	}
-	defer c.endCall(c.beginCall(s.How().Name(s.Name()), s.Root(), none, s.Bytes()))
+	defer c.endCall(c.beginCall(s.Name(), s.Root(), none, s.Bytes()))
 	return s.Call(c.collectiveContext())
 }
 

@@ -117,17 +117,19 @@ func checkResults(w *comm.Comm) {
 	}
 }
 
-// TestReductionsInBlocksAgainstNaiveModel: vectors are longer than the memory of each rank.
-func TestReductionsInBlocksAgainstNaiveModel(t *testing.T) {
+// TestCollectivesInBlocksAgainstNaiveModel: vectors are longer than the memory of each rank.
+func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 	for _, way := range []string{"short", "long", "mixed"} {
 		for n := 2; n <= 9; n++ {
 			t.Run(fmt.Sprintf("%s %d ranks", way, n), func(t *testing.T) {
 				run(t, n, func(_ rank, w *comm.Comm) {
 					d := comm.SharingMemory(w, way)
 					random := rand.New(rand.NewPCG(uint64(n), 7)) // the same at all ranks
-					for range 30 {
+					for range 60 {
 						count := random.IntN(300)
-						c := &collprogram.Call{Kind: "allreduce", Count: count, InPlace: random.IntN(2) == 0, InOrder: random.IntN(2) == 0}
+						kind := []string{"allreduce", "reduce", "bcast", "allgather", "alltoall"}[random.IntN(5)]
+						c := &collprogram.Call{Kind: kind, Count: count, Root: random.IntN(n), InPlace: random.IntN(2) == 0,
+							InOrder: random.IntN(2) == 0 && collprogram.KindOf(kind).Combines}
 						check(c.Check(d, collprogram.Blocking))
 						check(d.Barrier())
 					}

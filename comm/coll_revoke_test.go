@@ -274,7 +274,7 @@ var revokeTuning = &coll.Tuning{
 	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }
 
-// sharedRevokeTuning is revokeTuning with shared memory, until the first collective fails.
+// sharedRevokeTuning is revokeTuning with shared memory.
 func sharedRevokeTuning() *coll.Tuning {
 	t := *revokeTuning
 	t.SharedBytes, t.SharedShortBytes = 1<<40, 64
@@ -430,8 +430,8 @@ func CheckDifferentCalls(w *Comm, how coll.How) {
 // no message or operation remains.
 func forEachRevoking(t *testing.T, how coll.How, body func(w *Comm)) {
 	for n := 2; n <= 8; n++ {
-		for i, eager := range []string{"1", "4K", "shared"} {
-			if how != blocking && (eager == "shared" || (n+i+int(how))%2 > 0) {
+		for i, eager := range []string{"1", "4K", "shared", "hosts"} {
+			if how != blocking && (i >= 2 || (n+i+int(how))%2 > 0) {
 				continue // only blocking calls go through shared memory
 			}
 			if raced && n != 3 && n != 5 && n != 8 {
@@ -441,11 +441,16 @@ func forEachRevoking(t *testing.T, how coll.How, body func(w *Comm)) {
 				t.Parallel()
 				var clean, left atomic.Int32
 				tuning := revokeTuning
-				if eager == "shared" {
+				ranksPerHost := n
+				if eager == "hosts" {
+					ranksPerHost = max(n/2, 1)
+				}
+				if i >= 2 {
 					tuning, eager = sharedRevokeTuning(), "4K"
 				}
 				run(t, n, func(w *Comm) {
 					defer hurry(w)()
+					placeOnHosts(w, func(rank int) int { return rank / ranksPerHost })
 					w.team.SetTuning(tuning)
 					body(w)
 					leavesNothing(w, &clean, &left)

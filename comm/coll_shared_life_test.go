@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 
@@ -77,10 +75,10 @@ func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 // all, through the way for short ones.
 func SharingMemory(w *Comm, way string) *Comm { return sharing(w, sharedTunings[way]) }
 
-// AwaitArrivals returns when so many of the other ranks wait in shared memory for this one.
-func AwaitArrivals(d *Comm, others int) {
-	arrived := (*uint64)(unsafe.Pointer(&locked(d, d.team.SharedMemory)[0]))
-	for atomic.LoadUint64(arrived)%uint64(d.Size()) != uint64(others) {
+// AwaitArrivals returns when so many ranks have come to this rank's next collective in shared
+// memory.
+func AwaitArrivals(d *Comm, ranks int) {
+	for locked(d, d.team.Arrived) != ranks {
 		runtime.Gosched()
 	}
 }
@@ -211,9 +209,7 @@ func TestCollectivesOfSeveralGoroutinesThroughSharedMemory(t *testing.T) {
 func TestOnlyRanksOfOneHostShareMemory(t *testing.T) {
 	run(t, 4, func(w *Comm) {
 		locked(w, func() int {
-			for rank := range 4 {
-				w.job.elsewhere = append(w.job.elsewhere, rank/2 != w.Rank()/2)
-			}
+			w.job.hosts = []int{0, 0, 1, 1}
 			return 0
 		})
 		for _, c := range []*Comm{must(w.Dup()), must(w.Split(w.Rank()/2, 0)), must(w.Split(w.Rank()%2, 0))} {
@@ -227,7 +223,7 @@ func TestOnlyRanksOfOneHostShareMemory(t *testing.T) {
 				}
 				check(same("sum", []int{want}, sum))
 			}
-			assert.Equal(t, c.Size() == 2 && c.group[0]/2 == c.group[1]/2, shares(c))
+			assert.Equal(t, c.group[0]/2 == c.group[1]/2, shares(c))
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -80,6 +81,13 @@ func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
 								check(same(fmt.Sprintf("%s: %d", name, count), bits(want), bits(got)))
 								check(Allreduce(byRankZero, in, got, Sum, opts...))
 								check(same(fmt.Sprintf("flat: %d", count), bits(want), bits(got)))
+								for root := range min(n, 5) {
+									clear(want)
+									clear(got)
+									check(Reduce(byMessages, in, want, Sum, root, opts...))
+									check(Reduce(d, in, got, Sum, root, opts...))
+									check(same(fmt.Sprintf("%s: reduce to %d: %d", name, root, count), bits(want), bits(got)))
+								}
 							}
 						}
 						check(d.Free())
@@ -158,8 +166,8 @@ func TestCollectivesThroughSharedMemoryThatFail(t *testing.T) {
 							isDifferent(what, err)
 							check(allreduce(d, 10))
 							check(d.Barrier())
-							if shares(d) {
-								failf("rank %d: %s: memory is still shared", w.Rank(), what)
+							if !shares(d) {
+								failf("rank %d: %s: no memory is shared any more", w.Rank(), what)
 							}
 							check(d.Free())
 						}
@@ -213,14 +221,22 @@ func TestOperationThatPanicsInSharedMemoryFailsEveryRank(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
 				run(t, n, func(w *Comm) {
 					d := sharing(w, tuning)
-					panicked := func() (yes bool) {
+					e := sharing(w, tuning)
+					panicked := func(call func() error) (yes bool) {
 						defer func() { yes = recover() != nil }()
-						err := Allreduce(d, make([]int, 100), make([]int, 100), func(in, inout []int) { panic("boom") })
-						assert.ErrorIs(t, err, ErrComm)
+						assert.ErrorIs(t, call(), ErrComm)
 						return false
-					}()
+					}
+					boom := func(in, inout []int) { panic("boom") }
+					yes := panicked(func() error { return Allreduce(d, make([]int, 100), make([]int, 100), boom) })
 					err := d.Barrier()
-					assert.ErrorIs(t, err, ErrComm, "rank %d, panicked: %v", w.Rank(), panicked)
+					assert.ErrorIs(t, err, ErrComm, "rank %d, panicked: %v", w.Rank(), yes)
+					check(w.Barrier())
+					// Only the root waits for the others. They may have returned.
+					yes = panicked(func() error {
+						return errors.Join(Reduce(e, make([]int, 100), make([]int, 100), boom, 0), e.Barrier())
+					})
+					assert.ErrorIs(t, e.Barrier(), ErrComm, "rank %d, panicked: %v", w.Rank(), yes)
 					check(w.Barrier())
 				})
 			})
@@ -228,11 +244,36 @@ func TestOperationThatPanicsInSharedMemoryFailsEveryRank(t *testing.T) {
 	}
 }
 
-// TestSharedMemoryCollectiveWithoutDeadRankFails: a rank is lost, and the others wait for it.
-func TestSharedMemoryCollectiveWithoutDeadRankFails(t *testing.T) {
+// sharedCall is a collective that goes through shared memory.
+type sharedCall struct {
+	name string
+	// awaits reports whether a rank waits in the call for rank 1, which makes none.
+	awaits func(rank int) bool
+	call   func(d *Comm, op Op[int]) error
+}
+
+func sharedCalls() []sharedCall {
+	everyRank := func(int) bool { return true }
+	v := func(n int) []int { return make([]int, n) }
+	return []sharedCall{
+		{"barrier", everyRank, func(d *Comm, _ Op[int]) error { return d.Barrier() }},
+		{"allreduce", everyRank, func(d *Comm, op Op[int]) error { return Allreduce(d, nil, v(100), op) }},
+		{"reduce", func(rank int) bool { return rank == 0 }, func(d *Comm, op Op[int]) error {
+			return Reduce(d, v(100), v(100), op, 0)
+		}},
+		{"bcast", everyRank, func(d *Comm, _ Op[int]) error { return Bcast(d, v(100), 1) }},
+		{"allgather", everyRank, func(d *Comm, _ Op[int]) error { return Allgather(d, v(100), v(100*d.Size())) }},
+		{"alltoall", everyRank, func(d *Comm, _ Op[int]) error { return Alltoall(d, nil, v(100*d.Size())) }},
+	}
+}
+
+// TestSharedMemoryCollectivesWithoutDeadRankFail: a rank is lost before it makes the call. Those
+// that wait for it learn that, and tell the others, which may have returned.
+func TestSharedMemoryCollectivesWithoutDeadRankFail(t *testing.T) {
 	for name, tuning := range sharedTunings {
-		for _, n := range []int{2, 3, 6} {
-			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
+		for _, c := range sharedCalls() {
+			t.Run(name+" "+c.name, func(t *testing.T) {
+				const n = 4
 				ended := make(chan struct{}, n)
 				run(t, n, func(w *Comm) {
 					d := sharing(w, tuning)
@@ -244,8 +285,71 @@ func TestSharedMemoryCollectiveWithoutDeadRankFails(t *testing.T) {
 					}
 					defer func() { ended <- struct{}{} }()
 					defer loseOnWait(w, 1)()
-					assert.ErrorIs(t, Allreduce(d, nil, make([]int, 100), Sum), ErrProcFailed)
+					if err := c.call(d, Sum); err != nil || c.awaits(w.Rank()) {
+						assert.ErrorIs(t, err, ErrProcFailed)
+					}
 				})
+			})
+		}
+	}
+}
+
+// TestBcastAheadOfDeadRankFails: a root does not wait for the other ranks, until it is so far ahead
+// that there is no room. Then it learns that one of them is gone.
+func TestBcastAheadOfDeadRankFails(t *testing.T) {
+	for _, count := range []int{1, 1000, 40_000} {
+		t.Run(fmt.Sprint(count, " elements"), func(t *testing.T) {
+			gone := make(chan struct{})
+			run(t, 2, func(w *Comm) {
+				d := sharing(w, sharedTunings["short"])
+				if w.Rank() == 1 {
+					<-gone
+					return
+				}
+				defer close(gone)
+				defer loseOnWait(w, 1)()
+				check(Bcast(d, make([]int, count), 0))
+				var err error
+				for calls := 0; err == nil; calls++ {
+					if calls > 100 {
+						failf("%d calls succeed", calls)
+					}
+					err = Bcast(d, make([]int, count), 0)
+				}
+				assert.ErrorIs(t, err, ErrProcFailed)
+			})
+		})
+	}
+}
+
+// TestRanksAheadInSharedMemoryKeepTheirData: roots and leaves run ahead of a rank that is slow. It
+// gets what they meant it to get.
+func TestRanksAheadInSharedMemoryKeepTheirData(t *testing.T) {
+	for name, tuning := range sharedTunings {
+		for _, n := range []int{2, 3, 5} {
+			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
+				run(t, n, func(w *Comm) {
+					d := sharing(w, tuning)
+					random := rand.New(rand.NewPCG(uint64(n), 3)) // the same at all ranks
+					for i := range 400 {
+						count, root, slow := random.IntN(300), random.IntN(n), random.IntN(n)
+						if w.Rank() == slow {
+							for range 30 {
+								runtime.Gosched()
+							}
+						}
+						in, sum := slices.Repeat([]int{i + w.Rank()}, count), make([]int, count)
+						if random.IntN(2) == 0 {
+							check(Bcast(d, in, root))
+							check(same("bcast", slices.Repeat([]int{i + root}, count), in))
+							continue
+						}
+						check(Reduce(d, in, sum, Sum, root))
+						if w.Rank() == root {
+							check(same("reduce", slices.Repeat([]int{n*i + n*(n-1)/2}, count), sum))
+						}
+					}
+				}, WithSetting("coll.shared.bytes", "4K"))
 			})
 		}
 	}
@@ -254,7 +358,7 @@ func TestSharedMemoryCollectiveWithoutDeadRankFails(t *testing.T) {
 // TestNonsenseInSharedMemoryCrashesNothing: a rank writes anything to the memory, and then makes no
 // further call. The others may get wrong results, but they do not hang or crash.
 func TestNonsenseInSharedMemoryCrashesNothing(t *testing.T) {
-	const words = 3*16 + 3*16 // the head and the slots
+	const words = (8*2 + 3 + 3*8) * 16 // the entries, what the ranks have passed, the slots
 	for seed := range uint64(60) {
 		run(t, 3, func(w *Comm) {
 			defer hurry(w)()
@@ -273,7 +377,9 @@ func TestNonsenseInSharedMemoryCrashesNothing(t *testing.T) {
 			check(Bcast(w, make([]int, 1), 1)) // orders these stores before what follows
 			if w.Rank() != 1 {
 				for range 5 {
-					if Allreduce(d, nil, make([]int, 200), Sum) != nil {
+					if Allreduce(d, nil, make([]int, 200), Sum) != nil || Bcast(d, make([]int, 200), 0) != nil ||
+						Reduce(d, make([]int, 200), make([]int, 200), Sum, 0) != nil ||
+						Allgather(d, make([]int, 50), make([]int, 150)) != nil {
 						break
 					}
 				}
@@ -316,6 +422,14 @@ func TestSharedMemoryCollectivesAllocateNothing(t *testing.T) {
 					func() { check(Allreduce(d, in[:1], out[:1], Sum)) },
 					func() { check(Allreduce(d, in, out, Sum)) },
 					func() { check(Allreduce(d, nil, out, Sum)) },
+					func() { check(Bcast(d, out[:1], 0)) },
+					func() { check(Bcast(d, out, 0)) },
+					func() { check(Reduce(d, in[:1], out[:1], Sum, 0)) },
+					func() { check(Reduce(d, in, out, Sum, 0)) },
+					func() { check(Allgather(d, in[:1], out[:n])) },
+					func() { check(Allgather(d, in[:500/n], out[:500/n*n])) },
+					func() { check(Alltoall(d, in[:n], out[:n])) },
+					func() { check(Alltoall(d, in[:500/n*n], out[:500/n*n])) },
 				} {
 					for range 5 {
 						call()

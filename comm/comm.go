@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
@@ -96,9 +95,12 @@ func (o *owner) DescribeCollective(call string, root int, err error) error {
 // Crowded implements coll.Owner.
 func (o *owner) Crowded() bool { return o.job.crowded }
 
-// OneHost implements coll.Owner.
-func (o *owner) OneHost() bool {
-	return !slices.ContainsFunc(o.group, func(world int) bool { return !o.job.isHere(world) })
+// Host implements coll.Owner.
+func (o *owner) Host(rank int) int {
+	if o.job.hosts == nil {
+		return 0
+	}
+	return o.job.hosts[o.group[rank]]
 }
 
 // Hub implements coll.Owner.

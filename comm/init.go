@@ -178,6 +178,7 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	if err == nil {
 		j.makeWorld()
+		j.serveIntrospection(client) // from here on, so that a hang in Init is seen too
 	}
 	j.eng.Unlock()
 	if err != nil {
@@ -193,7 +194,13 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	if err := client.PutCard(own); err != nil {
 		return err
 	}
+	if err := j.openRelay(client); err != nil {
+		return err
+	}
 	if err := client.Barrier(); err != nil {
+		return err
+	}
+	if err := j.joinRelay(client); err != nil {
 		return err
 	}
 	cards, err := r.ReadCards()
@@ -202,9 +209,16 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	j.eng.Lock()
 	j.crowded = anyCrowded(cards, j.crowded)
-	j.elsewhere = make([]bool, len(cards))
+	j.hosts = make([]int, len(cards))
+	names := make(map[string]int)
 	for rank, card := range cards {
-		j.elsewhere[rank] = rank != j.rank && card.Host != own.Host
+		if rank == j.rank {
+			card = own
+		}
+		if _, known := names[card.Host]; !known {
+			names[card.Host] = len(names)
+		}
+		j.hosts[rank] = names[card.Host]
 	}
 	if j.tracer() != nil {
 		cards[j.rank].Host = own.Host

@@ -16,7 +16,8 @@ type (
 	Status = request.Status
 
 	// Stats counts what the message layer of a rank did since the job began. With the setting
-	// stats=true each rank prints its own at Finalize.
+	// stats=true each rank prints its own at Finalize, as a table on standard error, and with
+	// stats=json as a JSON object on one line.
 	Stats = pml.Stats
 
 	// RailStatus is the state of a rail, which is a path to another rank.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"time"
@@ -31,9 +32,9 @@ type job struct {
 	hostKey    [hostKeyBytes]byte // equal on ranks of one machine
 	hub        *coll.Hub
 	invites    *invites
-	elsewhere  []bool // the ranks on other hosts; nil: none
-	crowded    bool   // some machine has more ranks than cores; the same at all ranks
-	ended      error  // why no call may begin: ErrFinalized, or what ended the job
+	hosts      []int // the host of each rank, by number; nil: all are on one host
+	crowded    bool  // some machine has more ranks than cores; the same at all ranks
+	ended      error // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
 	async      *asyncProgress // nil unless a rail wants it
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
@@ -41,6 +42,8 @@ type job struct {
 	notices    notices
 	closed     bool
 	recording  *recording // nil unless something is recorded
+	// introspection is the connection on which the launcher asks what this rank does; nil: none.
+	introspection io.Closer
 }
 
 const hostKeyBytes = 16
@@ -73,9 +76,6 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 	copy(j.hostKey[:], sum[:])
 	return j
 }
-
-// isHere reports whether a rank is on this rank's host.
-func (j *job) isHere(rank int) bool { return j.elsewhere == nil || !j.elsewhere[rank] }
 
 // addModule adds a module to the rank. Lock held.
 func (j *job) addModule(m btl.Module) {
@@ -145,9 +145,7 @@ func (c *Comm) Finalize() error {
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
 	}
-	if j.settings.Bool("stats") {
-		fmt.Fprintf(os.Stderr, "mpigo: rank %d: %+v %+v\n", j.rank, j.eng.Counters(), j.pml.Stats())
-	}
+	j.printStats()
 	recorded := j.writeRecords("")
 	j.stopRecording()
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
@@ -239,6 +237,9 @@ func (j *job) close(cause error) error {
 		return nil
 	}
 	j.closed = true
+	if j.introspection != nil {
+		_ = j.introspection.Close()
+	}
 	if j.stopRails != nil {
 		j.stopRails()
 	}

@@ -2,9 +2,13 @@ package comm
 
 import (
 	"errors"
+	"os"
+	"runtime"
 	"slices"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/goroutines"
+	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -17,7 +21,9 @@ func init() {
 	}
 }
 
-// observed is a rank as the test harness sees it. It implements observe.Rank.
+// observed is a rank as the test harness sees it. It implements observe.Rank and
+// introspect.Describer. The goroutines in its reports are left to the harness, which knows those of
+// a rank.
 type observed struct {
 	job     *job
 	objects map[*request.Object]struct{} // that are or may be in use; guarded by the engine's lock
@@ -47,19 +53,43 @@ func attach(hook observe.Hook, jobs []*job) {
 func (o *observed) Progress() uint64 {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
-	return o.progress()
+	return o.job.progress()
 }
 
-func (o *observed) progress() uint64 {
-	s := o.job.pml.Stats()
-	return o.job.eng.Counters().Done + s.SentInline + s.SentEager + s.SentRendezvous + s.Received
+// progress is the number of observe.Rank.Progress. Lock held.
+func (j *job) progress() uint64 {
+	s := j.pml.Stats()
+	return j.eng.Counters().Done + s.SentInline + s.SentEager + s.SentRendezvous + s.Received
 }
 
 // Snapshot implements observe.Rank.
 func (o *observed) Snapshot() observe.Snapshot {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
-	snap := observe.Snapshot{Progress: o.progress(), Ended: o.job.ended != nil}
+	return o.job.snapshot()
+}
+
+// Report implements introspect.Describer.
+func (o *observed) Report() introspect.Report {
+	r := introspect.Report{Rank: o.job.rank, Size: o.job.size, PID: os.Getpid()}
+	o.job.eng.Lock()
+	defer o.job.eng.Unlock()
+	o.job.report(&r)
+	return r
+}
+
+// Metrics implements introspect.Describer.
+func (o *observed) Metrics() introspect.Metrics {
+	m := introspect.Metrics{Rank: o.job.rank, PID: os.Getpid(), Nanos: o.job.eng.Now()}
+	o.job.eng.Lock()
+	defer o.job.eng.Unlock()
+	o.job.metrics(&m)
+	return m
+}
+
+// snapshot is observe.Rank.Snapshot. Lock held.
+func (j *job) snapshot() observe.Snapshot {
+	snap := observe.Snapshot{Progress: j.progress(), Ended: j.ended != nil}
 	waits := make(map[*progress.Waiter]*wait)
 	var order []*progress.Waiter
 	waitWith := func(w *progress.Waiter) *wait {
@@ -69,7 +99,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 		}
 		return waits[w]
 	}
-	pending := o.job.pml.Pending()
+	pending := j.pml.Pending()
 	for i, p := range pending {
 		s := stateOf(p.Caller)
 		isCollective := p.Context == p.Context.Collective()
@@ -104,7 +134,7 @@ func (o *observed) Snapshot() observe.Snapshot {
 			wt.ops = append(wt.ops, i)
 		}
 	}
-	for _, s := range o.comms() {
+	for _, s := range j.comms() {
 		snap.Collectives = append(snap.Collectives, observe.Collective{Comm: uint64(s.id), Number: s.team.Next()})
 		for _, run := range s.team.Active() {
 			for _, w := range run.Waiters() {
@@ -115,8 +145,13 @@ func (o *observed) Snapshot() observe.Snapshot {
 	}
 	for _, w := range order {
 		if !w.Done() { // else the call is about to return
-			snap.Waits = append(snap.Waits, waits[w].describe(w, pending))
+			out := waits[w].describe(w, pending)
+			out.Call, out.Site, out.Nanos = j.originOf(w)
+			snap.Waits = append(snap.Waits, out)
 		}
+	}
+	for _, c := range j.pml.Channels() {
+		snap.Channels = append(snap.Channels, observe.Channel(c))
 	}
 	return snap
 }
@@ -141,6 +176,8 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 	}
 	needsAll := w.Need() == len(wt.ops)+len(wt.collectives)
 	for _, c := range wt.collectives {
+		out.In = append(out.In, c.describe())
+		out.Shared = len(wt.collectives) == 1 && c.run.InSharedMemory()
 		posted := c.posted(pending)
 		if len(posted) == 0 && !c.run.IsBlocking() {
 			out.MayGiveUp = true // it is about to go on
@@ -158,6 +195,37 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 	return out
 }
 
+// originOf returns the call that waits with w, the program's line, and for how long it has slept.
+// Lock held.
+func (j *job) originOf(w *progress.Waiter) (call string, site *observe.Site, nanos int64) {
+	since, pcs, ok := w.Origin()
+	if !ok {
+		return "", nil, 0
+	}
+	var stack []introspect.Frame
+	frames := runtime.CallersFrames(pcs)
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		stack = append(stack, introspect.Frame{Function: f.Function, File: f.File, Line: f.Line})
+	}
+	if f, ok := goroutines.Site(stack); ok {
+		site = &observe.Site{Function: f.Function, File: f.File, Line: f.Line}
+	}
+	return goroutines.CallName(stack), site, max(j.eng.Now()-since, 0)
+}
+
+func (c *collectiveOf) describe() observe.CollectiveCall {
+	out := observe.CollectiveCall{
+		Collective: observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number()},
+		Name:       c.run.Name(), CommName: *c.comm.name.Load(), Root: -1,
+	}
+	if root := c.run.Root(); root >= 0 && root < len(c.comm.group) {
+		out.Root = c.comm.group[root]
+	}
+	return out
+}
+
 // posted lists the operations of the collective among the pending ones.
 func (c *collectiveOf) posted(pending []pml.Pending) (ops []int) {
 	for i, p := range pending {
@@ -168,10 +236,10 @@ func (c *collectiveOf) posted(pending []pml.Pending) (ops []int) {
 	return ops
 }
 
-// comms lists the communicators of the rank that are not freed.
-func (o *observed) comms() []*state {
+// comms lists the communicators of the rank that are not freed. Lock held.
+func (j *job) comms() []*state {
 	var out []*state
-	for _, caller := range o.job.pml.Contexts() {
+	for _, caller := range j.pml.Contexts() {
 		s := stateOf(caller) // two contexts in a row have the same
 		if last := len(out) - 1; !s.freed && (last < 0 || out[last] != s) {
 			out = append(out, s)
@@ -195,7 +263,7 @@ func (o *observed) Leaks() observe.Leaks {
 		}
 	}
 	slices.Sort(l.Requests)
-	for _, s := range o.comms() {
+	for _, s := range o.job.comms() {
 		if s != o.job.world.state {
 			l.Comms = append(l.Comms, *s.name.Load())
 		}
@@ -207,12 +275,17 @@ func (o *observed) Leaks() observe.Leaks {
 	return l
 }
 
-// Unreceived implements observe.Rank. Messages of collectives are not the user's.
+// Unreceived implements observe.Rank.
 func (o *observed) Unreceived() []observe.Message {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
+	return o.job.unreceived()
+}
+
+// unreceived is observe.Rank.Unreceived. Messages of collectives are not the user's. Lock held.
+func (j *job) unreceived() []observe.Message {
 	var out []observe.Message
-	for _, m := range o.job.pml.Unreceived() {
+	for _, m := range j.pml.Unreceived() {
 		if m.Context == m.Context.Collective() {
 			continue
 		}

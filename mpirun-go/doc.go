@@ -4,6 +4,9 @@
 //	mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
 //	mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
 //	mpirun-go bench [flags] NAME [ARG...]
+//	mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
+//	mpirun-go diagnose [--json] [--dir DIR] [JOB]
+//	mpirun-go top [--json] [JOB]
 //
 // PROGRAM is a binary, the name of a command, or a Go package (./examples/ring, an import path, a
 // .go file), which mpirun-go builds first with the user's go command. Several programs, separated
@@ -11,6 +14,12 @@
 //
 // bench runs the program github.com/mpigo/mpigo/bench, which measures the library, with two ranks
 // unless -n says otherwise.
+//
+// doctor runs a job of one rank on each host, which is mpirun-go itself, and prints what keeps jobs
+// from running well (internal/doctor).
+//
+// diagnose asks the ranks of a running job what they do, through the socket of the job's launcher.
+// top does so once a second, and shows rates (internal/live).
 //
 // mpirun-go --help (help.go) lists the flags, and mpirun-go info the tunables.
 //
@@ -34,6 +43,7 @@
 // Package internal/cli parses the command line, internal/build finds or builds PROGRAM, and
 // internal/slots places ranks. Package internal/job runs the job: it starts ranks through
 // internal/procs, copies streams with internal/output and internal/stdin, and serves each rank's
-// PMI connection with package wireup. Package internal/remote starts the ranks of other hosts, and
-// is also the daemon on these hosts.
+// PMI connection with package wireup. It asks the ranks what they do with package introspect, and
+// internal/diagnose makes a report of their answers. Package internal/remote starts the ranks of
+// other hosts, and is also the daemon on these hosts.
 package main

@@ -3,12 +3,18 @@ package main
 const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
        mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
        mpirun-go bench [flags] NAME [ARG...]
+       mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
+       mpirun-go diagnose [--json] [--dir DIR] [JOB]
+       mpirun-go top [--json] [JOB]
 
 Runs PROGRAM as the ranks of one job, on this machine or on several hosts.
 PROGRAM is a binary, the name of a command, or a Go package (./examples/ring),
 which is built first.
 bench measures the library, for example: mpirun-go bench latency -m 8. It runs
 the Go package github.com/mpigo/mpigo/bench, with 2 ranks unless -n says otherwise.
+doctor finds what keeps jobs from running well on this machine or on several hosts.
+diagnose asks the ranks of a running job what they do, and says why they hang.
+top shows what the ranks of a running job do, once a second.
 
 Flags of each PROGRAM:
   -n, -np N               number of ranks (default 1; with --map-by ppr:N:node
@@ -47,7 +53,15 @@ Flags of the job, before the first PROGRAM:
   --trace DIR             keep the last calls and messages of each rank, for
                           ui.perfetto.dev: DIR/trace.json
   --stdin RANK|all|none   the ranks that read standard input (default 0)
-  --timeout DURATION      end the job after this time: 30s, 5m, 1h30m
+  --timeout DURATION      end the job after this time: 30s, 5m, 1h30m; first print
+                          what the ranks do
+  --hang-after DURATION   when no rank has made progress for this time, print what
+                          the ranks do and why they hang; the job goes on
+                          (default 5m, 0: never)
+  --report-dir DIR        with each such report, write the stacks of all goroutines
+                          into files in DIR
+  --metrics ADDR          serve the ranks' counters to Prometheus, at
+                          http://ADDR/metrics: 127.0.0.1:9101
   -v, --verbose           print at start which transports connect the ranks
   --version               print the version; so does -v alone
   -h, --help              print this help
@@ -59,9 +73,53 @@ mpirun-go ended the job; 126 if PROGRAM is not executable, 127 if it is not foun
 build or a host that cannot be reached.
 `
 
+const diagnoseHelp = `Usage: mpirun-go diagnose [--json] [--dir DIR] [JOB]
+
+Asks the ranks of a running job of yours on this machine what they do, and prints why
+they hang. The job goes on. JOB is its name or the process ID of its mpirun-go; it may
+be left out if only one job runs.
+
+  --json     print the finding and all that the ranks say as JSON
+  --dir DIR  write report.txt, report.json, and a file for each rank with the stacks of
+             its goroutines
+`
+
 const infoHelp = `Usage: mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
 
 Prints the transports that are built in, the properties of this machine, and every
 tunable with its value, the origin of the value (default, environment, command line),
 its default and its environment variable.
+`
+
+const doctorHelp = `Usage: mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
+
+Finds what keeps jobs from running, or from running fast, on this machine or on the
+given hosts: limits, shared memory, RDMA devices, interfaces, and the network between
+each two hosts. Each finding says what was found, what is wanted, what breaks, and
+what fixes it.
+
+  -H, --host LIST         as for a job: the slots are the ranks of each host
+  --hostfile FILE         as for a job
+  --launcher, --agent, --connect-timeout
+                          as for a job
+  --set KEY=VALUE, --btl LIST
+                          the tunables of the jobs that you mean to run, such as
+                          tcp.ports and tcp.include
+  -v, --verbose           a line for each check, also for those that are well
+  --json                  print everything as JSON
+
+Exit status: 0 if nothing is broken (there may be warnings and hints), 1 if something
+is, 2 for a bad command line.
+`
+
+const topHelp = `Usage: mpirun-go top [--json] [JOB]
+
+Shows what the ranks of a running job do, once a second, the worst rank first: bytes
+and messages in and out per second, the rails and their health, and the line of the
+program. q quits. JOB is the name of a job, or the process ID of its launcher; it may
+be left out if one job of yours runs on this machine.
+
+  --json                  print a JSON object each second
+
+If the output is no terminal, it prints what the ranks do within one second.
 `

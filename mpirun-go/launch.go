@@ -3,14 +3,17 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
+	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
+	"github.com/mpigo/mpigo/mpirun-go/internal/live"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
@@ -46,6 +49,11 @@ func launch(cmd *cli.Command, err error, helpCommand string) int {
 	if err == nil {
 		return status
 	}
+	return reportStart(err)
+}
+
+// reportStart prints why a job did not start, and returns the exit status for it.
+func reportStart(err error) int {
 	logf("%v", err)
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
 		return 128 + int(interrupted.signal)
@@ -123,6 +131,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	cfg := job.Config{
 		Hosts: hs.hosts, Remote: hs.cluster != nil, Specs: specs, AppNum: appNum, JobID: id.JobID,
 		Universe: max(id.Size, hs.universe()), Timeout: cmd.Timeout, Signals: signals,
+		Command: commandLine(cmd.Groups), HangAfter: cmd.HangAfter, ReportDir: cmd.ReportDir, OnSocket: hs.local.RemoveIfKilled,
 		Input: stdin.Source(os.Stdin), Stdout: os.Stdout, Stderr: os.Stderr, Files: files,
 		Style:   output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
 		Notices: hs.notices,
@@ -130,9 +139,41 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if hs.cluster != nil {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
+	if cmd.Metrics != "" {
+		listener, err := listenForMetrics(cmd.Metrics)
+		if err != nil {
+			return 0, usageError(err)
+		}
+		cfg.OnStart = func(j jobsocket.Job) (stop func()) { return live.Serve(listener, j) }
+	}
 	status := job.Run(cfg)
 	reportRecords(cmd, id.Size)
 	return status, nil
+}
+
+// commandLine returns the programs and their arguments in one line.
+func commandLine(groups []cli.Group) string {
+	var words []string
+	for i, g := range groups {
+		if i > 0 {
+			words = append(words, ":")
+		}
+		words = append(words, g.Program)
+		words = append(words, g.Args...)
+	}
+	return strings.Join(words, " ")
+}
+
+// listenForMetrics listens for Prometheus. Whoever lets the system choose the port has to be told.
+func listenForMetrics(address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics %s: %w", address, err)
+	}
+	if strings.HasSuffix(address, ":0") {
+		logf("metrics are at http://%s/metrics", listener.Addr())
+	}
+	return listener, nil
 }
 
 // warnOversubscribed prints a warning about the first host that has more ranks than slots.

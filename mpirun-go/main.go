@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/doctor"
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
@@ -34,6 +35,12 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == remote.InstallArg {
 		os.Exit(remote.Install(os.Args[2], os.Args[3]))
 	}
+	if len(os.Args) == 2 && os.Args[1] == doctor.RankArg {
+		os.Exit(doctor.RunRank(os.Stdout))
+	}
+	if len(os.Args) == 4 && os.Args[1] == doctor.PeerArg {
+		os.Exit(doctor.RunPeer(os.Args[2], os.Args[3]))
+	}
 	os.Exit(run(os.Args[1:]))
 }
 
@@ -41,6 +48,15 @@ func main() {
 func run(args []string) int {
 	if len(args) > 0 && args[0] == "info" {
 		return runInfo(args[1:])
+	}
+	if len(args) > 0 && args[0] == "doctor" {
+		return runDoctor(args[1:])
+	}
+	if len(args) > 0 && args[0] == "top" {
+		return runTop(args[1:])
+	}
+	if len(args) > 0 && args[0] == "diagnose" {
+		return runDiagnose(args[1:])
 	}
 	if len(args) > 0 && args[0] == "bench" {
 		cmd, err := parseBench(args[1:])

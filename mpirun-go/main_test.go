@@ -17,12 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/mpigo/mpigo/mpirun-go/internal/doctor"
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == remote.InstallArg {
 		main() // the install script executes a descriptor, so argv[0] has no meaning
+	}
+	if len(os.Args) > 1 && (os.Args[1] == doctor.RankArg || os.Args[1] == doctor.PeerArg) {
+		main() // the doctor executes its own binary, by that name
 	}
 	testscript.Main(m, map[string]func(){
 		"mpirun-go":  main,

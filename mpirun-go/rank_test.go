@@ -26,7 +26,7 @@ import (
 // verbs in turn; "@R" before a verb means that only rank R runs it.
 func rankMain() {
 	me := os.Getenv("MPIGO_RANK")
-	for _, words := range splitWords(os.Args[1:]) {
+	for _, words := range splitWords(os.Args[1:], ",") {
 		verb := words[0]
 		if rank, only := strings.CutPrefix(verb, "@"); only {
 			if rank != me {
@@ -39,10 +39,10 @@ func rankMain() {
 	}
 }
 
-func splitWords(words []string) (verbs [][]string) {
+func splitWords(words []string, separator string) (verbs [][]string) {
 	var verb []string
-	for _, w := range append(words, ",") {
-		if w != "," {
+	for _, w := range append(words, separator) {
+		if w != separator {
 			verb = append(verb, w)
 			continue
 		}
@@ -95,7 +95,9 @@ func runVerb(verb string, args []string, me string) {
 		check(syscall.Kill(os.Getpid(), unix.SignalNum("SIG"+args[0])))
 		select {}
 	case "ready": // writes its process ID to FILE.rank
-		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getpid()), 0o666))
+		// Another rank may wait for the file and then end the job, so it must not be empty.
+		check(os.WriteFile(args[0]+"."+me+".new", fmt.Appendln(nil, os.Getpid()), 0o666))
+		check(os.Rename(args[0]+"."+me+".new", args[0]+"."+me))
 	case "parent": // writes its parent's process ID to FILE.rank
 		check(os.WriteFile(args[0]+"."+me, fmt.Appendln(nil, os.Getppid()), 0o666))
 	case "spin": // runs forever
@@ -171,6 +173,17 @@ func runVerb(verb string, args []string, me string) {
 		// Uses the library: the last rank runs VERB ARG... after Init, the others wait in a
 		// barrier.
 		runWorld(args, me)
+	case "meet":
+		// Uses the library: the last rank runs VERB ARG... [+ VERB...] after Init, and then joins
+		// the others in a barrier.
+		comm.Run(func(world *comm.Comm) error {
+			if world.Rank() == world.Size()-1 {
+				for _, words := range splitWords(args, "+") {
+					runVerb(words[0], words[1:], me)
+				}
+			}
+			return world.Barrier()
+		})
 	case "exchange": // exchanges a value of each rank
 		check(pmi.Put("value-"+me, []byte("of "+me)))
 		check(pmi.Barrier())

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/hangreport"
+	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
@@ -61,11 +63,17 @@ func (r *run) progress() []uint64 {
 			}()
 		}
 		out = append(out, s.progress.Load())
-		if s.returned.Load() {
-			out[i]++
-		}
+		out[i] = progressOf(out[i], s.returned.Load())
 	}
 	return out
+}
+
+// progressOf is the progress of a rank with the return of its body.
+func progressOf(progress uint64, hasReturned bool) uint64 {
+	if hasReturned {
+		return progress + 1
+	}
+	return progress
 }
 
 // unreturned names the ranks whose bodies have not returned.
@@ -85,143 +93,87 @@ func (r *run) unreturned() string {
 	return rankList(left) + " are"
 }
 
-// hangReport describes what every rank is doing. last is the progress of the ranks since the hang
-// began.
+// hangReport explains the hang. last is the progress of the ranks since it began.
 func (r *run) hangReport(last []uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", r.hangAfter)
-	// Before the snapshots, so that a goroutine that runs now and waits later counts as running.
-	stacks := goroutines(r.id)
-	views := make([]view, len(r.ranks))
-	quiet := true
-	for i := range r.ranks {
-		v := &views[i]
-		v.returned = r.states[i].returned.Load()
-		v.Snapshot, v.known = r.snapshot(r.ranks[i])
-		v.busy = isBusy(stacks, i, len(v.Waits))
-		quiet = quiet && (!v.known || v.progress() == last[i])
-	}
-	for i := range views {
-		r.describeRank(&b, views, i)
-	}
-	if quiet {
-		describeDeadlock(&b, findDeadlock(views))
-	}
-	for i := range r.ranks {
-		for _, s := range stacks {
-			if s.rank == fmt.Sprint(i) {
-				fmt.Fprintf(&b, "\nrank %d, %s", i, s)
-			}
+	ranks, stacks := r.reports()
+	for i := range ranks {
+		if rep := ranks[i].Report; rep != nil && !rep.Locked && progressOf(rep.Snapshot.Progress, ranks[i].Left) != last[i] {
+			ranks[i].After = nil // the hang is over
 		}
+	}
+	b.WriteString(hangreport.Analyze(ranks).Text("  "))
+	for _, f := range foldStacks(stacks) {
+		fmt.Fprintf(&b, "\n%s, %s", rankList(f.ranks), f.stack)
 	}
 	return b.String()
 }
 
-// snapshot takes a snapshot of a rank. ok is false if the rank holds its lock for too long.
-func (r *run) snapshot(rank observe.Rank) (snap observe.Snapshot, ok bool) {
-	answer := make(chan observe.Snapshot, 1)
-	go func() { answer <- rank.Snapshot() }()
-	select {
-	case snap := <-answer:
-		return snap, true
-	case <-time.After(time.Second):
-		return observe.Snapshot{}, false
+// reports asks the ranks what they do.
+func (r *run) reports() (out []hangreport.Rank, stacks []stack) {
+	out = make([]hangreport.Rank, len(r.ranks))
+	before := r.askProgress()
+	// Before the snapshots, so that a goroutine that runs now and waits later counts as running.
+	stacks = goroutines(r.id)
+	for i, rank := range r.ranks {
+		out[i].Left = r.states[i].returned.Load()
+		report, ok := ask(func() introspect.Report { return report(rank) })
+		if !ok {
+			report = introspect.Report{Locked: true}
+		}
+		report.Rank, report.Size = i, len(r.ranks)
+		report.Stale = before[i] == nil || *before[i] != report.Snapshot.Progress
+		for _, s := range stacks {
+			if s.rank == fmt.Sprint(i) && !s.isAsyncProgress() {
+				for range s.count {
+					report.Goroutines = append(report.Goroutines, s.goroutine())
+				}
+			}
+		}
+		out[i].Report = &report
 	}
+	for i, after := range r.askProgress() {
+		out[i].After = after
+	}
+	return out, stacks
 }
 
-// describeRank describes what one rank is doing.
-func (r *run) describeRank(b *strings.Builder, views []view, rank int) {
-	v := &views[rank]
-	fmt.Fprintf(b, "rank %d: ", rank)
-	if v.returned {
-		b.WriteString("its body has returned")
-	} else {
-		b.WriteString("in its body")
-	}
-	switch {
-	case !v.known:
-		b.WriteString("; its lock is held, so its pending operations are unknown\n")
-		return
-	case len(v.Pending) == 0:
-		b.WriteString("; nothing pending\n")
-	default:
-		b.WriteByte('\n')
-	}
-	waited := make([]bool, len(v.Pending))
-	for _, w := range v.Waits {
-		indent := "    "
-		switch n := len(w.Ops); {
-		case n > 1 && w.Need == n:
-			b.WriteString("    all of:\n")
-			indent += indent
-		case n > 1 && w.Need == 1:
-			b.WriteString("    any of:\n")
-			indent += indent
-		case n > 1:
-			fmt.Fprintf(b, "    %d of:\n", w.Need)
-			indent += indent
-		}
-		for _, op := range w.Ops {
-			waited[op] = true
-			fmt.Fprintf(b, "%s%s\n", indent, r.describe(v.Pending[op]))
-		}
-		if missing := missingMembers(views, w); len(missing) > 0 {
-			fmt.Fprintf(b, "        not called yet by %s\n", rankList(missing))
+// askProgress asks the ranks for their progress: nil if a rank holds its lock for too long.
+func (r *run) askProgress() []*uint64 {
+	out := make([]*uint64, len(r.ranks))
+	for i, rank := range r.ranks {
+		if progress, ok := ask(rank.Progress); ok {
+			out[i] = &progress
 		}
 	}
-	for op, p := range v.Pending {
-		if !waited[op] {
-			fmt.Fprintf(b, "    %s; no call waits for it\n", r.describe(p))
-		}
+	return out
+}
+
+// report returns the report of a rank, without its goroutines.
+func report(rank observe.Rank) introspect.Report {
+	if r, ok := rank.(introspect.Describer); ok {
+		return r.Report()
 	}
-	if len(v.Waits) > 0 && v.busy && !v.returned {
-		b.WriteString("    a goroutine of the rank is in no call that waits, and may go on\n")
+	return introspect.Report{Snapshot: rank.Snapshot(), Unreceived: rank.Unreceived()}
+}
+
+// ask calls f, which may wait for a rank's lock. ok is false if the rank holds it for too long.
+func ask[T any](f func() T) (result T, ok bool) {
+	answer := make(chan T, 1)
+	go func() { answer <- f() }()
+	select {
+	case result = <-answer:
+		return result, true
+	case <-time.After(time.Second):
+		return result, false
 	}
 }
 
 // rankList names ranks.
 func rankList(ranks []int) string {
-	names := make([]string, len(ranks))
-	for i, rank := range ranks {
-		names[i] = fmt.Sprint(rank)
+	if len(ranks) == 1 {
+		return "rank " + hangreport.Ranks(ranks)
 	}
-	if len(names) == 1 {
-		return "rank " + names[0]
-	}
-	return "ranks " + strings.Join(names, ", ")
-}
-
-func (r *run) describe(p observe.Pending) string {
-	var b strings.Builder
-	preposition := "with"
-	switch {
-	case p.Collective, strings.HasPrefix(p.Op, "sendrecv"):
-	case strings.Contains(p.Op, "send"):
-		preposition = "to"
-	default:
-		preposition = "from"
-	}
-	peer := "any rank"
-	if p.Peer >= 0 {
-		peer = fmt.Sprintf("rank %d", p.Peer)
-	}
-	fmt.Fprintf(&b, "%s %s %s", p.Op, preposition, peer)
-	if p.Peer >= 0 && p.Peer < len(r.states) && r.states[p.Peer].returned.Load() {
-		b.WriteString(" (its body has returned)")
-	}
-	switch {
-	case p.Collective:
-	case p.Tag < 0:
-		b.WriteString(", any tag")
-	default:
-		fmt.Fprintf(&b, ", tag %d", p.Tag)
-	}
-	if !strings.HasSuffix(p.Op, "probe") {
-		fmt.Fprintf(&b, ", %d bytes", p.Bytes)
-	}
-	if p.Comm != "world" {
-		fmt.Fprintf(&b, ", in %s", p.Comm)
-	}
-	fmt.Fprintf(&b, ": %s", p.Phase)
-	return b.String()
+	return "ranks " + hangreport.Ranks(ranks)
 }

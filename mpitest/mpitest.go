@@ -16,10 +16,12 @@
 //   - An error of a rank: a panic, or a send that is not finished because no rank receives it (a
 //     synchronous send, or one that is too long to be sent before it is received).
 //   - A hang: no rank has sent, received or completed anything for 30 seconds ([HangAfter]). The
-//     report lists the operations that are under way at each rank, which of them its calls wait
-//     for, and the stacks of its goroutines. It names ranks that are deadlocked: each of their
-//     goroutines waits in a call that no rank can end any more. Goroutines that were not started
-//     from the body of a rank, or that have set pprof labels of their own, are ignored.
+//     report begins with the likely causes. Then it says what each rank does: the calls that wait,
+//     with their lines and what they wait for, operations that no call waits for, messages that are
+//     not received, and goroutines outside of the library. Last come the stacks. Ranks that do the
+//     same are listed together. The report calls ranks deadlocked if each of their goroutines waits
+//     in a call that no rank can end any more. Goroutines that were not started from the body of a
+//     rank, or that have set pprof labels of their own, are ignored.
 //   - A leak when the body of a rank returns: a request that is still active (started, and neither
 //     waited for, nor tested to completion, nor freed), memory from comm.Alloc that was not given
 //     back, or a communicator, other than the world, that was not freed.

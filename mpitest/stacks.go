@@ -2,12 +2,16 @@ package mpitest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"regexp"
 	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
+
+	rankgoroutines "github.com/mpigo/mpigo/internal/goroutines"
+	"github.com/mpigo/mpigo/internal/introspect"
 )
 
 // A goroutine inherits the pprof labels of the goroutine that starts it. So labels tell which
@@ -100,9 +104,45 @@ func (s stack) inLibrary() bool {
 	return false
 }
 
-// waits reports whether WaitOn is on the stack, by which all calls of the library wait.
-func (s stack) waits() bool {
-	return slices.ContainsFunc(s.frames, func(f frame) bool { return f.function == module+"progress.(*Engine).WaitOn" })
+// goroutine is one of the goroutines with the stack. Their states are not known.
+func (s stack) goroutine() introspect.Goroutine {
+	var g introspect.Goroutine
+	for _, f := range s.frames {
+		colon := max(strings.LastIndexByte(f.place, ':'), 0)
+		line, _ := strconv.Atoi(f.place[min(colon+1, len(f.place)):])
+		g.Frames = append(g.Frames, introspect.Frame{Function: f.function, File: f.place[:colon], Line: line})
+	}
+	g.InCall, g.Waits = rankgoroutines.Call(g.Frames)
+	return g
+}
+
+// foldedStack is a stack that goroutines of several ranks have.
+type foldedStack struct {
+	stack
+	ranks []int
+}
+
+// foldStacks folds equal stacks of different ranks, in the order of the ranks.
+func foldStacks(stacks []stack) (out []foldedStack) {
+	for _, s := range stacks {
+		rank, err := strconv.Atoi(s.rank)
+		if err != nil {
+			continue
+		}
+		at := slices.IndexFunc(out, func(f foldedStack) bool {
+			return f.count == s.count && slices.Equal(f.frames, s.frames)
+		})
+		if at < 0 {
+			out = append(out, foldedStack{stack: s})
+			at = len(out) - 1
+		}
+		out[at].ranks = append(out[at].ranks, rank)
+	}
+	for _, f := range out {
+		slices.Sort(f.ranks)
+	}
+	slices.SortStableFunc(out, func(a, b foldedStack) int { return cmp.Compare(a.ranks[0], b.ranks[0]) })
+	return out
 }
 
 func (s stack) String() string {

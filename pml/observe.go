@@ -102,3 +102,6 @@ func (p *PML) Contexts() []Caller {
 
 // Rails lists the rails to all known peers, by peer.
 func (p *PML) Rails() []bml.RailStatus { return p.bml.Rails() }
+
+// Channels lists the peers that numbered fragments were exchanged with.
+func (p *PML) Channels() []bml.Channel { return p.bml.Channels() }

@@ -26,6 +26,9 @@ type Config struct {
 	// messages. It is the same at all ranks. Package comm divides the tunable pml.unexpected.bytes
 	// by the number of ranks, and takes at least 64 KiB.
 	WindowBytes int64
+	// StripeFactor is how much slower rails of another transport may be that carry long messages
+	// beside those of the first one (bml.Config); 0: none does.
+	StripeFactor int
 	// Resolve makes the endpoints to a peer when it is first needed, in any order.
 	Resolve func(peer int) ([]bml.Route, error)
 	// GraceNanos is how long operations wait for a rail when none is up; 0: not at all.
@@ -184,8 +187,9 @@ func (p *PML) newBML() *bml.BML {
 		Rank: cfg.Rank, Size: cfg.Size, Engine: cfg.Engine, Upper: (*upper)(p), Kinds: p.kinds(), Version: Version,
 		MatchBytes: matchBytes, AnnounceBytes: rndvBytes, AnswerBytes: ackBytes,
 		NoShortcuts: cfg.Tracer != nil, EagerBytes: cfg.EagerBytes, RemoteAccess: cfg.Protocol.caps(), RDMABytes: cfg.RDMABytes,
-		Resolve: func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) },
-		Grace:   time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,
+		StripeFactor: cfg.StripeFactor,
+		Resolve:      func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) },
+		Grace:        time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,
 	})
 }
 

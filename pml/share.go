@@ -2,11 +2,12 @@ package pml
 
 import "github.com/mpigo/mpigo/btl"
 
-// Sharer returns the module by which this rank shares memory with all other members of a context;
-// nil if there is none. It resolves the rails to all of them.
-func (p *PML) Sharer(c *Context) btl.Sharer {
+// Sharer returns the module by which this rank shares memory with the given ranks of a context; nil
+// if there is none. It resolves the rails to all of them.
+func (p *PML) Sharer(c *Context, ranks []int) btl.Sharer {
 	var all btl.Sharer
-	for _, world := range c.group.world {
+	for _, rank := range ranks {
+		world := c.group.world[rank]
 		if world == p.cfg.Rank {
 			continue
 		}

@@ -16,6 +16,8 @@ const (
 	// goschedEveryAlone replaces goschedEvery where GOMAXPROCS is 1: no further thread exists that
 	// could be woken, or could run the other goroutines of the process.
 	goschedEveryAlone = 4
+	// yieldsPerOrigin: a driver that never sleeps notes its origin after this many yields.
+	yieldsPerOrigin = 1024
 	// letGoYields bounds the number of Gosched calls after which the driver takes its lock back.
 	letGoYields = 100
 	// napNanos bounds a sleep when some poller cannot promise to wake it, and the first part of
@@ -59,8 +61,12 @@ func (e *Engine) drive(w *Waiter, empty int) {
 			yieldSince = e.Now()
 			e.yield()
 		case e.cfg.NoSleep:
+			if yields%yieldsPerOrigin == 0 {
+				w.origin.note(e)
+			}
 			e.yield()
 		case drowsy, yields%yieldsPerClockRead == 0 && e.Now()-yieldSince >= e.cfg.YieldNanos:
+			w.origin.note(e)
 			if drowsy = !e.sleep(w); !drowsy {
 				empty = 0
 			}

@@ -1,5 +1,7 @@
 package progress
 
+import "runtime"
+
 // OnBound registers two functions for a test harness, which thereby knows the request objects of a
 // rank. bound is called with every request.Object that is bound to the engine from now on, when the
 // object is made; unbound when the object is not used any more. Objects are pooled, so the calls
@@ -28,3 +30,30 @@ func (w *Waiter) IsTask() bool { return w.task != nil }
 
 // MayGiveUp reports whether the end of a context can end the wait too. Lock held.
 func (w *Waiter) MayGiveUp() bool { return w.mayGiveUp }
+
+// originFrames bounds the frames of an origin. A collective has about a dozen of the library's.
+const originFrames = 20
+
+// origin is where and since when a goroutine waits. It is noted when the goroutine is about to
+// sleep or to park, because that takes longer than noting it does.
+type origin struct {
+	since  int64 // of the engine's clock; 0: not noted
+	frames int
+	pcs    [originFrames]uintptr
+}
+
+// note notes the origin of the wait of the goroutine that calls it, once a wait.
+func (o *origin) note(e *Engine) {
+	if o.since == 0 {
+		o.since = max(e.Now(), 1)
+		o.frames = runtime.Callers(2, o.pcs[:])
+	}
+}
+
+// Origin returns the time since which the goroutine waits, and its program counters, as
+// runtime.CallersFrames takes them. ok is false if the goroutine still spins or yields, so that
+// they are not known. The counters are valid until the lock is released. Lock held.
+func (w *Waiter) Origin() (since int64, pcs []uintptr, ok bool) {
+	o := &w.origin
+	return o.since, o.pcs[:o.frames], o.since != 0
+}

@@ -17,6 +17,7 @@ type Waiter struct {
 	parked bool
 	// mayGiveUp: the wait's context may end. Only for reports; not set while the wait still spins.
 	mayGiveUp bool
+	origin    origin
 }
 
 // Reset prepares w to wait for need signals.
@@ -74,7 +75,7 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 	if w.need <= 0 {
 		return nil
 	}
-	w.eng, w.ctxErr = e, nil
+	w.eng, w.ctxErr, w.origin.since = e, nil, 0
 	if e.Calls != nil {
 		defer e.waited(e.waits())
 	}
@@ -215,6 +216,7 @@ func (e *Engine) park(w *Waiter) {
 		w.ch = make(chan struct{}, 1)
 	}
 	e.cParks++
+	w.origin.note(e)
 	e.parked = append(e.parked, w)
 	w.parked = true
 	e.mu.Unlock()

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 pages=(docs/examples.md docs/mpirun-go.md docs/options.md docs/hosts.md docs/tunables.md docs/tcp.md
-    docs/failover.md docs/performance.md)
+    docs/doctor.md docs/counters.md docs/top.md docs/failover.md docs/performance.md)
 
 # anchors FILE: the headings, as GitHub makes anchors of them.
 anchors() {

@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large silence flap alternate
     rkey error address mtu delete both both-drop both-recreated gone gone-large gone-middling drop-mute
-    both-mute gone-mute crossed uneven absent absent-device absent-verbs down:copy down:get down:put drop:copy
+    both-mute gone-mute crossed uneven beside absent absent-device absent-verbs down:copy down:get down:put drop:copy
     drop:get drop:put both:tcp both-drop:tcp)
 variants='copy|get|put|tcp'
 failover_cases "$@"
@@ -50,7 +50,7 @@ switch() {
 }
 
 for label in $CASES; do
-    case=${label%%:*} protocol=auto reads=auto btl=self,ibverbs flags=()
+    case=${label%%:*} protocol=auto reads=auto btl=self,ibverbs flags=() factor=0
     devices='rxe0|prx0,rxe1|prx1' job=(./failover)
     case $label in
     *:tcp | absent-verbs) btl=self,ibverbs,tcp flags=(-goes-on) ;;
@@ -61,6 +61,7 @@ for label in $CASES; do
     case $case in
     gone*) grace=3s flags=(-lost -grace 3s) ;;
     none) flags=(-may-stay-up) ;;
+    beside) btl=self,ibverbs,tcp factor=20 flags=(-may-stay-up -goes-on -netdevs r0,r1,lo) ;;
     crossed) devices='xa0|xb0,xa1|xb1' flags=(-goes-on -retry 1s -netdevs a0,a1) ;;
     uneven) devices='xa0|xb0,xa1|xb1' job=(./uneven "${job[@]}") flags=(-may-stay-up -goes-on -netdevs a0,a1,a2,b0,b1) ;;
     esac
@@ -75,7 +76,7 @@ for label in $CASES; do
     s=0
     timeout 120 ./mpirun-go --oversubscribe -n 2 --btl $btl --set "ibverbs.devices=$devices" \
         --set ibverbs.timeout=16 --set ibverbs.retry=4 --set ibverbs.deadline=3s \
-        --set ibverbs.reads=$reads --set tcp.include=lo --set pml.protocol=$protocol --set pml.grace=$grace \
+        --set ibverbs.reads=$reads --set tcp.include=lo --set pml.protocol=$protocol --set pml.grace=$grace --set pml.stripe.factor=$factor \
         "${job[@]}" -fault ./fault-verbs -case $case -label $label -retry 1500ms $verbose $marks "${flags[@]}" \
         >line 2>errors || s=$?
     ./fault-verbs heal

@@ -34,9 +34,52 @@ status=0
 run sh -c '[ $MPIGO_RANK = 1 ] && exit 7; sleep 1000' 2>"$out/errors" || status=$?
 same "$status" 7 "the exit status of a failing rank"
 printed 'rank 1 (pid [0-9]*) on n1 exited with status 7'
-"$out/mpirun-go" -H "$list" -n "$ranks" --oversubscribe "$out/jobs" endless >"$out/up" 2>"$out/errors" &
+# The doctor, with networks that are well, and with firewalls.
+doctor() {
+    status=0
+    timeout 60 "$out/mpirun-go" doctor --set tcp.ports=20000-20099 -H "$list" >"$out/found" 2>"$out/errors" || status=$?
+}
+# found STATUS PATTERN WHAT: what the doctor must find.
+found() {
+    doctor
+    same "$status" "$1" "the doctor's exit status: $3"
+    lines "$out/found" 1 "$2" || fail "the doctor does not find \"$2\": $(cat "$out/found" "$out/errors")"
+}
+# firewall HOST RULE…: makes a rule for what comes in. no_firewall HOST: removes it.
+firewall() {
+    local host=$1
+    shift
+    ip netns exec "$host" nft "add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in $*"
+}
+no_firewall() { ip netns exec "$1" nft delete table inet t; }
+found 0 "^$n hosts: 0 broken" "hosts that are well"
+if [ "$n" -gt 1 ]; then
+    firewall n2 tcp dport 20000-20099 drop
+    found 1 '^  broken   connections: 10\.77\.0\.3 port 20000 is silent from n1' "a firewall that drops"
+    no_firewall n2
+    firewall n2 ip saddr 10.77.0.2 tcp dport 20000-20099 reject with tcp reset
+    found 1 '^  broken   connections: 10\.77\.0\.3 port 20000 is refused from n1,' "a firewall that rejects one host"
+    no_firewall n2
+    firewall n1 tcp dport 20000-20099 ip length '>' 1000 drop
+    found 1 '^  broken   connections: 10\.77\.0\.2 takes short packets from n2' "a link that drops long packets"
+    no_firewall n1
+    ip -n n2 link set eth0 mtu 1400
+    found 0 '^  warning  mtu: eth0 has MTU 1400, and n1 1500;' "different MTUs"
+    ip -n n2 link set eth0 mtu 1500
+fi
+export XDG_RUNTIME_DIR=$out # for the job's socket
+"$out/mpirun-go" -H "$list" -n "$ranks" --oversubscribe --metrics 127.0.0.1:9101 "$out/jobs" endless >"$out/up" 2>"$out/errors" &
 launcher=$!
 up "$ranks"
+"$out/mpirun-go" top >"$out/top"
+lines "$out/top" "$ranks" '^ *[0-9]* n[0-9].* main\.go:[0-9]* SendrecvReplace$' || fail "top: $(cat "$out/top")"
+echo "ok: what ranks on $n hosts do"
+exec 3<>/dev/tcp/127.0.0.1/9101
+printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
+cat <&3 >"$out/metrics"
+exec 3>&-
+lines "$out/metrics" "$ranks" '^mpigo_sent_bytes_total{rank="[0-9]*"} [1-9]' || fail "metrics: $(cat "$out/metrics")"
+echo "ok: metrics of ranks on $n hosts"
 kill -KILL "$launcher"
 wait "$launcher" 2>/dev/null || true # keeps the shell from reporting the kill
 eventually gone "$endless" && echo "ok: no rank is left after the launcher was killed"

@@ -59,7 +59,7 @@ if [ $# -gt 0 ]; then
 fi
 
 cd "$root"
-go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/jobs ./internal/wireup/interop/ranks
+go build -o "$out/" ./mpirun-go ./examples/ring ./scripts/jobs ./scripts/hangs ./internal/wireup/interop/ranks
 cd "$out"
 
 # Ranks as Slurm's tasks.
@@ -93,6 +93,20 @@ printed 'Job step aborted'
 pmi -O -K -n 3 ./ranks die >up 2>errors && fail "srun: a rank exits before a barrier: exit status 0"
 printed 'exit code 5'
 echo "ok: srun: an abort, an exit before a barrier"
+
+# A job that hangs. Rank 0 listens on a socket, which all hosts of this machine see.
+export XDG_RUNTIME_DIR=$out/sockets
+mkdir -m 700 sockets
+srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./hangs missing-rank >up 2>errors &
+eventually compgen -G "$out/sockets/mpigo/*.sock" || fail "srun: rank 0 has no socket: $(cat errors)"
+diagnosed() {
+    ./mpirun-go diagnose "$(basename sockets/mpigo/*.sock .sock)" >report 2>&1 &&
+        grep -q '^ *\(hang:\|\) *rank 3 has not called barrier in world: ranks 0-2 wait for it' report
+}
+eventually diagnosed || fail "srun: mpirun-go diagnose: $(cat report)"
+echo "ok: srun: mpirun-go diagnose"
+kill -TERM $!
+wait $! || true
 
 srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./jobs endless >up 2>errors &
 up 4

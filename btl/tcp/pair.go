@@ -10,7 +10,11 @@ import (
 // Where an address leads that a rank does not have yet is not known. It is paired with those that
 // the same word of the users' lists names, as if it led there well.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
-	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
+	return leadsBetween(parseRailAddresses(ours), parseRailAddresses(theirs))
+}
+
+// leadsBetween is leads for parsed addresses, nil for what is no address. It owns both lists.
+func leadsBetween(a, b []*railAddress) func(local, remote int) int {
 	leaveOutShared(a, b)
 	best := otherScope
 	for _, x := range a {

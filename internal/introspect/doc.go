@@ -11,11 +11,13 @@
 //
 // # The wire
 //
-// Both directions carry JSON values, one a line. The launcher sends a Question, and the rank
-// answers with one Answer of the same ID. Fields that a version does not know are ignored. Version
-// changes when the meaning of a field does.
+// Both directions carry JSON values, one a line. The rank begins with an Answer of ID 0, by which
+// the launcher learns that the program uses the library. Then the launcher sends a Question, and
+// the rank answers with one Answer of the same ID. Fields that a version does not know are ignored.
+// Version changes when the meaning of a field does.
 //
 //	launcher                                     rank
+//	                                          ← {"v":1,"id":0,"progress":0}, from Init
 //	{"v":1,"id":7,"want":"report"} →
 //	                      ← {"v":1,"id":7,"report":{"rank":3,"pid":4711, …}}
 //

@@ -2,7 +2,9 @@ package introspect
 
 import (
 	"context"
+	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,9 +30,13 @@ func (r *rank) Metrics() Metrics { return Metrics{Rank: 3, Counters: map[string]
 
 func TestAskEachQuestion(t *testing.T) {
 	launcher, end := net.Pipe()
-	go func() { _ = Serve(end, &rank{progress: 42}) }()
+	go func() {
+		_ = Greet(end)
+		_ = Serve(end, &rank{progress: 42})
+	}()
 	c := NewConn(launcher)
 	defer c.Close()
+	require.Eventually(t, c.HasGreeted, time.Minute, time.Millisecond)
 
 	a, err := c.Ask(t.Context(), WantProgress)
 	require.NoError(t, err)
@@ -63,6 +69,25 @@ func TestAskOfStoppedRankEndsWithContext(t *testing.T) {
 	})
 }
 
+// Questions to a rank that does not read leave one goroutine behind, which ends with the connection.
+func TestQuestionsToRankThatDoesNotReadDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		launcher, end := net.Pipe()
+		defer end.Close()
+		c := NewConn(launcher)
+		defer c.Close()
+		before := runtime.NumGoroutine()
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := c.Ask(ctx, WantProgress)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			cancel()
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
+	})
+}
+
 func TestAskOfRankThatLeavesFails(t *testing.T) {
 	launcher, end := net.Pipe()
 	c := NewConn(launcher)
@@ -75,6 +100,8 @@ func TestAskOfRankThatLeavesFails(t *testing.T) {
 	require.ErrorIs(t, err, ErrGone)
 	_, err = c.Ask(t.Context(), WantReport)
 	require.ErrorIs(t, err, ErrGone)
+	require.True(t, c.IsGone())
+	require.False(t, c.HasGreeted())
 }
 
 func TestLateAnswerIsDropped(t *testing.T) {
@@ -114,6 +141,7 @@ func FuzzServe(f *testing.F) {
 			end.Close()
 		}()
 		go func() {
+			go func() { _, _ = io.Copy(io.Discard, launcher) }() // reads the answer
 			_, _ = launcher.Write([]byte(line + "\n"))
 			launcher.Close()
 		}()

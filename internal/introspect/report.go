@@ -50,6 +50,11 @@ type Report struct {
 	// Goroutines of the program, without those that the library and the runtime have for
 	// themselves.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
+	// Stale: the rank has made progress after Goroutines and before Snapshot, or may have. So a
+	// goroutine may have left the call that it is in.
+	Stale bool `json:"stale,omitempty"`
+	// GoroutinesCut: the program has more goroutines than Goroutines lists.
+	GoroutinesCut bool `json:"goroutines_cut,omitempty"`
 }
 
 // Rail is a rail that is not up, or its counters.
@@ -93,4 +98,13 @@ type Metrics struct {
 	// Counters by the names of the fields of comm.Stats.
 	Counters map[string]uint64 `json:"counters"`
 	Rails    []Rail            `json:"rails,omitempty"`
+	// Traffic is what the rank has sent, by peer.
+	Traffic []Traffic `json:"traffic,omitempty"`
+}
+
+// Traffic is what a rank has sent to a peer since the job began, collectives included.
+type Traffic struct {
+	Peer     int    `json:"peer"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
 }

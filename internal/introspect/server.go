@@ -26,6 +26,12 @@ const maxQuestionBytes = 4 << 10
 // ErrProtocol means that the other end sent something that is not of this protocol.
 var ErrProtocol = errors.New("not the protocol of introspection")
 
+// greetingID is the ID of the answer that comes first, which no question has.
+const greetingID = 0
+
+// Greet tells the launcher that the rank uses the library. It comes before Serve.
+func Greet(conn io.Writer) error { return write(conn, Answer{Version: Version, ID: greetingID}) }
+
 // Serve answers the questions that come on conn until conn ends, which is nil, or a question breaks
 // the protocol, which Is ErrProtocol. It does not close conn.
 func Serve(conn io.ReadWriter, rank Describer) error {
@@ -42,14 +48,19 @@ func Serve(conn io.ReadWriter, rank Describer) error {
 		if err := json.Unmarshal(line, &q); err != nil {
 			return fmt.Errorf("introspect: %w: %w", err, ErrProtocol)
 		}
-		text, err := json.Marshal(answer(q, rank))
-		if err != nil {
-			return fmt.Errorf("introspect: %w", err)
-		}
-		if _, err := conn.Write(append(text, '\n')); err != nil {
+		if err := write(conn, answer(q, rank)); err != nil {
 			return nil
 		}
 	}
+}
+
+func write(out io.Writer, a Answer) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(text, '\n'))
+	return err
 }
 
 func answer(q Question, rank Describer) Answer {

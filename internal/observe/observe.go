@@ -40,39 +40,74 @@ type Rank interface {
 // Snapshot is the state of a rank at one moment.
 type Snapshot struct {
 	// Progress is the result of Rank.Progress.
-	Progress uint64
+	Progress uint64 `json:"progress"`
 	// Ended says that no call of the rank can begin any more: the rank is in Finalize, or was
 	// stopped.
-	Ended bool
+	Ended bool `json:"ended,omitempty"`
 	// Pending lists the operations that are under way.
-	Pending []Pending
+	Pending []Pending `json:"pending,omitempty"`
 	// Waits lists the calls that wait for some of Pending. Calls that wait for something else are
 	// not among them.
-	Waits []Wait
+	Waits []Wait `json:"waits,omitempty"`
 	// Collectives has the next collective of each communicator that is not freed.
-	Collectives []Collective
+	Collectives []Collective `json:"collectives,omitempty"`
+	// Channels has an entry for each peer that the rank has been in touch with.
+	Channels []Channel `json:"channels,omitempty"`
 }
 
 // Wait is a call that waits.
 type Wait struct {
 	// Ops are the operations that it waits for, as indices into Snapshot.Pending. Need is how many
 	// of them have to complete.
-	Ops  []int
-	Need int
+	Ops  []int `json:"ops"`
+	Need int   `json:"need"`
 	// MayGiveUp says that it may end without that, because its context may end.
-	MayGiveUp bool
+	MayGiveUp bool `json:"may_give_up,omitempty"`
 	// Members, if it waits in a collective, are the ranks in the job of its communicator's members.
 	// Each of them may end it with an error, by giving the collective up.
-	Members []int
+	Members []int `json:"members,omitempty"`
 	// Collective, if not nil, is the collective, and no rank leaves it before all of Members have
 	// called it.
-	Collective *Collective
+	Collective *Collective `json:"collective,omitempty"`
+	// Shared: it waits for a change of shared memory, in the only collective of In. Ops only watch
+	// ranks: it goes on by itself once these ranks have called the collective.
+	Shared bool `json:"shared,omitempty"`
+	// In are the collectives that it waits for.
+	In []CollectiveCall `json:"in,omitempty"`
+	// Call is the name of the call, such as "Recv", and Site the innermost line of the program.
+	// They are known once the call sleeps: "" and nil before. Nanos is how long ago that was.
+	Call  string `json:"call,omitempty"`
+	Site  *Site  `json:"site,omitempty"`
+	Nanos int64  `json:"nanos,omitempty"`
+}
+
+// Site is a line of the program.
+type Site struct {
+	Function string `json:"function"`
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+}
+
+// CollectiveCall is a call of a collective.
+type CollectiveCall struct {
+	Collective
+	Name     string `json:"name"`      // "allreduce", "ibarrier", …
+	CommName string `json:"comm_name"` // at this rank
+	Root     int    `json:"root"`      // rank in the job, −1 if it has none
+}
+
+// Channel counts what went between a rank and a peer. A fragment is under way from one to the other
+// if the one has posted more than the other has taken.
+type Channel struct {
+	Peer   int    `json:"peer"`
+	Posted uint64 `json:"posted"`
+	Taken  uint64 `json:"taken"`
 }
 
 // Collective is a place in the sequence of collectives of a communicator.
 type Collective struct {
-	Comm   uint64 // the communicator's id in the job
-	Number int    // the sequence number of the collective, or of the next one
+	Comm   uint64 `json:"comm"`   // the communicator's id in the job
+	Number int    `json:"number"` // the sequence number of the collective, or of the next one
 }
 
 // sequenceNumbers is after how many collectives a sequence number is used again.
@@ -87,27 +122,27 @@ func (c Collective) Reached(number int) bool {
 // Pending is an operation that is under way.
 type Pending struct {
 	// Op is the name of the call.
-	Op string
+	Op string `json:"op"`
 	// Peer is a rank in the job, or −1 for any.
-	Peer int
+	Peer int `json:"peer"`
 	// Tag is −1 for any. Users do not know the tags of collectives.
-	Tag        int
-	Bytes      int64
-	Phase      string // of the protocol
-	Collective bool
+	Tag        int    `json:"tag"`
+	Bytes      int64  `json:"bytes"`
+	Phase      string `json:"phase"` // of the protocol
+	Collective bool   `json:"collective,omitempty"`
 	// By are the ranks in the job of which each may, by a call, let the operation complete. It is
 	// empty if the operation completes or fails without a call.
-	By []int
+	By []int `json:"by,omitempty"`
 	// Comm is the name of the communicator.
-	Comm string
+	Comm string `json:"comm"`
 }
 
 // Message is a message that was not received.
 type Message struct {
-	Source int // rank in the job
-	Tag    int
-	Bytes  int64
-	Comm   string
+	Source int    `json:"source"` // rank in the job
+	Tag    int    `json:"tag"`
+	Bytes  int64  `json:"bytes"`
+	Comm   string `json:"comm"`
 }
 
 // Leaks is what the body of a rank has left behind.

@@ -54,19 +54,19 @@ func TestZeroSetHasDefaults(t *testing.T) {
 	assert.True(t, set.Bool("progress.sleep"))
 	assert.Positive(t, set.Duration("progress.yield"))
 	assert.Empty(t, set.Environ())
-	text, origin := set.Text("stats")
+	text, origin := set.Text("verbose")
 	assert.Equal(t, "false", text)
 	assert.Equal(t, tunable.FromDefault, origin)
 }
 
 func TestFromEnvReadsVariables(t *testing.T) {
 	set, err := tunable.FromEnv(env(
-		"MPIGO_SM_RING_BYTES=64K", "MPIGO_BTL= sm , self", "MPIGO_PROGRESS_YIELD=2ms", "MPIGO_STATS=yes", "MPIGO_PROGRESS_SPIN="))
+		"MPIGO_SM_RING_BYTES=64K", "MPIGO_BTL= sm , self", "MPIGO_PROGRESS_YIELD=2ms", "MPIGO_VERBOSE=yes", "MPIGO_PROGRESS_SPIN="))
 	require.NoError(t, err)
 	assert.Equal(t, int64(64<<10), set.Bytes("sm.ring.bytes"))
 	assert.Equal(t, []string{"sm", "self"}, set.List("btl"))
 	assert.Equal(t, 2*time.Millisecond, set.Duration("progress.yield"))
-	assert.True(t, set.Bool("stats"))
+	assert.True(t, set.Bool("verbose"))
 	assert.Equal(t, int64(-1), set.Int("progress.spin"), "an empty variable counts as not set")
 	text, origin := set.Text("sm.ring.bytes")
 	assert.Equal(t, "64K", text)
@@ -74,11 +74,11 @@ func TestFromEnvReadsVariables(t *testing.T) {
 }
 
 func TestFromEnvReportsEveryBadValue(t *testing.T) {
-	set, err := tunable.FromEnv(env("MPIGO_SM_RING_BYTES=lots", "MPIGO_BTL=sm,warp", "MPIGO_STATS=1"))
+	set, err := tunable.FromEnv(env("MPIGO_SM_RING_BYTES=lots", "MPIGO_BTL=sm,warp", "MPIGO_VERBOSE=1"))
 	require.ErrorIs(t, err, tunable.ErrValue)
 	assert.ErrorContains(t, err, `sm.ring.bytes="lots" (from MPIGO_SM_RING_BYTES): bad value: want a size such as 4096, 64K or 1M from 4K to 4G`)
 	assert.ErrorContains(t, err, `btl="sm,warp" (from MPIGO_BTL): bad value: want a comma-separated list, each once, of self, sm`)
-	assert.True(t, set.Bool("stats"), "FromEnv keeps the good values")
+	assert.True(t, set.Bool("verbose"), "FromEnv keeps the good values")
 	assert.Equal(t, int64(1<<20), set.Bytes("sm.ring.bytes"))
 }
 
@@ -94,8 +94,10 @@ func TestWithChecksValues(t *testing.T) {
 		{"progress.spin", false, []string{"-2", "1.5", "many"}},
 		{"progress.yield", true, []string{"100us", "0"}},
 		{"progress.yield", false, []string{"100", "-1s"}},
-		{"stats", true, []string{"on", "Off"}},
-		{"stats", false, []string{"perhaps"}},
+		{"verbose", true, []string{"on", "Off"}},
+		{"verbose", false, []string{"perhaps", "json"}},
+		{"stats", true, []string{"1", "Yes", "off", "json"}},
+		{"stats", false, []string{"perhaps", "table", "json,true"}},
 		{"btl", true, []string{"sm", "self,tcp"}}, // comm decides whether they suffice
 		{"btl", false, []string{"self,loop", "sm,sm", "sm,", ""}},
 		{"ibverbs.devices", true, []string{"all", "mlx5_0, mlx5_1:2", "a|b:2,c|d", "a|b,b|a"}},
@@ -172,13 +174,13 @@ func TestWithUnknownKeySuggestsSimilarKey(t *testing.T) {
 }
 
 func TestWithDoesNotChangeTheOriginal(t *testing.T) {
-	first, err := tunable.FromEnv(env("MPIGO_STATS=1"))
+	first, err := tunable.FromEnv(env("MPIGO_VERBOSE=1"))
 	require.NoError(t, err)
-	second, err := first.With("stats", "0", tunable.FromCommandLine)
+	second, err := first.With("verbose", "0", tunable.FromCommandLine)
 	require.NoError(t, err)
-	assert.True(t, first.Bool("stats"))
-	assert.False(t, second.Bool("stats"))
-	_, origin := second.Text("stats")
+	assert.True(t, first.Bool("verbose"))
+	assert.False(t, second.Bool("verbose"))
+	_, origin := second.Text("verbose")
 	assert.Equal(t, tunable.FromCommandLine, origin)
 	assert.Equal(t, "command line", origin.String())
 }
@@ -195,7 +197,7 @@ func TestCallersOwnResults(t *testing.T) {
 
 func TestAccessorWithBadKeyOrKindPanics(t *testing.T) {
 	assert.Panics(t, func() { tunable.Set{}.Bytes("no.such.key") })
-	assert.Panics(t, func() { tunable.Set{}.Bytes("stats") })
+	assert.Panics(t, func() { tunable.Set{}.Bytes("verbose") })
 	assert.Panics(t, func() { tunable.Set{}.Text("no.such.key") })
 }
 
@@ -274,4 +276,16 @@ func FuzzWith(f *testing.F) {
 			t.Fatalf("%s=%q is accepted by With, not by FromEnv: %v", key, text, err)
 		}
 	})
+}
+
+func TestParseStatsKnowsEachForm(t *testing.T) {
+	for text, want := range map[string]tunable.StatsForm{
+		"true": tunable.StatsTable, "1": tunable.StatsTable, "false": tunable.NoStats, "off": tunable.NoStats, "json": tunable.StatsJSON,
+	} {
+		form, ok := tunable.ParseStats(text)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, form, text)
+	}
+	_, ok := tunable.ParseStats("csv")
+	assert.False(t, ok)
 }

@@ -9,7 +9,7 @@ import (
 // otherVariables begin with MPIGO_ like the variables of tunables, but the launcher or the library
 // sets them.
 var otherVariables = [...]string{
-	"MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED",
+	"MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED", "MPIGO_INTROSPECT_FD",
 	"MPIGO_OWN_GOMAXPROCS", // the launcher has set GOMAXPROCS
 	"MPIGO_INIT_PID",       // the process has called Init
 }

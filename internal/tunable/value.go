@@ -65,12 +65,11 @@ func (t Tunable) read(text string) (v value, ok bool) {
 		d, err := time.ParseDuration(text)
 		return value{number: int64(d)}, err == nil && t.inRange(int64(d))
 	case Bool:
-		switch strings.ToLower(text) {
-		case "1", "true", "yes", "on":
-			return value{number: 1}, true
-		case "0", "false", "no", "off":
-			return value{number: 0}, true
+		on, ok := parseBool(text)
+		if on {
+			v.number = 1
 		}
+		return v, ok
 	case String:
 		words := []string{text}
 		return value{words: words}, t.isWord(text) && (t.wellFormed == nil || t.wellFormed(words))
@@ -85,6 +84,16 @@ func (t Tunable) read(text string) (v value, ok bool) {
 		return value{words: words}, t.wellFormed == nil || t.wellFormed(words)
 	}
 	return value{}, false
+}
+
+func parseBool(text string) (on, ok bool) {
+	switch strings.ToLower(text) {
+	case "1", "true", "yes", "on":
+		return true, true
+	case "0", "false", "no", "off":
+		return false, true
+	}
+	return false, false
 }
 
 func (t Tunable) inRange(n int64) bool { return t.Min <= n && n <= t.Max }

@@ -125,6 +125,10 @@ func (c *Client) Rank() int { return c.rank }
 // Size is the number of ranks in the job.
 func (c *Client) Size() int { return c.size }
 
+// HasOwnManager reports whether the process manager is the Server of this package: mpirun-go, not
+// another launcher.
+func (c *Client) HasOwnManager() bool { return c.hasGetAll }
+
 // Barrier returns when every rank of the job has called it. Values that were Put before are visible
 // then. Barrier has no time-out, because it waits for the slowest rank; it returns an error when
 // the connection ends. Under our own server it returns a *BarrierError when a rank has left, and so

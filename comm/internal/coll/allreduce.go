@@ -6,12 +6,19 @@ func (s *Schedule) Allreduce(in, out []byte) {
 	switch {
 	case s.size == 1:
 		s.copy(out[:len(in)], in)
-	case len(out) == 0 || !s.meets(len(out)):
+	case len(out) > 0 && s.team.aligned > 0 && s.byHost(meetAllreduceLong, len(out)):
+		s.allreduceByHost(in, out)
+	case len(out) == 0 || !s.isShared(meetAllreduceLong, len(out)):
 		s.allreduceByMessages(in, out)
-	case len(out) <= min(s.tuning.SharedShortBytes, s.team.area.block):
-		s.meet(meetAllreduce, in, out)
 	default:
-		s.meet(meetAllreduceLong, in, out)
+		m := meet{call: meetAllreduceLong, in: in, out: out}
+		if len(out) <= min(s.tuning.SharedShortBytes, s.team.area.block) {
+			m.call = meetAllreduce
+		}
+		if s.isRing(len(out)) {
+			m.order = orderRing
+		}
+		s.meet(m)
 	}
 }
 
@@ -25,11 +32,11 @@ func (s *Schedule) allreduceByMessages(in, out []byte) {
 	case s.isFlat(len(out)):
 		s.allreduceFlat(in, out)
 	case len(out) <= s.tuning.AllreduceDoublingBytes:
-		s.allreduceDoubling(in, out)
+		s.allreduceDoubling(s.folding(), in, out)
 	case s.isRing(len(out)):
 		s.allreduceRing(in, out)
 	default:
-		s.allreduceHalving(in, out)
+		s.allreduceHalving(s.folding(), in, out)
 	}
 }
 
@@ -39,16 +46,20 @@ func (s *Schedule) allreduceByMessages(in, out []byte) {
 type folding struct {
 	power, extra int
 	number       int // of this rank; −1 if it has sent its contribution to the next rank
+	stride       int // from rank to rank
 }
 
-func (s *Schedule) folding() folding {
-	f := folding{power: powerBelow(s.size)}
-	f.extra = s.size - f.power
+func (s *Schedule) folding() folding { return foldingOf(s.size, s.rank) }
+
+// foldingOf is the folding of n ranks at one of them.
+func foldingOf(n, rank int) folding {
+	f := folding{power: powerBelow(n), stride: 1}
+	f.extra = n - f.power
 	switch {
-	case s.rank >= 2*f.extra:
-		f.number = s.rank - f.extra
-	case s.rank%2 == 1:
-		f.number = s.rank / 2
+	case rank >= 2*f.extra:
+		f.number = rank - f.extra
+	case rank%2 == 1:
+		f.number = rank / 2
 	default:
 		f.number = -1
 	}
@@ -58,16 +69,15 @@ func (s *Schedule) folding() folding {
 // rank returns the rank with a number.
 func (f folding) rank(number int) int {
 	if number < f.extra {
-		return 2*number + 1
+		return (2*number + 1) * f.stride
 	}
-	return number + f.extra
+	return (number + f.extra) * f.stride
 }
 
 // allreduceDoubling has pairs of ranks exchange their whole results, in each step at twice the
 // distance of the step before. Both ranks of a pair combine in the order of ranks, so they get the
 // same bits whatever the operation.
-func (s *Schedule) allreduceDoubling(in, out []byte) {
-	f := s.folding()
+func (s *Schedule) allreduceDoubling(f folding, in, out []byte) {
 	if f.number < 0 {
 		mine := in
 		if in == nil {
@@ -126,8 +136,7 @@ func (s *Schedule) allreduceDoubling(in, out []byte) {
 // the step before, share their work: each sends half of what it has left to the other, and combines
 // the other half. Then the combined parts are exchanged in the opposite order. The order of ranks
 // is kept.
-func (s *Schedule) allreduceHalving(in, out []byte) {
-	f := s.folding()
+func (s *Schedule) allreduceHalving(f folding, in, out []byte) {
 	have := in
 	if in == nil {
 		have = out

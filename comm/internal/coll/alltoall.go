@@ -5,6 +5,10 @@ func (s *Schedule) Alltoall(in, out []byte) {
 	n, t := s.size, s.tuning
 	size := len(out) / n
 	s.agreed = len(out)
+	if s.isShared(meetAlltoall, size) {
+		s.meet(meet{call: meetAlltoall, in: in, out: out})
+		return
+	}
 	if size <= t.AlltoallBruckBytes && n >= t.AlltoallBruckRanks {
 		s.alltoallBruck(in, out)
 		return

@@ -3,54 +3,64 @@ package coll
 import (
 	"context"
 	"encoding/binary"
+	"math"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
 )
 
-// An area is memory that all ranks of a team have mapped. Barriers and reductions go through it
-// without messages (meeting.go).
+// An area is memory that the ranks of a team which are on one host have mapped. Blocking
+// collectives go through it without messages (meeting.go).
 //
-//	arrived | released, result | poisoned | slot of each rank | cell of each rank | result
+//	entries | waiting | what each rank has passed | slots of each rank | cells of each rank
 //
-// A slot holds what the rank says of its call, and a contribution of up to smallBytes. A cell holds
-// a longer one, and so does the last part a longer result.
+// # Rounds
+//
+// A collective that goes through the area consists of rounds, which all ranks of the area count
+// alike. A round has a stamp: the number of the collective, which all ranks count alike too, and
+// the number of the round in it. Everything about a round is in the entry with the number of the
+// round, modulo areaEntries, and in one slot of each rank. All of it bears the stamp. So nothing is
+// ever reset, and what is left of a collective that has failed disturbs no later one.
+//
+//	entry  Ranks that have come to the round are counted in it. If a rank does something for all
+//	       others, it says in the entry that it has.
+//	slot   What a rank says of its call, and what it contributes. Up to smallBytes are in the slot,
+//	       more are in the rank's cells, at a place that the slot names.
+//
+// Only the rank itself writes to its slots and cells. It may do so again when all ranks that read
+// them have passed the round in which it wrote them before. It knows that when they have come to a
+// later round in which they are counted. Otherwise it looks at what they say that they have passed.
+//
+// Any rank can write anything to an area at any time. A rank that does so can make results wrong
+// and keep others waiting, as one that sends wrong messages, or none. Lengths are never read from
+// the area, and places are checked.
 //
 // # When it is there
 //
 // The team sets an area up before one of its first collectives, by messages that have a sequence
-// number of their own. Rank 0 makes the memory, the others map it, and it is used only if all
+// number of their own. A rank makes the memory, the others map it, and it is used only if all
 // could, and all have the same block. No rank completes the set-up unless all ranks take part in
 // it. A rank that gives up in the middle is unfit for collectives, or was told of one that did not
 // begin: so either all ranks have the area, or none, or none of the later collectives succeeds.
-//
-// # When it goes
-//
-// A rank at which a collective has failed uses the area no more. It poisons the area before its
-// next collective, so that no rank waits for it there. A rank that is the first to arrive for a
-// collective, or waits for others to arrive, and finds the area poisoned takes the schedule with
-// messages: no rank can have completed the collective through the area, because the rank that has
-// poisoned the area does not arrive. A rank that waits later in a collective ignores the poison:
-// all ranks had arrived, so it is this collective that has failed, and each rank is told.
-//
-// Any rank can write anything to an area at any time. A rank that does so can make results wrong
-// and keep others waiting, as one that sends wrong messages, or none. Lengths and places are never
-// read from the area.
 type area struct {
-	sharer btl.Sharer
+	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
 	ranks  int
-	block  int // bytes of a cell
-	// meets counts the meetings that this rank has arrived for, times the number of ranks.
-	meets uint64
-	// base is where the present block begins in the cells and in the result, and next where the
-	// next one may.
-	base, next int
+	self   int // this rank's number among them
+	block  int // bytes of a rank's cells
 
-	arrived  *uint64 // arrivals of all ranks in all meetings
-	released *uint64 // meets of the last meeting whose result is there
-	poisoned *uint64
+	mine  [areaEntries]publication // of this rank, by entry
+	next  int                      // where the next one may be in the cells
+	known uint64                   // the last round that all ranks are known to have passed
+	told  uint64                   // what this rank has said last that it has passed
+}
+
+// publication is what a rank has put into a slot.
+type publication struct {
+	stamp    uint64 // of the last round in which it is read
+	from, to int    // in the rank's cells
 }
 
 const (
@@ -58,98 +68,250 @@ const (
 	// processors fetch pairs.
 	areaLine = 128
 
-	arrivedAt  = 0 * areaLine
-	releasedAt = 1 * areaLine
-	poisonedAt = 2 * areaLine
-	slotsAt    = 3 * areaLine
+	// areaEntries is how many rounds a rank may be ahead of others if it need not wait for them.
+	areaEntries = 8
 
-	// A slot: the sequence number, the signature, and the contribution if it is small.
-	slotCallBytes = 40
-	smallBytes    = areaLine - slotCallBytes
+	// An entry: a line with the count, and a line with the stamp of a round that is done, the rank
+	// that has done it, and the result if that is small.
+	entryBytes       = 2 * areaLine
+	doneAt           = areaLine
+	doneByAt         = doneAt + 8
+	smallResultAt    = doneByAt + 8
+	smallResultBytes = entryBytes - smallResultAt
+
+	// A slot: the stamp, the signature, the place in the cells, and the contribution if it is
+	// small.
+	signatureAt = 8
+	placeAt     = signatureAt + signatureBytes
+	smallAt     = placeAt + 8
+	smallBytes  = areaLine - smallAt
+
+	// A stamp has so many bits for the round.
+	roundBits = 20
+	mostRound = 1<<roundBits - 1
+
+	// A count has so many bits for the ranks. The stamp above them loses its highest bits. So a
+	// count is mistaken for that of another round only if exactly 2³² collectives are in between,
+	// and no rank was counted in that entry meanwhile.
+	countBits     = 12
+	mostAreaRanks = 1<<countBits - 1
 )
 
 func alignArea(n int) int { return (n + areaLine - 1) / areaLine * areaLine }
 
+const (
+	waitingAt = areaEntries * entryBytes
+	passedAt  = waitingAt + areaLine
+)
+
+func slotsAt(ranks int) int { return passedAt + ranks*areaLine }
+
+func cellsAt(ranks int) int { return slotsAt(ranks) + ranks*areaEntries*areaLine }
+
 // areaBytes is the size of an area.
-func areaBytes(ranks, block int) int { return slotsAt + ranks*areaLine + (ranks+1)*block }
+func areaBytes(ranks, block int) int { return cellsAt(ranks) + ranks*block }
 
-func newArea(sharer btl.Sharer, mem []byte, ranks, block int) *area {
-	word := func(at int) *uint64 { return (*uint64)(unsafe.Pointer(&mem[at])) }
-	return &area{
-		sharer: sharer, mem: mem, ranks: ranks, block: block,
-		arrived: word(arrivedAt), released: word(releasedAt), poisoned: word(poisonedAt),
+func newArea(sharer btl.Sharer, mem []byte, ranks, self, block int) *area {
+	return &area{sharer: sharer, mem: mem, ranks: ranks, self: self, block: block}
+}
+
+func (a *area) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&a.mem[at])) }
+
+// entryOf is the number of the entry of a round.
+func entryOf(stamp uint64) int { return int((stamp>>roundBits + stamp&mostRound) % areaEntries) }
+
+// count is the word in which ranks are counted that have come to a round.
+func (a *area) count(stamp uint64) *uint64 { return a.word(entryOf(stamp) * entryBytes) }
+
+// allCounted is the value of count once all ranks have come to the round.
+func (a *area) allCounted(stamp uint64) uint64 { return stamp<<countBits | uint64(a.ranks) }
+
+// done is the word that has the stamp of a round once a rank has done it for all, doneBy that rank.
+func (a *area) done(stamp uint64) *uint64   { return a.word(entryOf(stamp)*entryBytes + doneAt) }
+func (a *area) doneBy(stamp uint64) *uint64 { return a.word(entryOf(stamp)*entryBytes + doneByAt) }
+
+// smallResult is the place of a small result of a round.
+func (a *area) smallResult(stamp uint64, bytes int) []byte {
+	return a.mem[entryOf(stamp)*entryBytes+smallResultAt:][:bytes:bytes]
+}
+
+// waiting is the number of ranks that wait until others have passed a round.
+func (a *area) waiting() *uint64 { return a.word(waitingAt) }
+
+// passed is the word by which a rank says which is the first round that it has not passed.
+func (a *area) passed(rank int) *uint64 { return a.word(passedAt + rank*areaLine) }
+
+// slot is the slot of a rank for a round.
+func (a *area) slot(rank int, stamp uint64) []byte {
+	return a.mem[slotsAt(a.ranks)+(rank*areaEntries+entryOf(stamp))*areaLine:][:areaLine:areaLine]
+}
+
+// published is the word that has the stamp of a round once a rank has come to it.
+func (a *area) published(rank int, stamp uint64) *uint64 {
+	return (*uint64)(unsafe.Pointer(&a.slot(rank, stamp)[0]))
+}
+
+// cells is the place of a rank's cells.
+func (a *area) cells(rank int) []byte { return a.mem[cellsAt(a.ranks)+rank*a.block:][:a.block:a.block] }
+
+// reserve looks for room for so many bytes of this rank in a round. If another rank must pass an
+// earlier round first, it returns that rank and that round's stamp, otherwise nobody.
+func (a *area) reserve(stamp uint64, bytes int) (rank int, until uint64) {
+	mine := &a.mine[entryOf(stamp)]
+	if rank := a.isRead(mine); rank != nobody || bytes <= smallBytes {
+		return rank, mine.stamp
 	}
+	from := a.room(bytes)
+	for i := range a.mine {
+		if p := &a.mine[i]; p.from < from+bytes && from < p.to {
+			if rank := a.isRead(p); rank != nobody {
+				return rank, p.stamp
+			}
+		}
+	}
+	return nobody, 0
 }
 
-// slot is what a rank says of its call.
-func (a *area) slot(rank int) []byte { return a.mem[slotsAt+rank*areaLine:][:areaLine:areaLine] }
-
-// cell is the place of a rank's contribution of so many bytes, from its byte at of the block.
-func (a *area) cell(rank, at, bytes int) []byte {
-	return a.mem[slotsAt+a.ranks*areaLine+rank*a.block+a.base+at:][:bytes:bytes]
-}
-
-// small is the place of a small contribution.
-func (a *area) small(rank, bytes int) []byte { return a.slot(rank)[slotCallBytes:][:bytes:bytes] }
-
-// result is the place of the result, from its byte at of the block.
-func (a *area) result(at, bytes int) []byte { return a.cell(a.ranks, at, bytes) }
-
-// smallResult is the place of a small result.
-func (a *area) smallResult(bytes int) []byte { return a.mem[releasedAt+8:][:bytes:bytes] }
-
-// take finds the place of the next block, of so many bytes: behind the block before if there is
-// room. Memory that was not used for a while is in the cache of no other processor, so writing to
-// it takes less time.
-func (a *area) take(bytes int) {
+// room is where the next so many bytes of this rank are: behind those before, if there is room.
+// Memory that was not used for a while is in the cache of no other processor, so writing to it
+// takes less time.
+func (a *area) room(bytes int) (from int) {
 	if a.next+bytes > a.block {
-		a.next = 0
+		return 0
 	}
-	a.base, a.next = a.next, a.next+alignArea(bytes)
+	return a.next
 }
 
-// describe says which collective, and which call, this rank arrives for.
-func (a *area) describe(rank, seq int, sign Signature) {
-	b := a.slot(rank)
-	atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[0])), uint64(seq))
-	binary.LittleEndian.PutUint64(b[8:], sign.Call)
-	binary.LittleEndian.PutUint64(b[16:], uint64(sign.Root))
-	binary.LittleEndian.PutUint64(b[24:], sign.Bytes)
-	binary.LittleEndian.PutUint64(b[32:], sign.Kind)
+// isRead returns the number of a rank that may still read a publication, or nobody.
+func (a *area) isRead(p *publication) (rank int) {
+	if p.stamp <= a.known {
+		return nobody
+	}
+	least := uint64(math.MaxUint64)
+	for rank := range a.ranks {
+		if rank != a.self {
+			v := atomic.LoadUint64(a.passed(rank))
+			if v <= p.stamp {
+				return rank
+			}
+			least = min(least, v)
+		}
+	}
+	a.known = max(a.known, least-1)
+	return nobody
 }
 
-// seq is the collective that a rank has come to last, also if it has not arrived yet.
-func (a *area) seq(rank int) uint64 {
-	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&a.slot(rank)[0])))
+// place is where this rank puts so many bytes for a round, for which there is room.
+func (a *area) place(stamp uint64, bytes int) []byte {
+	p := &a.mine[entryOf(stamp)]
+	*p = publication{stamp: stamp}
+	slot := a.slot(a.self, stamp)
+	if bytes <= smallBytes {
+		return slot[smallAt:][:bytes:bytes]
+	}
+	p.from = a.room(bytes)
+	p.to = p.from + bytes
+	a.next = p.from + alignArea(bytes)
+	binary.LittleEndian.PutUint64(slot[placeAt:], uint64(p.from))
+	return a.cells(a.self)[p.from:p.to:p.to]
 }
 
-// call is what a rank that has arrived says of its call.
-func (a *area) call(rank int) (seq uint64, sign Signature) {
-	b := a.slot(rank)
-	return a.seq(rank), Signature{
-		Call:  binary.LittleEndian.Uint64(b[8:]),
-		Root:  int64(binary.LittleEndian.Uint64(b[16:])),
-		Bytes: binary.LittleEndian.Uint64(b[24:]),
-		Kind:  binary.LittleEndian.Uint64(b[32:]),
+// keep says that what this rank has put into the area for a round is read until a later one, for
+// which the rank puts nothing there.
+func (a *area) keep(stamp, until uint64) {
+	a.mine[entryOf(stamp)].stamp = until
+	a.mine[entryOf(until)] = publication{stamp: until}
+}
+
+// sign puts the signature of this rank's call into its slot.
+func (a *area) sign(stamp uint64, sign *Signature) {
+	slot := a.slot(a.self, stamp)
+	sign.append(slot[signatureAt:signatureAt])
+}
+
+// publish says that this rank has come to a round, and that its slot is filled.
+func (a *area) publish(stamp uint64) { atomic.StoreUint64(a.published(a.self, stamp), stamp) }
+
+// at is where a rank has put so many bytes for a round, somewhere in its cells in any case.
+func (a *area) at(rank int, stamp uint64, bytes int) []byte {
+	slot := a.slot(rank, stamp)
+	if bytes <= smallBytes {
+		return slot[smallAt:][:bytes:bytes]
+	}
+	from := min(binary.LittleEndian.Uint64(slot[placeAt:]), uint64(a.block-bytes))
+	return a.cells(rank)[from:][:bytes:bytes]
+}
+
+// signature is what a rank that has come to a round says of its call.
+func (a *area) signature(rank int, stamp uint64) Signature {
+	return decodeSignature(a.slot(rank, stamp)[signatureAt:])
+}
+
+// hasCome reports whether a rank has come to a round.
+func (a *area) hasCome(rank int, stamp uint64) bool {
+	return atomic.LoadUint64(a.published(rank, stamp)) == stamp
+}
+
+// arrive counts this rank, which has filled its slot, as one that has come to a round, and publishes
+// that: so if any rank is missing in the count, some rank has not published. It reports whether all
+// have come. ok is false if the count cannot be right.
+func (a *area) arrive(stamp uint64) (last, ok bool) {
+	word := a.count(stamp)
+	for {
+		v, n := atomic.LoadUint64(word), uint64(1)
+		switch ahead := int64(v&^mostAreaRanks - stamp<<countBits); {
+		case ahead > 0: // others are in a later round: they have given this collective up
+			return false, true
+		case ahead == 0:
+			n = v&mostAreaRanks + 1
+		}
+		if n > uint64(a.ranks) {
+			return false, false
+		}
+		if atomic.CompareAndSwapUint64(word, v, stamp<<countBits|n) {
+			a.publish(stamp)
+			return n == uint64(a.ranks), true
+		}
 	}
 }
 
-// arrive counts this rank as one that has come to its next meeting. It returns the value of arrived
-// once all have, and whether this rank is the last one. ok is false if arrived cannot be right.
-func (a *area) arrive() (all uint64, last, ok bool) {
-	before := a.meets
-	a.meets += uint64(a.ranks)
-	v := atomic.AddUint64(a.arrived, 1)
-	return a.meets, v == a.meets, v-before-1 < uint64(a.ranks)
+// allArrived says that all ranks have come to a round, and so have passed those before.
+func (a *area) allArrived(stamp uint64) { a.known = max(a.known, stamp-1) }
+
+// pass says that this rank has passed all rounds before the given one.
+func (a *area) pass(stamp uint64) {
+	atomic.StoreUint64(a.passed(a.self), stamp)
+	a.told = stamp
 }
 
-func (a *area) isPoisoned() bool { return atomic.LoadUint64(a.poisoned) != 0 }
+// needRoom says whether this rank waits until others have passed a round.
+func (a *area) needRoom(does bool) {
+	if does {
+		atomic.AddUint64(a.waiting(), 1)
+	} else {
+		atomic.AddUint64(a.waiting(), ^uint64(0))
+	}
+}
 
-// wake ends the sleep of the other ranks, which may wait for what this rank has just stored.
+// passRounds says that this rank has passed all rounds before the given one, also to ranks that
+// sleep.
+func (t *Team) passRounds(stamp uint64) {
+	a := t.area
+	if a.told == stamp {
+		return
+	}
+	a.pass(stamp)
+	if atomic.LoadUint64(a.waiting()) != 0 {
+		t.wake()
+	}
+}
+
+// wake ends the sleep of the other ranks of the area, which may wait for what this rank has just
+// stored.
 func (t *Team) wake() {
-	for rank := range t.size {
-		if rank != t.rank {
-			t.area.sharer.WakePeer(t.group.World(rank))
+	for rank := range t.area.ranks {
+		if rank != t.area.self {
+			t.area.sharer.WakePeer(t.group.World(t.local[rank]))
 		}
 	}
 }
@@ -179,7 +341,13 @@ func (t *Team) wantsArea(call string) bool {
 		return false
 	}
 	tuning := t.Tuning()
-	return tuning.SharedBytes > 0 && t.next >= tuning.SharedAfter && t.owner.OneHost()
+	if tuning.SharedBytes <= 0 || t.next < tuning.SharedAfter {
+		return false
+	}
+	if t.leaders == nil {
+		t.hosts = hostsOf(t.size, t.rank, t.owner.Host)
+	}
+	return len(t.leaders) < t.size && t.mostLocal <= mostAreaRanks
 }
 
 // Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
@@ -201,30 +369,39 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	}()
 	s.setUp = true
 	s.NoBuffers()
-	block := t.hub.block
+	block, leader, isAlone := t.hub.block, t.local[0], len(t.local) == 1
 	var sharer btl.Sharer // nil: this rank shares nothing
-	if block > 0 {
-		sharer = t.p.Sharer(t.ctx)
+	if block > 0 && !isAlone {
+		sharer = t.p.Sharer(t.ctx, t.local)
 	}
-	bytes := areaBytes(t.size, block)
+	bytes := areaBytes(len(t.local), block)
 	var mem []byte
+	if isAlone && block > 0 {
+		mem = bytesOfWords(make([]uint64, bytes/wordBytes))
+	}
 	const keyBytes = len(btl.Key{})
-	offer := s.temp(keyBytes + wordBytes) // rank 0's key and block
+	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
 	able := s.temp(wordBytes)
 	clear(offer)
-	if t.rank == 0 && sharer != nil {
+	if t.rank == leader && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
 			mem = made
 			copy(offer, k[:])
 			binary.LittleEndian.PutUint64(offer[keyBytes:], uint64(block))
 		}
 	}
-	s.bcastTree(offer, 0)
+	if t.rank != leader {
+		s.recv(leader, offer)
+	} else {
+		for _, rank := range t.local[1:] {
+			s.send(rank, offer)
+		}
+	}
 	s.wait()
 	s.callHook(func() {
-		if t.rank != 0 && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
+		if t.rank != leader && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
 			// If it fails, no rank uses the memory.
-			mem, _ = sharer.MapShared(t.group.World(0), btl.Key(offer[:keyBytes]), bytes)
+			mem, _ = sharer.MapShared(t.group.World(leader), btl.Key(offer[:keyBytes]), bytes)
 		}
 		binary.LittleEndian.PutUint64(able, setUpUnable)
 		if mem != nil {
@@ -232,9 +409,9 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		}
 	})
 	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
-	s.allreduceDoubling(nil, able)
+	s.allreduceDoubling(s.folding(), nil, able)
 	err = s.Run(ctx)
-	if mem != nil && t.rank == 0 {
+	if mem != nil && sharer != nil && t.rank == leader {
 		sharer.Hide(mem)
 	}
 	result := binary.LittleEndian.Uint64(able)
@@ -243,11 +420,11 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		s.giveUp(err)
 	}
 	if err == nil && result == setUpAble {
-		t.area, t.areaState = newArea(sharer, mem, t.size, block), areaUsed
+		t.area, t.areaState = newArea(sharer, mem, len(t.local), slices.Index(t.local, t.rank), block), areaUsed
 		t.hub.addTeam(t)
 		return nil
 	}
-	if mem != nil {
+	if mem != nil && sharer != nil {
 		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong
 	}
 	if err == nil {
@@ -278,31 +455,33 @@ func (both) Combine(in, inout []byte) {
 	binary.LittleEndian.PutUint64(inout, result)
 }
 
-// dropArea gives the area up. If this rank is not known to have failed a collective, others have.
+// dropArea gives the area up.
 func (t *Team) dropArea() {
 	if t.area != nil {
-		_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
+		if t.area.sharer != nil {
+			_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
+		}
 		t.area, t.areaState = nil, areaOff
 		t.hub.removeTeam(t)
 	}
 }
 
-// tidyArea gives the area up if it is time for that and no call uses it: because a collective has
-// failed here, which the other ranks are told, or because the job ends.
+// tidyArea gives the area up if the job ends and no call uses it.
 func (t *Team) tidyArea() {
-	if t.area == nil || t.blocking != nil && t.blocking.meeting.call != meetNowhere {
-		return
-	}
-	if t.mustPoison {
-		t.tellPoisoned()
-	}
-	if t.mustPoison || t.hub.closed {
+	if t.area != nil && t.hub.closed && (t.blocking == nil || len(t.blocking.meets) == 0) {
 		t.dropArea()
 	}
 }
 
-// tellPoisoned poisons the area.
-func (t *Team) tellPoisoned() {
-	atomic.StoreUint64(t.area.poisoned, 1)
-	t.wake()
+// Arrived is how many ranks of the area have come to the first round of this rank's blocking
+// collective, or of its next one, if that counts them. It is for tests.
+func (t *Team) Arrived() int {
+	stamp := (t.sequence.count + 1) << roundBits
+	if t.blocking != nil {
+		stamp = t.blocking.count << roundBits
+	}
+	if v := atomic.LoadUint64(t.area.count(stamp)); v>>countBits<<countBits == stamp<<countBits {
+		return int(v & mostAreaRanks)
+	}
+	return 0
 }

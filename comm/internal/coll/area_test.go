@@ -8,29 +8,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func testArea(ranks int) *area {
+// testAreas are the areas of so many ranks, in the same memory.
+func testAreas(ranks int) []*area {
 	block := alignArea(1000)
-	return newArea(nil, bytesOfWords(make([]uint64, areaBytes(ranks, block)/wordBytes)), ranks, block)
+	mem := bytesOfWords(make([]uint64, areaBytes(ranks, block)/wordBytes))
+	areas := make([]*area, ranks)
+	for rank := range areas {
+		areas[rank] = newArea(nil, mem, ranks, rank, block)
+	}
+	return areas
 }
 
-// TestAreaArrivals: the last of the ranks to arrive learns that it is, in every meeting. A counter
-// that cannot be right is noticed.
-func TestAreaArrivals(t *testing.T) {
+func stampOf(count, round uint64) uint64 { return count<<roundBits | round }
+
+// TestAreaCountsArrivals: the last of the ranks to come to a round learns that it is. Rounds that
+// only some ranks have come to do not matter later. A count that cannot be right is noticed.
+func TestAreaCountsArrivals(t *testing.T) {
 	const ranks = 3
-	first := testArea(ranks)
-	areas := []*area{first, newArea(nil, first.mem, ranks, first.block), newArea(nil, first.mem, ranks, first.block)}
-	for meeting := range 5 {
-		for i, a := range areas {
-			all, last, ok := a.arrive()
-			require.True(t, ok)
-			require.EqualValues(t, (meeting+1)*ranks, all)
-			require.Equal(t, i == ranks-1, last)
+	areas := testAreas(ranks)
+	for count := uint64(1); count < 60; count++ {
+		for round := range count % 3 {
+			stamp := stampOf(count, round)
+			for i, a := range areas {
+				if count%5 == 0 && i == 1 {
+					break // the others give the round up
+				}
+				last, ok := a.arrive(stamp)
+				require.True(t, ok)
+				require.Equal(t, i == ranks-1, last)
+			}
+			require.Equal(t, count%5 != 0, *areas[0].count(stamp) == areas[0].allCounted(stamp))
 		}
 	}
-	for _, wrong := range []uint64{0, 14, 18, 1 << 40, 1<<64 - 1} {
-		a := *first
-		atomic.StoreUint64(a.arrived, wrong)
-		_, _, ok := a.arrive()
+	late := stampOf(1, 0)
+	for _, a := range areas { // whoever comes to a round that others have given up is never the last
+		last, ok := a.arrive(late)
+		require.True(t, ok)
+		require.False(t, last)
+	}
+	stamp := stampOf(100, 0)
+	for _, wrong := range []uint64{3, 4, 1000, mostAreaRanks} {
+		atomic.StoreUint64(areas[0].count(stamp), stamp<<countBits|wrong)
+		_, ok := areas[0].arrive(stamp)
 		require.False(t, ok, wrong)
 	}
 }
@@ -38,32 +57,85 @@ func TestAreaArrivals(t *testing.T) {
 // TestAreaPlacesDoNotOverlap: nothing that one rank writes lies in another rank's places, or
 // outside of the area.
 func TestAreaPlacesDoNotOverlap(t *testing.T) {
-	for _, ranks := range []int{1, 2, 5, 9} {
-		a := testArea(ranks)
-		used := make([]int, len(a.mem))
+	for _, ranks := range []int{2, 5, 9} {
+		areas := testAreas(ranks)
+		used := make([]int, len(areas[0].mem))
 		mark := func(place []byte) {
-			at := int(addressOf(place) - addressOf(a.mem))
+			at := int(addressOf(place) - addressOf(areas[0].mem))
 			for i := range place {
 				used[at+i]++
 			}
 		}
-		for _, bytes := range []int{1, 300, a.block, 500, 600} {
-			clear(used)
-			a.take(bytes)
-			for rank := range ranks {
-				mark(a.slot(rank))
-				mark(a.cell(rank, 0, bytes))
+		markWord := func(word *uint64) { mark(unsafe.Slice((*byte)(unsafe.Pointer(word)), wordBytes)) }
+		for round := range uint64(areaEntries) {
+			stamp := stampOf(1, round)
+			for _, a := range areas {
+				bytes := int(round) * 30
+				rank, _ := a.reserve(stamp, bytes)
+				require.Equal(t, nobody, rank)
+				place := a.place(stamp, bytes)
+				require.Equal(t, addressOf(place), addressOf(a.at(a.self, stamp, bytes)))
+				mark(place)
+				mark(a.slot(a.self, stamp)[:smallAt])
 			}
-			mark(a.result(0, bytes))
-			mark(a.mem[arrivedAt:][:8])
-			mark(a.mem[releasedAt:][:8])
-			mark(a.smallResult(smallBytes))
-			mark(a.mem[poisonedAt:][:8])
-			for i, n := range used {
-				require.LessOrEqual(t, n, 1, "byte %d", i)
-			}
+			a := areas[0]
+			markWord(a.count(stamp))
+			markWord(a.done(stamp))
+			markWord(a.doneBy(stamp))
+			mark(a.smallResult(stamp, smallResultBytes))
+		}
+		for _, a := range areas {
+			markWord(a.passed(a.self))
+		}
+		for i, n := range used {
+			require.LessOrEqual(t, n, 1, "byte %d", i)
 		}
 	}
 }
 
 func addressOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
+
+// TestAreaMemoryIsReusedWhenAllHavePassed: a rank may not put anything where another rank may still
+// read.
+func TestAreaMemoryIsReusedWhenAllHavePassed(t *testing.T) {
+	areas := testAreas(3)
+	a := areas[0]
+	free := func(stamp uint64, bytes int) bool {
+		rank, _ := a.reserve(stamp, bytes)
+		return rank == nobody
+	}
+	for count := uint64(1); count <= areaEntries; count++ {
+		require.True(t, free(stampOf(count, 0), 10))
+		a.place(stampOf(count, 0), 10)
+	}
+	next := stampOf(areaEntries+1, 0)
+	require.False(t, free(next, 10), "the slot")
+	areas[1].pass(stampOf(2, 0))
+	rank, until := a.reserve(next, 10)
+	require.Equal(t, 2, rank)
+	require.Equal(t, stampOf(1, 0), until)
+	areas[2].pass(stampOf(2, 0))
+	require.True(t, free(next, 10))
+	a.place(next, 600)
+	require.False(t, free(next+1, 10), "the slot")
+	a.allArrived(next)
+	require.True(t, free(next+1, 10), "all have come to a later round")
+	require.False(t, free(next+1, 600), "the cells")
+	require.True(t, free(next+1, 200), "what is left of them")
+	a.place(next+1, 200)
+	a.keep(next+1, next+2)
+	a.allArrived(next + 2)
+	require.True(t, free(next+3, 400), "the cells of the first round")
+	require.False(t, free(next+3, 700), "what is kept for a later round")
+}
+
+// TestAreaPlaceThatIsWrongStaysInTheArea: a place that another rank has written is not trusted.
+func TestAreaPlaceThatIsWrongStaysInTheArea(t *testing.T) {
+	a := testAreas(2)[0]
+	stamp := stampOf(1, 0)
+	for _, wrong := range []uint64{0, 1, 900, 1 << 20, 1 << 63, 1<<64 - 1} {
+		*(*uint64)(unsafe.Pointer(&a.slot(1, stamp)[placeAt])) = wrong
+		at := addressOf(a.at(1, stamp, 500)) - addressOf(a.cells(1))
+		require.LessOrEqual(t, int(at), a.block-500)
+	}
+}

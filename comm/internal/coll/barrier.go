@@ -4,8 +4,12 @@ package coll
 // step a rank tells another rank, twice as far away as in the step before, that all ranks in
 // between have arrived, and hears the same from the rank as far on the other side.
 func (s *Schedule) Barrier() {
-	if s.meets(0) {
-		s.meet(meetBarrier, nil, nil)
+	if s.isShared(meetBarrier, 0) {
+		s.meet(meet{call: meetBarrier})
+		return
+	}
+	if s.byHost(meetBarrier, 0) {
+		s.barrierByHost()
 		return
 	}
 	s.barrierByMessages()

@@ -5,6 +5,16 @@ func (s *Schedule) Bcast(buf []byte, root int) {
 	n, t := s.size, s.tuning
 	s.agreed = len(buf)
 	switch {
+	case s.byHost(meetBcast, len(buf)):
+		s.bcastByHost(buf, root)
+	case s.isShared(meetBcast, len(buf)):
+		m := meet{call: meetBcast, root: root}
+		if s.rank == root {
+			m.in = buf
+		} else {
+			m.out = buf
+		}
+		s.meet(m)
 	case n <= 2 || len(buf) <= t.BcastTreeBytes:
 		s.bcastTree(buf, root)
 	case len(buf)/t.PieceBytes >= n:

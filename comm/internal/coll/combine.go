@@ -2,15 +2,133 @@ package coll
 
 // The arithmetic of meetings: what is put into the area, combined, and copied out of it.
 
+// order is the order in which contributions are combined: that of a schedule with messages.
+type order uint8
+
+const (
+	orderDoubling order = iota // Schedule.allreduceDoubling, and allreduceHalving
+	orderRing                  // Schedule.allreduceRing
+	orderTree                  // Schedule.reduceTree
+	orderChain                 // Schedule.reduceChain
+)
+
 // chunkBytes is the length of the pieces in which contributions are combined, so that a piece of
 // the result stays in the processor's first cache.
 const chunkBytes = 8 << 10
 
+// length is how many bytes a meeting moves: of a vector, or of the part of a rank.
+func (s *Schedule) length() int {
+	switch m := &s.meeting; m.call {
+	case meetBcast:
+		return max(len(m.in), len(m.out))
+	case meetAllgather, meetAlltoall:
+		return len(m.out) / s.team.area.ranks
+	default:
+		return len(m.have())
+	}
+}
+
+// blockBytes is how many bytes of that go through the area at a time. If they do not fit, two
+// blocks do.
+func (s *Schedule) blockBytes(call meetingCall, length int) int {
+	a := s.team.area
+	room, unit := a.block, 1
+	switch call {
+	case meetBcast: // so that others copy a piece while the root puts the next one there
+		if length > smallBytes {
+			return max(min(max(length/areaEntries, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/(areaEntries/2)), smallBytes)
+		}
+	case meetAllreduceLong, meetReduceLong:
+		unit = s.Elem
+	case meetAlltoall:
+		room /= a.ranks
+	}
+	if length > room {
+		length = max(room/2/unit*unit, unit)
+	}
+	return length
+}
+
+// blockLen is the length of the present block.
+func (s *Schedule) blockLen() int {
+	m := &s.meeting
+	length := s.length()
+	return min(s.blockBytes(m.call, length), length-m.at)
+}
+
+// have is this rank's contribution to a reduction.
+func (m *meeting) have() []byte {
+	if m.in == nil {
+		return m.out
+	}
+	return m.in
+}
+
+// putBytes is how many bytes this rank puts into the area for the present block.
+func (s *Schedule) putBytes() int {
+	switch m := &s.meeting; {
+	case m.call == meetAlltoall:
+		return s.team.area.ranks * s.blockLen()
+	case m.call == meetReduce && s.team.area.self == m.root && m.in != nil:
+		return 0
+	}
+	return s.blockLen()
+}
+
+// put puts this rank's contribution to the present block into its place in the area.
+func (s *Schedule) put(place []byte) {
+	m, a := &s.meeting, s.team.area
+	n := s.blockLen()
+	switch m.call {
+	case meetBcast:
+		s.doCopy(place, m.in[m.at:][:n])
+	case meetAllgather:
+		own := m.in
+		if own == nil {
+			own = m.out[a.self*s.length():]
+		}
+		s.doCopy(place, own[m.at:][:n])
+	case meetAlltoall:
+		for rank := range a.ranks {
+			s.doCopy(place[rank*n:][:n], m.have()[rank*s.length()+m.at:][:n])
+		}
+	case meetAllreduceLong, meetReduceLong:
+		have := m.have()[m.at:][:n]
+		if m.in == nil {
+			s.doCopy(place, have) // the result overwrites it
+			return
+		}
+		from, to := s.rangeOf(a.self) // what the rank combines itself
+		s.doCopy(place[:from], have[:from])
+		s.doCopy(place[to:], have[to:])
+	default:
+		s.doCopy(place, m.have()[:len(place)])
+	}
+}
+
+// copyBlocks copies a block of an allgather or an alltoall from all ranks. It reports whether it
+// was the last one.
+func (s *Schedule) copyBlocks() (done bool) {
+	m, a := &s.meeting, s.team.area
+	n, length := s.blockLen(), s.length()
+	for rank := range a.ranks {
+		to := m.out[rank*length+m.at:][:n]
+		switch {
+		case m.call == meetAlltoall:
+			s.doCopy(to, a.at(rank, m.stamp, a.ranks*n)[a.self*n:][:n])
+		case rank != a.self:
+			s.doCopy(to, a.at(rank, m.stamp, n))
+		case m.in != nil:
+			s.doCopy(to, m.in[m.at:][:n])
+		}
+	}
+	return m.advance(n, length)
+}
+
 // combining is a reduction of contributions that are in the area.
 type combining struct {
-	s    *Schedule
-	fold folding
-	ring bool // the order is that of Schedule.allreduceRing
+	s *Schedule
+	n int // ranks
 	// own is this rank's contribution to the block if the area does not have all of that.
 	own []byte
 	// at is where the piece that is combined begins in the block, and bytes its length.
@@ -20,172 +138,244 @@ type combining struct {
 
 // makeCombining prepares the combining of pieces of up to so many bytes.
 func (s *Schedule) makeCombining(bytes int) combining {
-	c := combining{s: s, fold: s.folding(), ring: s.isRing(len(s.meeting.out))}
-	if !c.ring {
-		levels := 0
-		for d := 1; d < c.fold.power; d *= 2 {
+	m := &s.meeting
+	c := combining{s: s, n: s.team.area.ranks}
+	levels := 0
+	switch m.order {
+	case orderDoubling, orderTree:
+		for d := 1; d < c.n; d *= 2 {
 			levels++
 		}
-		c.temps = s.temp(levels * alignArea(bytes))
+	case orderChain:
+		levels = 2
+	}
+	c.temps = s.temp(levels * alignArea(bytes))
+	if m.in != nil {
+		c.own = m.in[m.at:]
 	}
 	return c
 }
 
 // of is the piece of a rank's contribution.
 func (c *combining) of(rank int) []byte {
-	if rank == c.s.rank && c.own != nil {
-		return c.own[c.at:][:c.bytes]
+	if a := c.s.team.area; rank != a.self || c.own == nil {
+		return a.at(rank, c.s.meeting.stamp, c.s.blockLen())[c.at:][:c.bytes]
 	}
-	return c.s.contribution(rank)[c.at:][:c.bytes]
+	return c.own[c.at:][:c.bytes]
 }
 
 // into combines the contributions into dest. part is the part of the vector that dest lies in, for
 // a ring.
 func (c *combining) into(dest []byte, part int) {
-	if c.ring {
-		c.round(dest, part)
-	} else {
-		c.tree(dest, 0, c.fold.power, c.temps)
+	switch c.s.meeting.order {
+	case orderDoubling:
+		fold := foldingOf(c.n, c.s.team.area.self)
+		c.doubling(dest, &fold, 0, fold.power, c.temps)
+	case orderRing:
+		c.ring(dest, part)
+	case orderTree:
+		c.tree(dest, 0, c.temps)
+	case orderChain:
+		c.chain(dest)
 	}
 }
 
-// tree combines the contributions of the ranks with the numbers lo…hi−1 into dest, as pairs of
+// spare takes the place of a piece from the temporary memory.
+func (c *combining) spare(temps []byte) (place, rest []byte) {
+	return temps[:c.bytes], temps[alignArea(c.bytes):]
+}
+
+// doubling combines the contributions of the ranks with the numbers lo…hi−1 into dest, as pairs of
 // ranks do that exchange their results, in each step at twice the distance
 // (Schedule.allreduceDoubling).
-func (c *combining) tree(dest []byte, lo, hi int, temps []byte) {
+func (c *combining) doubling(dest []byte, fold *folding, lo, hi int, temps []byte) {
 	op := c.s.Op
 	if hi-lo == 1 {
-		rank := c.fold.rank(lo)
+		rank := fold.rank(lo)
 		copy(dest, c.of(rank))
-		if lo < c.fold.extra {
+		if lo < fold.extra {
 			op.Combine(c.of(rank-1), dest)
 		}
 		return
 	}
 	mid := lo + (hi-lo)/2
-	c.tree(dest, mid, hi, temps)
-	if mid-lo == 1 && lo >= c.fold.extra {
-		op.Combine(c.of(c.fold.rank(lo)), dest)
+	c.doubling(dest, fold, mid, hi, temps)
+	if mid-lo == 1 && lo >= fold.extra {
+		op.Combine(c.of(fold.rank(lo)), dest)
 		return
 	}
-	left := temps[:c.bytes]
-	c.tree(left, lo, mid, temps[alignArea(c.bytes):])
+	left, rest := c.spare(temps)
+	c.doubling(left, fold, lo, mid, rest)
 	op.Combine(left, dest)
 }
 
-// round combines the contributions of all ranks into dest, in the order in which a part of the
+// ring combines the contributions of all ranks into dest, in the order in which a part of the
 // vector goes round all ranks (Schedule.allreduceRing). The operation commutes.
-func (c *combining) round(dest []byte, part int) {
-	n := c.s.size
-	rank := up(part, 1, n)
+func (c *combining) ring(dest []byte, part int) {
+	rank := up(part, 1, c.n)
 	copy(dest, c.of(rank))
-	for range n - 1 {
-		rank = up(rank, 1, n)
+	for range c.n - 1 {
+		rank = up(rank, 1, c.n)
 		c.s.Op.Combine(c.of(rank), dest)
 	}
 }
 
-// contribution is the place of a rank's contribution to the block.
-func (s *Schedule) contribution(rank int) []byte {
-	m := &s.meeting
-	if m.call == meetAllreduceLong {
-		return s.team.area.cell(rank, 0, s.blockLen())
+// treeRoot is the root of Schedule.reduceTree: in the order of ranks it is rank 0.
+func (c *combining) treeRoot() int {
+	if c.s.Commutes {
+		return c.s.meeting.root
 	}
-	if n := len(m.out); n <= smallBytes {
-		return s.team.area.small(rank, n)
-	}
-	return s.team.area.cell(rank, 0, len(m.out))
+	return 0
 }
 
-// shortResult is the place of the result of a short collective.
-func (s *Schedule) shortResult() []byte {
-	if n := len(s.meeting.out); n <= smallBytes {
-		return s.team.area.smallResult(n)
+// tree combines the contributions of the ranks below v in the tree of Schedule.reduceTree into
+// dest.
+func (c *combining) tree(dest []byte, v int, temps []byte) {
+	acc, low, children := c.of(up(v, c.treeRoot(), c.n)), lowestBit(v, c.n), 0
+	for d := 1; d < low && v+d < c.n; d *= 2 {
+		children++
 	}
-	return s.team.area.result(0, len(s.meeting.out))
+	if children == 0 {
+		copy(dest, acc)
+		return
+	}
+	other, rest := c.spare(temps)
+	if children%2 == 0 { // the two places take turns, so that the last one is dest
+		dest, other = other, dest
+	}
+	for d := 1; d < low && v+d < c.n; d *= 2 {
+		c.tree(dest, v+d, rest)
+		c.s.Op.Combine(acc, dest)
+		acc = dest
+		dest, other = other, dest
+	}
 }
 
-// combineShort combines all contributions to a short collective, for all ranks.
-func (s *Schedule) combineShort() error {
-	m := &s.meeting
-	c := s.makeCombining(len(m.out))
-	return apart(s, combiningPieces.do, combiningPieces{c, 0, len(m.out), len(m.out), s.shortResult()})
+// chain combines the contributions of all ranks into dest as Schedule.reduceChain does.
+func (c *combining) chain(dest []byte) {
+	op, root := c.s.Op, c.s.meeting.root
+	above, below := root+1 < c.n, root > 0
+	next, temps := c.spare(c.temps)
+	other, _ := c.spare(temps)
+	if below {
+		copy(next, c.of(0))
+		for rank := 1; rank < root; rank++ {
+			if c.s.Commutes {
+				op.Combine(c.of(rank), next)
+				continue
+			}
+			copy(other, c.of(rank))
+			op.Combine(next, other)
+			next, other = other, next
+		}
+	}
+	switch {
+	case above:
+		copy(dest, c.of(c.n-1))
+		for rank := c.n - 2; rank >= root; rank-- {
+			op.Combine(c.of(rank), dest)
+		}
+	case c.s.Commutes:
+		copy(dest, next)
+		op.Combine(c.of(root), dest)
+		return
+	default:
+		copy(dest, c.of(root))
+	}
+	if below {
+		op.Combine(next, dest)
+	}
 }
 
-// combiningPieces combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into
-// the user's result, and copies them to result.
+// combineForAll combines all contributions to a short allreduce, for all ranks.
+func (s *Schedule) combineForAll() error {
+	m, a := &s.meeting, s.team.area
+	n := len(m.out)
+	result := a.at(a.self, m.stamp, n)
+	if n <= smallResultBytes {
+		result = a.smallResult(m.stamp, n)
+	}
+	*a.doneBy(m.stamp) = uint64(a.self)
+	return s.combinePieces(0, n, n, m.out, result)
+}
+
+// combineAtRoot combines all contributions to a short reduce.
+func (s *Schedule) combineAtRoot() error {
+	out := s.meeting.out
+	return s.combinePieces(0, len(out), len(out), out, nil)
+}
+
+// combinePieces combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into
+// dest, and copies them to result, unless that is nil.
+func (s *Schedule) combinePieces(from, to, piece int, dest, result []byte) error {
+	used := s.used
+	err := apart(s, combiningPieces.do, combiningPieces{s.makeCombining(piece), from, to, piece, dest, result})
+	s.untemp(used)
+	return err
+}
+
 type combiningPieces struct {
 	combining
 	from, to, piece int
-	result          []byte
+	dest, result    []byte
 }
 
 func (c combiningPieces) do() {
 	s := c.s
-	out := s.meeting.out[s.meeting.at:]
 	for at := c.from; at < c.to; at += c.bytes {
 		part, end := 0, c.to
-		if c.ring {
+		if s.meeting.order == orderRing {
 			part, end = s.ringPart(s.meeting.at + at)
 			end = min(end-s.meeting.at, c.to)
 		}
 		c.at, c.bytes = at, min(c.piece, end-at)
-		dest := out[at:][:c.bytes]
+		dest := c.dest[at-c.from:][:c.bytes]
 		c.into(dest, part)
-		copy(c.result[at-c.from:], dest)
+		if c.result != nil {
+			copy(c.result[at-c.from:], dest)
+		}
 	}
 }
-
-// blockBytes is the length of a block: whole elements.
-func (s *Schedule) blockBytes() int { return s.team.area.block / s.Elem * s.Elem }
-
-// blockLen is the length of the present block.
-func (s *Schedule) blockLen() int { return min(s.blockBytes(), len(s.meeting.out)-s.meeting.at) }
 
 // rangeOf is the range of the present block that a rank combines.
 func (s *Schedule) rangeOf(rank int) (from, to int) {
-	n := s.blockLen()
-	return share(n, s.Elem, s.size, rank), share(n, s.Elem, s.size, rank+1)
+	n, ranks := s.blockLen(), s.team.area.ranks
+	return share(n, s.Elem, ranks, rank), share(n, s.Elem, ranks, rank+1)
 }
 
-// putBlock puts this rank's contribution to a block into the area, except for what the rank
-// combines itself.
-func (s *Schedule) putBlock() {
-	m := &s.meeting
-	have, cell := m.have()[m.at:][:s.blockLen()], s.contribution(s.rank)
-	if m.in == nil {
-		s.doCopy(cell, have) // the result overwrites it
-		return
-	}
-	from, to := s.rangeOf(s.rank)
-	s.doCopy(cell[:from], have[:from])
-	s.doCopy(cell[to:], have[to:])
-}
-
-// combineRange combines this rank's range of a block, puts it into the area, and arrives.
-func (s *Schedule) combineRange() error {
+// combineRange combines this rank's range of a block, puts it into the area in place of its
+// contribution to that, and comes to the second round.
+func (s *Schedule) combineRange() (done bool, err error) {
 	m, a := &s.meeting, s.team.area
-	from, to := s.rangeOf(s.rank)
+	n := s.blockLen()
+	from, to := s.rangeOf(a.self)
+	dest, result := a.at(a.self, m.stamp, n)[from:to], []byte(nil)
+	isRoot := m.call == meetReduceLong && a.self == m.root
+	if m.call == meetAllreduceLong || isRoot {
+		dest, result = m.out[m.at:][from:to], dest
+	}
+	if isRoot {
+		result = nil
+	}
 	chunk := max(chunkBytes/s.Elem*s.Elem, s.Elem)
-	used := s.used
-	c := s.makeCombining(min(chunk, s.blockLen()))
-	if m.in != nil {
-		c.own = m.in[m.at:][:s.blockLen()]
+	if err := s.combinePieces(from, to, min(chunk, n), dest, result); err != nil || s.failed() != nil {
+		return false, err
 	}
-	err := apart(s, combiningPieces.do, combiningPieces{c, from, to, chunk, a.result(from, to-from)})
-	s.untemp(used)
-	if err != nil || s.failed() != nil {
-		return err
-	}
-	all, last, ok := a.arrive()
+	second := m.stamp + 1
+	m.rounds++
+	a.keep(m.stamp, second)
+	last, ok := a.arrive(second)
 	if !ok {
-		return errArrivals
+		return false, errAreaWrong
 	}
 	if last {
 		s.team.wake()
 	}
-	m.word, m.target, m.phase = a.arrived, all, meetingParts
-	return nil
+	if m.call == meetReduceLong && a.self != m.root {
+		return m.advance(n, s.length()), nil
+	}
+	m.await(meetingParts, a.count(second), a.allCounted(second), anyRank)
+	return false, nil
 }
 
 // ringPart is the part of the vector that a byte of it lies in, of as many parts as there are
@@ -199,16 +389,17 @@ func (s *Schedule) ringPart(at int) (part, end int) {
 	}
 }
 
-// copyParts copies the parts of a block that other ranks have combined, and goes on to the next
+// copyRanges copies the ranges of a block that other ranks have combined, and goes on to the next
 // block. It reports whether there is none.
-func (s *Schedule) copyParts() (done bool) {
+func (s *Schedule) copyRanges() (done bool) {
 	m, a := &s.meeting, s.team.area
+	a.allArrived(m.stamp + 1)
 	n := s.blockLen()
-	from, to := s.rangeOf(s.rank)
 	out := m.out[m.at:][:n]
-	s.doCopy(out[:from], a.result(0, from))
-	s.doCopy(out[to:], a.result(to, n-to))
-	m.at += n
-	m.phase = meetingArrive
-	return m.at == len(m.out)
+	for rank := range a.ranks {
+		if from, to := s.rangeOf(rank); rank != a.self {
+			s.doCopy(out[from:to], a.at(rank, m.stamp, n)[from:to])
+		}
+	}
+	return m.advance(n, s.length())
 }

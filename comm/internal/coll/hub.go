@@ -64,7 +64,7 @@ func (h *Hub) removeTeam(t *Team) {
 func (h *Hub) Progress() int {
 	n := 0
 	for _, s := range h.waiting {
-		n += s.meeting.poll(s)
+		n += s.meeting.poll()
 	}
 	return n
 }

@@ -102,7 +102,7 @@ func (s *Schedule) unmarkActive() {
 func (s *Schedule) interrupt() {
 	s.abandonSends()
 	s.next = len(s.steps)
-	s.meeting.interrupt(s)
+	s.meeting.interrupt()
 	if s.phase == phaseWaiting {
 		s.team.p.Engine().Queue((*task)(s))
 	}

@@ -10,23 +10,27 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A meeting is a collective through the team's area. It is a single step, which goes on
-// each time the area has changed.
+// A meeting is what the ranks of the team's area do there together. It is a step of a schedule,
+// which goes on each time the area has changed. It takes a round for each block of the buffers, or
+// two.
 //
-//	short  Each rank puts its contribution into the area and arrives. The last one to arrive
-//	       combines all of them, puts the result there, and releases the others, which copy it.
-//	long   Each rank puts its contribution into the area and arrives. When all have, each rank
-//	       combines a range of all contributions, puts that part of the result there, and arrives
-//	       again. When all have, each rank copies the other parts. A vector that is longer than a
-//	       cell goes in blocks.
+//	barrier    Each rank comes to the round. The last one to come says so.
+//	allreduce  Short: each rank puts its contribution into the area. The last one to come combines
+//	           all of them, and puts the result there. Long: when all have come, each rank combines
+//	           a range of all contributions, and comes to a second round. When all have, each rank
+//	           copies the other ranges.
+//	reduce     Only the root waits. It combines the contributions of a short vector, and the others
+//	           go on. A long one is combined by all ranks, as by allreduce.
+//	bcast      The root puts the block into the area and goes on. The others copy it.
+//	allgather  Each rank puts its part into the area. When all have come, each copies all parts.
+//	alltoall   The same with a part for each rank, of which each rank copies its own.
 //
-// Contributions are combined as by the schedules with messages (combining), so the results do not
-// depend on who arrives first, nor on whether there is an area.
+// The last rank to come works for all, because ranks that share processor cores run one after the
+// other: so each rank has to run only once. A rank that puts something into the area waits for
+// others only if it is areaEntries rounds ahead, or has no room.
 //
-// A rank may write to its cell again when all ranks have read it: that is so once they have been
-// released from a short collective, or have arrived a second time for a block of a long one. The
-// result may be written again when all ranks have copied it: that is so once they have arrived for
-// the next collective or block.
+// Contributions are combined as by the schedules with messages (combine.go). So the results do not
+// depend on who comes first, nor on whether there is an area.
 //
 // # Waiting
 //
@@ -35,21 +39,35 @@ import (
 // These receives fail if the rank is lost, and mismatch probes and deadlock reports go by them.
 // When the wait is over, they are cancelled.
 type meeting struct {
-	call    meetingCall
-	in, out []byte // of the call; in is nil for in place
+	meet
 	phase   meetingPhase
 	at      int // the first byte of the block
+	rounds  int // of the schedule so far
+	stamp   uint64
+	checked bool // that all ranks have made the same call
 
-	// What the rank waits for: *word ≥ target.
-	word    *uint64
-	target  uint64
-	isFirst bool // for the first time in the collective
+	// What the rank waits for: that *word is target, or also more if orMore; and which rank has to
+	// store that, or anyRank.
+	word   *uint64
+	target uint64
+	orMore bool
+	from   int
 
-	spin     int32 // 1 while it is waited for in Engine.Spin
-	waiter   progress.Waiter
-	wait     bool // with waiter
-	watch    bool // a receive from each rank is to be posted
-	watching bool // they are
+	spin    int32 // 1 while it is waited for in Engine.Spin
+	waiter  progress.Waiter
+	wait    bool         // with waiter
+	watch   bool         // a receive from each rank is to be posted
+	watches []postedRecv // these receives
+}
+
+// meet says what a meeting does. Ranks are numbers in the area.
+type meet struct {
+	call meetingCall
+	// in and out are the buffers of the call; in is nil for in place. in is a bcast's at the root,
+	// and out at the other ranks.
+	in, out []byte
+	root    int // of reduce and bcast
+	order   order
 }
 
 type meetingCall uint8
@@ -57,184 +75,257 @@ type meetingCall uint8
 const (
 	meetNowhere meetingCall = iota
 	meetBarrier
-	meetAllreduce // short
-	meetAllreduceLong
+	meetAllreduce     // short
+	meetAllreduceLong // and so on
+	meetReduce
+	meetReduceLong
+	meetBcast
+	meetAllgather
+	meetAlltoall
 )
 
 type meetingPhase uint8
 
 const (
-	meetingArrive   meetingPhase = iota
-	meetingReleased              // waits for the result of a short collective
-	meetingAll                   // waits until all have arrived with a block
-	meetingParts                 // waits until all have combined their parts of a block
+	meetingCome  meetingPhase = iota // to the round of the next block
+	meetingDone                      // waits for the rank that is last
+	meetingAll                       // waits until all have come
+	meetingParts                     // waits until all have come to the second round of a block
+	meetingData                      // waits for the root's block
 )
 
-var errArrivals = errors.New("a rank has written to the memory that the ranks share what cannot be right")
+// anyRank: a wait may be for every rank that has not come.
+const anyRank = -1
 
-// meet adds the step of a meeting. A schedule has at most one, and no message before it.
-func (s *Schedule) meet(call meetingCall, in, out []byte) {
-	s.add(stepMeet, 0, in, out)
-	m := &s.meeting
-	m.call, m.in, m.out, m.phase, m.at, m.isFirst = call, in, out, meetingArrive, 0, true
+var errAreaWrong = errors.New("a rank has written to the memory that the ranks share what cannot be right")
+
+// meet adds the step of a meeting.
+func (s *Schedule) meet(m meet) {
+	s.add(stepMeet, len(s.meets), nil, nil)
+	s.meets = append(s.meets, m)
 }
 
-// goOn does what can be done of a meeting without waiting, and reports whether it is over. If the
-// area turns out to be poisoned, it makes the schedule the one with messages.
-func (s *Schedule) goOn() (done bool, err error) {
+// goOn does what can be done of a meeting without waiting, and reports whether it is over.
+func (s *Schedule) goOn(index int) (done bool, err error) {
 	m := &s.meeting
+	if m.call == meetNowhere {
+		m.meet, m.phase, m.at = s.meets[index], meetingCome, 0
+	}
 	for {
-		if m.phase != meetingArrive && !m.isReady() || m.isFirst && m.phase == meetingArrive && s.team.area.isPoisoned() {
-			if m.isFirst && s.team.area.isPoisoned() {
-				s.useMessages()
-			}
+		if m.word != nil && !m.isReady() {
 			return false, nil
 		}
+		m.word = nil
 		switch m.phase {
-		case meetingArrive:
-			done, err = s.arrive()
-			if m.call == meetNowhere {
-				return false, nil
-			}
-		case meetingReleased:
-			m.isFirst = false
-			copy(m.out, s.shortResult())
-			done = true
+		case meetingCome:
+			done, err = s.come()
+		case meetingDone:
+			done, err = true, s.takeResult()
 		case meetingAll:
-			if m.isFirst {
-				if ok, err := s.checkCalls(); !ok {
-					return false, err
-				}
-			}
-			m.isFirst = false
-			err = s.combineRange()
+			done, err = s.allHere()
 		case meetingParts:
-			done = s.copyParts()
+			done = s.copyRanges()
+		case meetingData:
+			done, err = s.takeBlock()
 		}
 		if err == nil {
 			err = s.failed()
 		}
 		if done || err != nil {
 			s.team.p.Engine().CountCompletion(err != nil)
-			m.word = nil
+			m.meet, m.word = meet{}, nil
 			return done, err
 		}
 	}
 }
 
-// useMessages replaces the meeting by steps that send messages. Nothing of the call's buffers has
-// changed yet.
-func (s *Schedule) useMessages() {
+// endMeetings forgets the meetings of the schedule, and the user's buffers. This rank looks at
+// nothing of them any more.
+func (s *Schedule) endMeetings() {
 	m := &s.meeting
-	call, in, out := m.call, m.in, m.out
-	s.endMeeting()
-	s.team.dropArea()
-	later := slices.Clone(s.steps[s.next+1:])
-	s.steps = s.steps[:s.next]
-	if call == meetBarrier {
-		s.barrierByMessages()
-	} else {
-		s.allreduceByMessages(in, out)
+	if m.rounds > 0 && s.team.area != nil {
+		s.team.passRounds((s.count + 1) << roundBits)
 	}
-	if len(later) > 0 {
-		later[0].waits = true
-	}
-	s.steps = append(s.steps, later...)
+	m.meet, m.word, m.rounds, m.checked = meet{}, nil, 0, false
+	clear(s.meets)
+	s.meets = s.meets[:0]
 }
 
-// endMeeting forgets the meeting, and the user's buffers.
-func (s *Schedule) endMeeting() {
-	m := &s.meeting
-	m.call, m.in, m.out, m.word = meetNowhere, nil, nil, nil
+// await has the meeting wait for *word to be target.
+func (m *meeting) await(phase meetingPhase, word *uint64, target uint64, from int) {
+	m.phase, m.word, m.target, m.orMore, m.from = phase, word, target, false, from
 }
 
-// arrive puts the rank's contribution to a block into the area, and arrives. The last rank
-// completes a short collective.
-func (s *Schedule) arrive() (done bool, err error) {
+// come comes to the round of the next block, with what this rank puts into the area.
+func (s *Schedule) come() (done bool, err error) {
 	m, a := &s.meeting, s.team.area
-	if m.call == meetAllreduceLong {
-		a.take(s.blockLen())
-	} else if len(m.out) > smallBytes {
-		a.take(len(m.out))
+	stamp := s.count<<roundBits | uint64(m.rounds)
+	s.team.passRounds(stamp)
+	puts := m.call != meetBcast || a.self == m.root
+	bytes := s.putBytes()
+	if puts {
+		if rank, until := a.reserve(stamp, bytes); rank != nobody {
+			m.await(meetingCome, a.passed(rank), until+1, rank)
+			m.orMore = true
+			return false, nil
+		}
 	}
-	if m.isFirst {
-		a.describe(s.rank, s.seq, s.signature())
+	m.stamp = stamp
+	m.rounds++
+	if !puts {
+		m.await(meetingData, a.published(m.root, stamp), stamp, m.root)
+		return false, nil
 	}
-	switch {
-	case m.call == meetBarrier:
-	case m.call == meetAllreduce:
-		copy(s.contribution(s.rank), m.have())
-	default:
-		s.putBlock()
+	s.put(a.place(stamp, bytes))
+	sign := s.signature()
+	a.sign(stamp, &sign)
+	if m.call == meetBcast {
+		a.publish(stamp)
+		s.team.wake()
+		return m.advance(s.blockLen(), s.length()), nil
 	}
-	all, last, ok := a.arrive()
+	last, ok := a.arrive(stamp)
 	switch {
 	case !ok:
-		return false, errArrivals
-	case m.call == meetAllreduceLong:
-		m.word, m.target, m.phase = a.arrived, all, meetingAll
+		return false, errAreaWrong
+	case m.call != meetBarrier && m.call != meetAllreduce:
 		if last {
 			s.team.wake()
 		}
+		if m.call == meetReduce && a.self != m.root {
+			return true, nil
+		}
+		m.await(meetingAll, a.count(stamp), a.allCounted(stamp), anyRank)
 		return false, nil
 	case !last:
-		m.word, m.target, m.phase = a.released, all, meetingReleased
+		m.await(meetingDone, a.done(stamp), stamp, anyRank)
 		return false, nil
 	}
-	if ok, err := s.checkCalls(); !ok {
+	return s.doForAll()
+}
+
+// advance goes on to the next block, and reports whether there is none.
+func (m *meeting) advance(bytes, length int) (done bool) {
+	m.at += bytes
+	m.phase = meetingCome
+	return m.at >= length
+}
+
+// doForAll completes a barrier or a short allreduce for all ranks, of which this is the last.
+func (s *Schedule) doForAll() (done bool, err error) {
+	m, a := &s.meeting, s.team.area
+	a.allArrived(m.stamp)
+	if err := s.checkCalls(); err != nil {
 		return false, err
 	}
-	m.isFirst = false
 	if m.call == meetAllreduce {
-		if err := s.combineShort(); err != nil {
+		if err := s.combineForAll(); err != nil {
 			return false, err
 		}
 	}
-	atomic.StoreUint64(a.released, all)
+	atomic.StoreUint64(a.done(m.stamp), m.stamp)
 	s.team.wake()
 	return true, nil
 }
 
-// have is this rank's contribution.
-func (m *meeting) have() []byte {
-	if m.in == nil {
-		return m.out
+// takeResult copies the result that another rank has made.
+func (s *Schedule) takeResult() error {
+	m, a := &s.meeting, s.team.area
+	a.allArrived(m.stamp)
+	if len(m.out) <= smallResultBytes {
+		copy(m.out, a.smallResult(m.stamp, len(m.out)))
+		return nil
 	}
-	return m.in
+	by := *a.doneBy(m.stamp)
+	if by >= uint64(a.ranks) {
+		return errAreaWrong
+	}
+	copy(m.out, a.at(int(by), m.stamp, len(m.out)))
+	return nil
+}
+
+// allHere goes on when all ranks have come to the first round of a block.
+func (s *Schedule) allHere() (done bool, err error) {
+	m, a := &s.meeting, s.team.area
+	a.allArrived(m.stamp)
+	if err := s.checkCalls(); err != nil {
+		return false, err
+	}
+	switch m.call {
+	case meetReduce:
+		return true, s.combineAtRoot()
+	case meetAllreduceLong, meetReduceLong:
+		return s.combineRange()
+	}
+	return s.copyBlocks(), nil
+}
+
+// takeBlock copies a block of the root.
+func (s *Schedule) takeBlock() (done bool, err error) {
+	m, a := &s.meeting, s.team.area
+	if !m.checked {
+		m.checked = true
+		if err := s.checkCall(m.root, s.signature()); err != nil {
+			return false, err
+		}
+	}
+	n := s.blockLen()
+	s.doCopy(m.out[m.at:][:n], a.at(m.root, m.stamp, n))
+	if done = m.advance(n, s.length()); !done {
+		s.team.passRounds(m.stamp + 1)
+	}
+	return done, nil
+}
+
+// checkCalls compares this rank's call with those of the others, which have come to the first round
+// of the collective.
+func (s *Schedule) checkCalls() error {
+	m := &s.meeting
+	if m.checked {
+		return nil
+	}
+	m.checked = true
+	ours := s.signature()
+	for rank := range s.team.area.ranks {
+		if err := s.checkCall(rank, ours); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkComers compares this rank's call with those of the ranks that have come so far. A rank that
+// has made another call may have gone on without counting itself, and will not be told.
+func (s *Schedule) checkComers() error {
+	m, a := &s.meeting, s.team.area
+	if m.checked || m.orMore {
+		return nil
+	}
+	ours := s.signature()
+	for rank := range a.ranks {
+		if rank != a.self && a.hasCome(rank, m.stamp) {
+			if err := s.checkCall(rank, ours); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkCall compares this rank's call with that of a rank of the area.
+func (s *Schedule) checkCall(rank int, ours Signature) error {
+	theirs := s.team.area.signature(rank, s.meeting.stamp)
+	if theirs == ours {
+		return nil
+	}
+	s.compare(probe{rank: s.team.local[rank], seq: s.seq, signature: theirs}, ours)
+	return s.failed()
 }
 
 // isReady reports whether what the rank waits for has come.
-func (m *meeting) isReady() bool { return int64(atomic.LoadUint64(m.word)-m.target) >= 0 }
-
-// checkCalls compares this rank's call with those of the others, which have arrived. It reports
-// whether the collective can go on.
-//
-// Another rank may be in a later collective, because it has taken another call for this one: then
-// the calls differ. Or it is in an earlier one, for which it took another call than this rank did.
-// That collective fails there, and this one goes by messages.
-func (s *Schedule) checkCalls() (ok bool, err error) {
-	t, ours, isBehind := s.team, s.signature(), false
-	for rank := range s.size {
-		seq, theirs := t.area.call(rank)
-		switch {
-		case seq == uint64(s.seq) && theirs == ours:
-			continue
-		case seq >= SequenceNumbers:
-			return false, errArrivals
-		case distance(s.seq, int(seq)) < 0:
-			isBehind = true
-			continue
-		case distance(s.seq, int(seq)) > 0:
-			theirs = Signature{}
-		}
-		s.compare(probe{rank: rank, seq: s.seq, signature: theirs}, ours)
-		return false, s.failed()
-	}
-	if isBehind {
-		t.tellPoisoned()
-		s.useMessages()
-	}
-	return !isBehind, nil
+func (m *meeting) isReady() bool {
+	v := atomic.LoadUint64(m.word)
+	return v == m.target || m.orMore && v > m.target
 }
 
 // awaitMeeting waits until the meeting can go on, or has failed.
@@ -249,9 +340,9 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 		}
 		m.waiter.Reset(1)
 		m.wait = true
-		t.hub.add(s)
+		s.beginWait()
 		err := eng.WaitOn(ctx, &m.waiter, empty)
-		t.hub.remove(s)
+		s.endWait()
 		m.wait = false
 		if err != nil || !m.watch {
 			return err
@@ -259,6 +350,21 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 	}
 	m.watch = false
 	return s.watchRanks(ctx)
+}
+
+// beginWait has the hub poll the area for the meeting until endWait.
+func (s *Schedule) beginWait() {
+	s.team.hub.add(s)
+	if s.meeting.orMore {
+		s.team.area.needRoom(true)
+	}
+}
+
+func (s *Schedule) endWait() {
+	s.team.hub.remove(s)
+	if s.meeting.orMore && s.team.area != nil {
+		s.team.area.needRoom(false)
+	}
 }
 
 // Look implements progress.Ahead.
@@ -274,33 +380,28 @@ func (m *meeting) Look() (events int, able bool) {
 }
 
 // poll ends the wait if it is over, and returns the number of events.
-func (m *meeting) poll(s *Schedule) int {
-	a := s.team.area
-	if m.word == nil || a == nil {
+func (m *meeting) poll() int {
+	if m.word == nil {
 		return 0
 	}
-	isOver := m.isReady() || m.isFirst && a.isPoisoned()
-	if m.watching {
-		for _, r := range s.recvs {
-			isOver = isOver || r.req.State() != request.Active
-		}
+	isOver := m.isReady()
+	for _, r := range m.watches {
+		isOver = isOver || r.req.State() != request.Active
 	}
 	if !isOver {
 		return 0
 	}
-	m.interrupt(s)
+	m.interrupt()
 	return 1
 }
 
 // interrupt ends the wait, and lets the meeting look again.
-func (m *meeting) interrupt(s *Schedule) {
+func (m *meeting) interrupt() {
 	if m.wait && !m.waiter.Done() {
 		m.waiter.Finish()
 	}
-	if m.watching {
-		for _, r := range s.recvs {
-			r.req.Cancel()
-		}
+	for _, r := range m.watches {
+		r.req.Cancel()
 	}
 }
 
@@ -315,37 +416,33 @@ func (s *Schedule) watchSoon() {
 // watchRanks waits as awaitMeeting, with a receive from each rank that the collective may wait for.
 func (s *Schedule) watchRanks(ctx context.Context) error {
 	m, t := &s.meeting, s.team
-	m.watching = true
-	t.hub.add(s)
+	if err := s.checkComers(); err != nil {
+		return err
+	}
+	s.beginWait()
 	defer func() {
-		t.hub.remove(s)
-		m.watching = false
-		for _, r := range s.recvs { // after an error: Schedule.giveUp waits for them
+		s.endWait()
+		for _, r := range m.watches { // after an error: Schedule.giveUp waits for them
 			r.req.Cancel()
 		}
 	}()
-	isMissing := func(rank int) bool { return t.area.seq(rank) != uint64(s.seq) }
-	someMissing := false
-	for rank := range s.size {
-		someMissing = someMissing || m.isFirst && isMissing(rank)
-	}
-	for rank := range s.size {
-		if rank != s.rank && (!someMissing || isMissing(rank)) {
+	for number, rank := range t.local {
+		if s.mayAwait(number) {
 			r := t.p.Irecv(t.ctx, nil, 1, rank, s.tag|watchTag, s.call)
-			s.recvs = append(s.recvs, postedRecv{r, rank, 0})
+			m.watches = append(m.watches, postedRecv{r, rank, 0})
 		}
 	}
-	m.poll(s) // a receive may have ended at once
-	for len(s.recvs) > 0 {
-		last := len(s.recvs) - 1
-		r := s.recvs[last]
+	m.poll() // a receive may have ended at once
+	for len(m.watches) > 0 {
+		last := len(m.watches) - 1
+		r := m.watches[last]
 		if err := r.req.Await(ctx); err != nil {
 			return err
 		}
-		s.recvs = s.recvs[:last]
+		m.watches = m.watches[:last]
 		st, err := r.req.Take()
 		switch {
-		case err == nil && st.Cancelled:
+		case err == nil && st.Cancelled, !s.mayAwaitRank(r.peer):
 		case err == nil, errors.Is(err, request.ErrTruncate):
 			return s.otherCall(r.peer) // nobody sends that
 		default:
@@ -354,3 +451,31 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 	}
 	return nil
 }
+
+// mayAwait reports whether the meeting may wait for a rank of the area now. One that has come may
+// have gone on.
+func (s *Schedule) mayAwait(number int) bool {
+	m, a := &s.meeting, s.team.area
+	stamp := m.stamp
+	switch {
+	case number == a.self, m.word == nil, m.isReady():
+		return false
+	case m.from != anyRank:
+		return number == m.from
+	case m.phase == meetingParts:
+		stamp++
+	}
+	if !a.hasCome(number, stamp) {
+		return true
+	}
+	// If all have come, it waits for the one that has been the last.
+	for other := range a.ranks {
+		if !a.hasCome(other, stamp) {
+			return false
+		}
+	}
+	return m.phase == meetingDone
+}
+
+// mayAwaitRank is mayAwait for a rank of the team.
+func (s *Schedule) mayAwaitRank(rank int) bool { return s.mayAwait(slices.Index(s.team.local, rank)) }

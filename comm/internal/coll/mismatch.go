@@ -93,7 +93,7 @@ func (t *Team) stillAwaits(from, tag int) bool {
 	if s == nil {
 		return false
 	}
-	s.meeting.poll(s) // the rank may have ended the wait before it answered
+	s.meeting.poll() // the rank may have ended the wait before it answered
 	if slices.Contains(s.awaited(), from) {
 		return true
 	}
@@ -103,8 +103,12 @@ func (t *Team) stillAwaits(from, tag int) bool {
 
 // awaited lists the ranks of the job that this rank waits for in the collective.
 func (s *Schedule) awaited() []int {
-	p, ctx := s.team.p, s.team.ctx
-	return append(p.Awaited(ctx, s.tag), p.Awaited(ctx, s.tag|watchTag)...)
+	p, ctx, t := s.team.p, s.team.ctx, s.team
+	watched := p.Awaited(ctx, s.tag|watchTag)
+	return append(p.Awaited(ctx, s.tag), slices.DeleteFunc(watched, func(world int) bool {
+		rank, _ := t.group.Rank(world)
+		return !s.mayAwaitRank(rank)
+	})...)
 }
 
 // probed answers a probe, or keeps it.

@@ -12,10 +12,20 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 		size = len(out)
 	}
 	s.agreed = size
+	isChain := size > t.ReduceTreeBytes && (n == 2 || s.cut(size, s.Elem).pieces >= n/2)
 	switch {
 	case n == 1:
 		s.copy(out[:len(in)], in)
-	case size > t.ReduceTreeBytes && (n == 2 || s.cut(size, s.Elem).pieces >= n/2):
+	case size > 0 && s.isShared(meetReduceLong, size):
+		m := meet{call: meetReduceLong, in: in, out: out, root: root, order: orderTree}
+		if size <= min(t.SharedShortBytes, s.team.area.block) {
+			m.call = meetReduce
+		}
+		if isChain {
+			m.order = orderChain
+		}
+		s.meet(m)
+	case isChain:
 		s.reduceChain(in, out, root)
 	case s.Commutes || root == 0:
 		s.reduceTree(in, out, root)

@@ -255,7 +255,6 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 
 // Revoke gives the collective up at every rank. The caller has to give its sends up.
 func (s *Schedule) Revoke(reason Reason) {
-	s.isGivenUp = true
 	s.team.revoke(s.tag, &RevokedError{Rank: s.rank, Reason: reason})
 }
 
@@ -336,6 +335,7 @@ const uncounted = -1
 func (t *Team) uncount(s *Schedule) {
 	t.sequence.end(s)
 	t.next = s.seq
+	t.count--
 	if s.failure.err != nil {
 		t.failed = append(t.failed, failedRange{s.seq, s.seq, s.failure})
 	}

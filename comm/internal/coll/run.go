@@ -127,6 +127,11 @@ func (s *Schedule) giveUp(cause error) {
 		r.req.Abandon()
 	}
 	s.recvs = s.recvs[:0]
+	for _, r := range s.meeting.watches {
+		_ = r.req.Await(context.Background())
+		r.req.Abandon()
+	}
+	s.meeting.watches = s.meeting.watches[:0]
 	for _, d := range s.lent {
 		_ = d.Await(context.Background()) // ends when the rail calls back, or with the job
 		d.Abandon()
@@ -158,8 +163,7 @@ func (s *Schedule) Leave() {
 // discarded.
 func (s *Schedule) end() {
 	t := s.team
-	t.mustPoison = t.mustPoison || s.isGivenUp
-	s.endMeeting()
+	s.endMeetings()
 	t.pass(s, false)
 	t.tidyArea()
 	if !s.setUp { // see Prepare
@@ -180,7 +184,7 @@ func (s *Schedule) recycle() {
 	}
 	s.used, s.want = 0, 0
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
-	s.failure, s.isGivenUp, s.setUp, s.hook, s.atEnd = failure{}, false, false, nil, nil
+	s.failure, s.setUp, s.hook, s.atEnd = failure{}, false, nil, nil
 	s.probed, s.wasIdle = s.probed[:0], false
 	if len(t.idle) >= idleWithMemory {
 		s.words = nil

@@ -27,10 +27,10 @@ type Schedule struct {
 	call       string // the name of the call, in its blocking form
 	root       int    // NoRoot if the call has none
 	seq        int    // its sequence number
+	count      uint64 // its number among all calls of the team, from 1
 	tag        int    // of its messages
 	phase      phase
 	failure    failure // at some rank
-	isGivenUp  bool    // at this rank
 	isInline   bool    // the goroutine of the call runs the steps, and waits
 	isActive   bool    // it counts in Hub.active
 	setUp      bool    // it sets up the team's area
@@ -57,7 +57,8 @@ type Schedule struct {
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
 
-	meeting meeting      // if it goes through the team's area
+	meets   []meet       // of the steps that go through the team's area
+	meeting meeting      // the present one
 	hook    func()       // of stepCall
 	atEnd   func() error // see AtEnd
 
@@ -106,7 +107,7 @@ const (
 	stepCopy                    // b to a
 	stepCombine                 // b = a ∘ b
 	stepCall                    // Schedule.hook
-	stepMeet                    // Schedule.meeting
+	stepMeet                    // Schedule.meets, of which peer is the index
 )
 
 // postedRecv is a receive that a step has posted.
@@ -122,9 +123,11 @@ func (s *Schedule) NoBuffers() { s.noBuffers = true }
 // How is the form of the call.
 func (s *Schedule) How() How { return s.how }
 
-// Name is the name of the call in its blocking form, and Root its root, NoRoot if it has none.
-func (s *Schedule) Name() string { return s.call }
-func (s *Schedule) Root() int    { return s.root }
+// Name is the name of the call.
+func (s *Schedule) Name() string { return s.how.Name(s.call) }
+
+// Root is the root of the call, a rank of the communicator, or NoRoot.
+func (s *Schedule) Root() int { return s.root }
 
 // Bytes is the length that all ranks agree on; 0 if there is none.
 func (s *Schedule) Bytes() int { return s.agreed }
@@ -134,6 +137,10 @@ func (s *Schedule) Number() int { return s.seq }
 
 // Posts reports whether the receives and sends of the collective have a tag.
 func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.tag }
+
+// InSharedMemory reports whether the collective waits for a change of shared memory now. Its
+// receives then only watch the ranks that may make it.
+func (s *Schedule) InSharedMemory() bool { return s.meeting.word != nil }
 
 // IsBlocking reports whether a goroutine is in the call.
 func (s *Schedule) IsBlocking() bool { return s.isInline }

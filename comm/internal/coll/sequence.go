@@ -46,6 +46,7 @@ const maxFailed = 256
 // sequence is the place of a rank in the collectives of a communicator.
 type sequence struct {
 	next    int               // the number of the next call
+	count   uint64            // calls so far
 	calls   []*Schedule       // that are under way, in the order of their numbers
 	kept    map[int]*Schedule // persistent collectives from Init to Free, by number
 	failed  []failedRange     // of later calls, in no order
@@ -116,6 +117,8 @@ func (q *sequence) underWayOrKept() []*Schedule {
 // begin adds a call, which gets the next number.
 func (q *sequence) begin(s *Schedule) {
 	s.seq = q.next
+	q.count++
+	s.count = q.count
 	s.tag = s.seq + s.how.form()
 	q.calls = append(q.calls, s)
 	var f *failedRange

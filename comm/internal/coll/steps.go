@@ -28,12 +28,9 @@ func (s *Schedule) post() (waiting bool, err error) {
 			return true, nil
 		}
 		if st.kind == stepMeet {
-			done, err := s.goOn()
+			done, err := s.goOn(int(st.peer))
 			if err != nil {
 				return false, err
-			}
-			if s.meeting.call == meetNowhere { // other steps have taken its place
-				continue
 			}
 			if !done {
 				return true, nil

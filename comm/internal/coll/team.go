@@ -20,8 +20,8 @@ type Owner interface {
 	DescribeCollective(call string, root int, err error) error
 	// Crowded reports whether ranks of the job share processor cores. It is the same at all ranks.
 	Crowded() bool
-	// OneHost reports whether all members are on one host. It is the same at all of them.
-	OneHost() bool
+	// Host is the number of the host of a rank, by which all ranks know it.
+	Host(rank int) int
 	// Hub is the rank's hub.
 	Hub() *Hub
 }
@@ -44,8 +44,7 @@ type Team struct {
 	hub       *Hub
 	area      *area
 	areaState areaState
-	// mustPoison: a collective has failed here, so the area is to be given up.
-	mustPoison bool
+	hosts     // known when the area has been set up
 
 	sequence
 	mismatch

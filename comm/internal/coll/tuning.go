@@ -41,6 +41,9 @@ type Tuning struct {
 	// SharedRanks is from how many ranks on barriers and vectors of up to SharedLongBytes go
 	// through shared memory.
 	SharedRanks, SharedLongBytes int
+	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared memory.
+	// The other ranks copy one while the root puts the next one there.
+	SharedPieceBytes int
 	// SharedAfter is how many collectives a team makes before it sets up shared memory.
 	SharedAfter int
 	// PieceBytes is the length of the pieces in which long vectors are combined or passed on.
@@ -63,6 +66,7 @@ var defaultTuning = Tuning{ // never written
 	SharedShortBytes:       4 << 10,
 	SharedRanks:            3,
 	SharedLongBytes:        16 << 10,
+	SharedPieceBytes:       16 << 10,
 	SharedAfter:            2,
 	PieceBytes:             128 << 10, // fits the caches
 }
@@ -95,12 +99,26 @@ func (t *Team) Tuning() *Tuning {
 	return DefaultTuning(t.owner.Crowded())
 }
 
-// meets reports whether a collective in which each rank has so many bytes goes through the area.
-// Only a blocking call does: the area holds one collective at a time, and its goroutine polls it.
-func (s *Schedule) meets(bytes int) bool {
+// isShared reports whether a collective goes through the area, in which each rank has so many bytes,
+// or a part of so many bytes for each rank. Only a blocking call does: the area holds one
+// collective at a time, and its goroutine polls it.
+func (s *Schedule) isShared(call meetingCall, bytes int) bool {
+	t := s.tuning
+	return len(s.team.leaders) == 1 && (s.size >= t.SharedRanks || bytes > t.SharedLongBytes) && s.fitsArea(call, bytes)
+}
+
+// fitsArea reports whether there is an area, and so many bytes may go through it.
+func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
 	t, a := s.tuning, s.team.area
-	if s.how != Blocking || a == nil || bytes > t.SharedBytes || s.Elem > a.block || bytes > a.block && a.block < t.SharedBlockBytes {
+	if s.how != Blocking || a == nil || bytes > t.SharedBytes {
 		return false
 	}
-	return s.size >= t.SharedRanks || bytes > t.SharedLongBytes
+	fits, unit := bytes <= a.block, max(s.Elem, 1)
+	if call == meetAlltoall {
+		fits, unit = s.size*bytes <= a.block, 2*s.size
+	}
+	if !fits && (a.block < t.SharedBlockBytes || 2*unit > a.block) {
+		return false
+	}
+	return bytes/max(s.blockBytes(call, bytes), 1) < mostRound/4
 }

@@ -188,7 +188,7 @@ type testOwner struct{ testCaller }
 
 func (testOwner) DescribeCollective(_ string, _ int, err error) error { return err }
 func (testOwner) Crowded() bool                                       { return false }
-func (testOwner) OneHost() bool                                       { return false }
+func (testOwner) Host(rank int) int                                   { return rank }
 func (testOwner) Hub() *Hub                                           { return new(Hub) }
 
 type stoppedClock struct{}

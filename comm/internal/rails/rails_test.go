@@ -157,19 +157,20 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 		connected           bool
 	}
 	for _, c := range []struct {
-		btls string
-		peer int
-		want []route
+		btls   string
+		peer   int
+		beside bool // the first transport is a network
+		want   []route
 	}{
-		{"self,sm,ibverbs", 1, []route{
+		{"self,sm,ibverbs", 1, false, []route{
 			{sm, 1, 2, 0, false, true},
 			{verbs0, 2, 0, 2, false, false}, {verbs1, 2, 1, 3, false, false}, {verbs0, 2, 0, 3, true, false}, {verbs1, 2, 1, 2, true, false},
 		}},
-		{"self,ibverbs,sm", 1, []route{
+		{"self,ibverbs,sm", 1, true, []route{
 			{verbs0, 1, 0, 2, false, true}, {verbs1, 1, 1, 3, false, true}, {verbs0, 1, 0, 3, true, false}, {verbs1, 1, 1, 2, true, false},
 			{sm, 2, 2, 0, false, false},
 		}},
-		{"sm,ibverbs", 3, []route{{verbs0, 1, 0, 0, false, true}, {verbs1, 1, 1, 0, false, false}}},
+		{"sm,ibverbs", 3, true, []route{{verbs0, 1, 0, 0, false, true}, {verbs1, 1, 1, 0, false, false}}},
 	} {
 		*sm, *verbs0, *verbs1 = stubModule{}, stubModule{}, stubModule{}
 		list, err := open(c.btls).Resolve(c.peer)
@@ -177,6 +178,7 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 		var got []route
 		for _, l := range list {
 			m := l.Module.(*stubModule)
+			require.Equal(t, c.beside, l.Beside)
 			got = append(got, route{m, l.Tier, l.Local, l.Remote, l.Alternate, l.Endpoint != nil})
 			if l.Endpoint != nil {
 				m.connects--

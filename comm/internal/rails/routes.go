@@ -17,6 +17,8 @@ import (
 //
 // A peer is reached by the first transport in btl that leads there, with all its rails. The rails
 // of the others are spare, and so are alternates: nothing is opened for them until they are needed.
+// If the first leads there over a network, the others may carry long messages beside it
+// (pml.stripe.factor). Memory of one machine has no bandwidth that a network would add to.
 // An extra pair takes part once a probe has shown that it leads there, and so does a rail that was
 // absent at the start.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
@@ -25,13 +27,18 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	}
 	card := r.cards[peer]
 	var routes Routes
+	overNetwork := false // the first routes are
 	for tier, t := range r.allowed {
 		now := routes.up == 0
 		if now && t.Reach == transport.Anywhere {
 			r.askLater()
 		}
-		for _, w := range r.waysTo(peer, t) {
-			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate}
+		ways := r.waysTo(peer, t)
+		if len(routes.List) == 0 && len(ways) > 0 {
+			overNetwork = t.Reach == transport.Anywhere
+		}
+		for _, w := range ways {
+			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate, Beside: overNetwork}
 			if w.Alternate || w.Extra {
 				now = routes.up == 0
 			}

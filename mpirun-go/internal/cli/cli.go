@@ -55,6 +55,9 @@ type Command struct {
 	Trace           string        // --trace DIR
 	Stdin           int           // a rank, StdinAll or StdinNone
 	Timeout         time.Duration // 0: no limit
+	HangAfter       time.Duration // --hang-after; 0: no reports about hangs
+	ReportDir       string        // --report-dir
+	Metrics         string        // --metrics; "": none
 }
 
 // Group is one PROGRAM and the ranks that run it.
@@ -87,6 +90,10 @@ func (c *Command) Size() int {
 // MaxRanks is the largest size of a job. It protects the machine from a mistyped number.
 const MaxRanks = 1 << 16
 
+// defaultHangAfter is the default of --hang-after. Programs that compute for minutes between their
+// calls are common.
+const defaultHangAfter = 5 * time.Minute
+
 // maxConnectTimeout is the largest --connect-timeout. A user would not wait longer for a host.
 const maxConnectTimeout = time.Hour
 
@@ -111,7 +118,7 @@ func replaceControl(c rune) rune {
 }
 
 func parse(args []string) (*Command, error) {
-	cmd := &Command{ConnectTimeout: 30 * time.Second}
+	cmd := &Command{ConnectTimeout: 30 * time.Second, HangAfter: defaultHangAfter}
 	for {
 		group, rest, err := cmd.parseGroup(args)
 		if err != nil {
@@ -253,6 +260,9 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	define(flags, notEmpty, &c.Trace, "trace")
 	define(flags, parseStdin, &c.Stdin, "stdin")
 	define(flags, parseTimeout, &c.Timeout, "timeout")
+	define(flags, parseHangAfter, &c.HangAfter, "hang-after")
+	define(flags, notEmpty, &c.ReportDir, "report-dir")
+	define(flags, parseListenAddress, &c.Metrics, "metrics")
 }
 
 // flagError converts an error of package flag to the launcher's wording. parsed holds the words

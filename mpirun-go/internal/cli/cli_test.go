@@ -17,7 +17,7 @@ import (
 func TestParseSetsEveryFlag(t *testing.T) {
 	cmd, err := cli.Parse(strings.Fields(
 		"-n 3 -x A=1 -x B --wdir /tmp -H localhost:4 --hostfile hosts --btl sm,self --set stats=1 --set stats=0 --tags a,b " +
-			"--bind-to core --oversubscribe --tag-output --timestamp-output --output-dir out --stdin all --timeout 90s prog -n x"))
+			"--bind-to core --oversubscribe --tag-output --timestamp-output --output-dir out --stdin all --timeout 90s --hang-after 0s --report-dir reports prog -n x"))
 	require.NoError(t, err)
 	assert.Equal(t, &cli.Command{
 		Groups: []cli.Group{{
@@ -29,6 +29,7 @@ func TestParseSetsEveryFlag(t *testing.T) {
 		Tags:       "a,b",
 		BindToCore: true, Oversubscribe: true, TagOutput: true, TimestampOutput: true,
 		OutputDir: "out", Stdin: cli.StdinAll, Timeout: 90 * time.Second, ConnectTimeout: 30 * time.Second,
+		ReportDir: "reports",
 	}, cmd)
 }
 
@@ -40,6 +41,8 @@ func TestParseDefaultsAndValues(t *testing.T) {
 		{nil, func(*cli.Command) {}},
 		// Without a unit, a time is in seconds.
 		{[]string{"--timeout", "1.5"}, func(c *cli.Command) { c.Timeout = 1500 * time.Millisecond }},
+		{[]string{"--hang-after", "60"}, func(c *cli.Command) { c.HangAfter = time.Minute }},
+		{[]string{"--hang-after", "0"}, func(c *cli.Command) { c.HangAfter = 0 }},
 		{[]string{"--connect-timeout", "5"}, func(c *cli.Command) { c.ConnectTimeout = 5 * time.Second }},
 		{[]string{"--map-by", "ppr:2:node", "-n", "1"}, func(c *cli.Command) { c.MapBy = slots.Policy{PerNode: 2} }},
 		{[]string{"--launcher", "slurm"}, func(c *cli.Command) { c.Launcher = "slurm" }},
@@ -47,7 +50,10 @@ func TestParseDefaultsAndValues(t *testing.T) {
 			c.Agent = []string{"ssh", "-F", "my config", "it's", ""}
 		}},
 	} {
-		want := &cli.Command{Groups: []cli.Group{{Ranks: 1, Program: "prog", Args: []string{}}}, ConnectTimeout: 30 * time.Second}
+		want := &cli.Command{
+			Groups:         []cli.Group{{Ranks: 1, Program: "prog", Args: []string{}}},
+			ConnectTimeout: 30 * time.Second, HangAfter: 5 * time.Minute,
+		}
 		c.set(want)
 		cmd, err := cli.Parse(append(c.args, "prog"))
 		require.NoError(t, err, c.args)

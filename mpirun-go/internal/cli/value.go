@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,12 +61,37 @@ func parseTimeout(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// parseHangAfter parses a duration as parseTimeout does, and 0.
+func parseHangAfter(s string) (time.Duration, error) {
+	if d, err := time.ParseDuration(s); err == nil && d == 0 {
+		return 0, nil
+	}
+	d, err := parseTimeout(s)
+	if err != nil {
+		err = errors.New("want a duration such as 60s, 5m or 1h, or 0 for no reports")
+	}
+	return d, err
+}
+
 func parseConnectTimeout(s string) (time.Duration, error) {
 	d, err := parseTimeout(s)
 	if err == nil && d > maxConnectTimeout {
 		err = fmt.Errorf("want at most %v", maxConnectTimeout)
 	}
 	return d, err
+}
+
+// parseListenAddress checks an address to listen on. A port alone would mean all addresses, which
+// the user has to name.
+func parseListenAddress(s string) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" {
+		return "", errors.New("want ADDRESS:PORT, such as 127.0.0.1:9101, or 0.0.0.0:9101 for all addresses")
+	}
+	return s, nil
 }
 
 func parseBindTo(s string) (toCore bool, err error) {

@@ -69,7 +69,7 @@ func BuiltIn() []string {
 // Collect returns a report on this machine and on the tunables in set.
 func Collect(set tunable.Set) Report {
 	r := Report{
-		Version: Version(), Go: runtime.Version(), BTLs: BuiltIn(), Machine: thisMachine("/"),
+		Version: Version(), Go: runtime.Version(), BTLs: BuiltIn(), Machine: ThisMachine("/"),
 	}
 	for _, t := range tunable.All() {
 		value, origin := set.Text(t.Key)
@@ -90,7 +90,8 @@ func Version() string {
 	return build.Main.Version
 }
 
-func thisMachine(root string) Machine {
+// ThisMachine describes this machine. Outside of tests root is "/".
+func ThisMachine(root string) Machine {
 	here := slots.ThisMachine()
 	m := Machine{
 		Host: here.Name, Arch: runtime.GOARCH, Cores: len(here.Cores), Processors: here.CPUs(),
@@ -154,8 +155,8 @@ func (r Report) Text(w io.Writer) error {
 	row("host", m.Host)
 	row("kernel", m.Kernel+" "+m.Arch)
 	row("cores", fmt.Sprintf("%d (%d processors)", m.Cores, m.Processors))
-	row("memory", sizeText(m.MemoryBytes))
-	row("/dev/shm", sizeText(m.ShmBytes)+", "+sizeText(m.ShmFree)+" free")
+	row("memory", SizeText(m.MemoryBytes))
+	row("/dev/shm", SizeText(m.ShmBytes)+", "+SizeText(m.ShmFree)+" free")
 	row("libibverbs", cmp.Or(m.Libibverbs, "not installed")+"; locked memory: "+limitText(m.LockedBytes))
 	row("RDMA devices", cmp.Or(strings.Join(m.RDMADevices, ", "), "none"))
 	for _, d := range m.RDMA {
@@ -203,11 +204,11 @@ func limitText(n int64) string {
 	if n < 0 {
 		return "unlimited"
 	}
-	return sizeText(n) + " at most"
+	return SizeText(n) + " at most"
 }
 
-// sizeText writes a number of bytes in the largest unit in which it is at least 1, to one decimal.
-func sizeText(n int64) string {
+// SizeText writes a number of bytes in the largest unit in which it is at least 1, to one decimal.
+func SizeText(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	value, i := float64(n), 0
 	for value >= 1024 && i+1 < len(units) {

@@ -16,13 +16,13 @@ import (
 )
 
 func TestReportRoundTripsAndListsTunables(t *testing.T) {
-	set, err := tunable.Set{}.With("stats", "yes", tunable.FromCommandLine)
+	set, err := tunable.Set{}.With("verbose", "yes", tunable.FromCommandLine)
 	require.NoError(t, err)
 	r := Collect(set)
 	require.Len(t, r.Tunables, len(tunable.All()))
 	for _, row := range r.Tunables {
-		if row.Key == "stats" {
-			assert.Equal(t, Tunable{Key: "stats", Kind: "bool", Value: "yes", Origin: "command line", Default: "false", Env: "MPIGO_STATS", Doc: row.Doc}, row)
+		if row.Key == "verbose" {
+			assert.Equal(t, Tunable{Key: "verbose", Kind: "bool", Value: "yes", Origin: "command line", Default: "false", Env: "MPIGO_VERBOSE", Doc: row.Doc}, row)
 		} else {
 			assert.Equal(t, row.Default, row.Value)
 		}
@@ -43,7 +43,7 @@ func TestReportRoundTripsAndListsTunables(t *testing.T) {
 
 func TestThisMachineReadsRoot(t *testing.T) {
 	root := t.TempDir()
-	m := thisMachine(root)
+	m := ThisMachine(root)
 	assert.Empty(t, m.Libibverbs)
 	assert.Equal(t, []string{}, m.RDMADevices)
 	assert.Zero(t, m.ShmBytes)
@@ -55,7 +55,7 @@ func TestThisMachineReadsRoot(t *testing.T) {
 	}
 	library := filepath.Join(root, "usr/lib/x86_64-linux-gnu/libibverbs.so.1")
 	require.NoError(t, os.WriteFile(library, nil, 0o666))
-	m = thisMachine(root)
+	m = ThisMachine(root)
 	assert.Equal(t, library, m.Libibverbs)
 	assert.Equal(t, []string{"mlx5_0"}, m.RDMADevices)
 	assert.Positive(t, m.ShmBytes)
@@ -87,6 +87,6 @@ $`, text.String())
 
 func TestSizeText(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 24 << 30: "24.0 GiB", 1 << 62: "4194304.0 TiB"} {
-		assert.Equal(t, want, sizeText(n))
+		assert.Equal(t, want, SizeText(n))
 	}
 }

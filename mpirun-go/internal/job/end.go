@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -181,9 +182,21 @@ func (r *run) onLost(host int, cause error) {
 	r.addFailure(&failure{status: 1, line: line, cause: cause, priority: hostLost})
 }
 
+// onTimeout prints a report, if there is something to say, and ends the job.
 func (r *run) onTimeout() {
-	r.fail(&failure{status: statusTimeout, line: fmt.Sprintf("the job exceeded --timeout %v (before that, Ctrl-\\ prints the goroutine stacks of Go ranks)", r.cfg.Timeout)})
-	r.endNow = true
+	if r.failure != nil {
+		return
+	}
+	line := fmt.Sprintf("the job exceeded --timeout %v", r.cfg.Timeout)
+	end := func() {
+		r.fail(&failure{status: statusTimeout, line: line})
+		r.endNow = true
+	}
+	if !r.canAsk() {
+		end()
+		return
+	}
+	r.diagnose(func(*diagnose.Report) string { return line + ". What the ranks were doing:" }, end)
 }
 
 // checkOutputs fails the job if an output cannot be written.

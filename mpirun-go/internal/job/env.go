@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -29,6 +30,7 @@ func RankEnv(id Identity, rank, localRank, localSize int, base, changes []string
 	})
 	identity := []string{
 		fmt.Sprintf("PMI_FD=%d", procs.PMIFD),
+		fmt.Sprintf("%s=%d", introspect.FDVariable, procs.IntrospectFD),
 		fmt.Sprintf("PMI_RANK=%d", rank),
 		fmt.Sprintf("PMI_ID=%d", rank),
 		fmt.Sprintf("PMI_SIZE=%d", id.Size),
@@ -50,7 +52,7 @@ func RankEnv(id Identity, rank, localRank, localSize int, base, changes []string
 // isRankVariable reports whether RankEnv may set the variable.
 func isRankVariable(name string) bool {
 	switch name {
-	case "MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED",
+	case introspect.FDVariable, "MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED",
 		"MPI_LOCALRANKID", "MPI_LOCALNRANKS":
 		return true
 	}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
@@ -47,8 +49,18 @@ type Config struct {
 	JobID    string
 	Universe int // number of slots of all hosts
 
+	Command string           // the command line, for people who look for the job
 	Timeout time.Duration    // 0: no limit
 	Signals <-chan os.Signal // signals to the launcher
+
+	HangAfter time.Duration // without progress for so long, a report is printed; 0: never
+	ReportDir string        // where full reports go; "": nowhere
+	// OnSocket is called with the path of the socket that the job opens for mpirun-go diagnose. If
+	// it is nil, the job opens none.
+	OnSocket func(path string)
+	// OnStart, if not nil, is called before the ranks start, with the job for other askers, and its
+	// result when the job is over.
+	OnStart func(jobsocket.Job) (stop func())
 
 	Input          io.Reader // copied to the ranks whose Stdin is a pipe
 	Stdout, Stderr io.Writer
@@ -90,6 +102,10 @@ type run struct {
 	gaveUp     bool // some ranks survive SIGKILL
 	endNow     bool // the job must end now: do not wait for a slow reader of the output
 	lastSignal signalFilter
+	info       jobsocket.Info // shared; does not change
+	hang       *hangWatch     // nil: nobody looks for hangs
+	quitting   bool           // a first SIGQUIT has come
+	diagnosing bool           // the ranks are asked for a report, or it is being printed
 }
 
 // rank is Run's view of one rank.
@@ -98,6 +114,8 @@ type rank struct {
 	host      int           // index of its host
 	served    chan struct{} // closed when its PMI connection has ended
 	serveErr  error         // result of Serve; written before served is closed
+	questions *introspect.Conn
+	sampler   sampler
 	exited    bool
 	exitOrder int // position in the order of exits on its host, from 1; valid if exited
 	// Position among all ranks in the order in which the exits were reported.
@@ -132,9 +150,19 @@ func Run(cfg Config) int {
 	}
 	r.server = server
 
+	host, _ := os.Hostname()
+	r.info = jobsocket.Info{
+		Name: cfg.JobID, PID: os.Getpid(), Host: host, Size: len(cfg.Specs), Command: cfg.Command, Started: time.Now(),
+	}
+	defer r.closeQuestions()
+	defer r.listen()()
+	if cfg.OnStart != nil {
+		defer cfg.OnStart(r)()
+	}
 	if cfg.Timeout > 0 {
 		r.after(cfg.Timeout, r.onTimeout)
 	}
+	r.watchProgress()
 	defer r.watchStdout()()
 	for i, h := range cfg.Hosts {
 		h.Watch(func(err error) { r.post(func() { r.onLost(i, err) }) })
@@ -282,7 +310,10 @@ func (r *run) hostOf(k *rank) Host { return r.cfg.Hosts[k.host] }
 
 // serveRank starts to serve a rank that has just started.
 func (r *run) serveRank(proc *procs.Proc) *rank {
-	k := &rank{Proc: proc, host: r.cfg.Specs[proc.Rank].Host, served: make(chan struct{})}
+	k := &rank{
+		Proc: proc, host: r.cfg.Specs[proc.Rank].Host, served: make(chan struct{}),
+		questions: introspect.NewConn(proc.Introspect),
+	}
 	r.ranks = append(r.ranks, k)
 	r.alive++
 
@@ -301,6 +332,7 @@ func (r *run) serveRank(proc *procs.Proc) *rank {
 		case <-k.served:
 		case <-time.After(connectionGrace):
 		}
+		_ = k.questions.Close() // the same holds for this one
 		r.post(func() { r.onExit(k, exit, exitOrder, err) })
 	}()
 

@@ -90,7 +90,83 @@ func TestTimeoutKillsRankThatIgnoresTERM(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "trap '' TERM; while :; do sleep 0.01; done")
 	cfg.Timeout = 10 * time.Millisecond
 	assert.Equal(t, 124, Run(cfg))
-	assert.Equal(t, "mpirun-go: the job exceeded --timeout 10ms (before that, Ctrl-\\ prints the goroutine stacks of Go ranks); its rank was ended\n", stderr.String())
+	assert.Equal(t, "mpirun-go: the job exceeded --timeout 10ms; its rank was ended\n", stderr.String())
+}
+
+// answering is a rank that says it uses the library and answers questions without a report, until
+// started exists. The number of a question follows its version.
+const answering = `echo '{"v":1,"id":0}' >&4
+while read q && ! test -e started; do
+	id=${q#*id\":}
+	echo "{\"v\":1,\"id\":${id%%,*},\"progress\":7}" >&4
+done <&4
+`
+
+// silent is a rank that says so and does not answer.
+const silent = `echo '{"v":1,"id":0}' >&4; `
+
+func TestTimeoutReportsWhatRanksDo(t *testing.T) {
+	cfg, _, stderr := shellJob(t, answering, silent+"kill -STOP $$", "exec sleep 1000", "exit 0")
+	cfg.Timeout = 200 * time.Millisecond
+	cfg.ReportDir = t.TempDir()
+	assert.Equal(t, 124, Run(cfg))
+	lines := strings.Split(stderr.String(), "\n")
+	assert.Equal(t, "mpirun-go: the job exceeded --timeout 200ms. What the ranks were doing:", lines[0])
+	assert.Contains(t, lines[1], "rank 1: its process is stopped by a signal")
+	assert.Contains(t, stderr.String(), "rank 2: it has not called Init")
+	assert.Equal(t, "mpirun-go: the job exceeded --timeout 200ms; 3 of its 4 ranks were ended", lines[len(lines)-2])
+	for _, name := range []string{"report.txt", "report.json", "rank.0.txt", "rank.3.txt"} {
+		assert.FileExists(t, cfg.ReportDir+"/"+name)
+	}
+}
+
+// The first SIGQUIT asks the ranks. The second one does not wait for their answers, and goes to the
+// ranks, which print their stacks if they are Go programs.
+func TestSecondQuitIsPassedOn(t *testing.T) {
+	const trap = "trap 'echo got quit; exit 9' QUIT; echo ready >&2; while :; do sleep 0.01; done"
+	cfg, stdout, stderr := shellJob(t, silent+trap)
+	signals := make(chan os.Signal, 1)
+	cfg.Signals = signals
+	go func() {
+		for !strings.Contains(stderr.String(), "ready") {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond) // the greeting may still be on its way
+		signals <- syscall.SIGQUIT
+		time.Sleep(repeatWindow + 10*time.Millisecond)
+		signals <- syscall.SIGQUIT
+	}()
+	assert.Equal(t, 131, Run(cfg))
+	assert.Equal(t, "got quit\n", stdout.String())
+	assert.NotContains(t, stderr.String(), "what the ranks do")
+}
+
+func TestHangIsReportedOnceAndHarmsNobody(t *testing.T) {
+	cfg, _, stderr := shellJob(t, answering, "until test -e started; do sleep 0.01; done")
+	cfg.HangAfter = time.Second
+	reports := func() int { return strings.Count(stderr.String(), "no rank has made progress for 1s; the job goes on") }
+	go func() {
+		for reports() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(2500 * time.Millisecond) // two more looks
+		_ = os.WriteFile(cfg.Specs[0].Dir+"/started", nil, 0o666)
+	}()
+	assert.Equal(t, 0, Run(cfg))
+	assert.Equal(t, 1, reports())
+}
+
+func TestNewHangWatchLooksAtMostOnceASecond(t *testing.T) {
+	for after, want := range map[time.Duration]hangWatch{
+		time.Millisecond: {every: time.Second, limit: 1},
+		2 * time.Second:  {every: time.Second, limit: 2},
+		time.Minute:      {every: 6 * time.Second, limit: 10},
+		5 * time.Minute:  {every: 30 * time.Second, limit: 10},
+		time.Hour:        {every: time.Minute, limit: 60},
+	} {
+		w := newHangWatch(after)
+		assert.Equal(t, []any{want.every, want.limit}, []any{w.every, w.limit}, after)
+	}
 }
 
 // Timeout(1) sends its signal twice. The second one does not shorten the ranks' grace period.
@@ -312,7 +388,7 @@ func TestRankEnvOverridesInheritedJob(t *testing.T) {
 		[]string{"A=3", "MPIGO_STATS=1", "PMI_RANK=77"})
 	assert.Equal(t, []string{
 		"PATH=/bin", "LD_X=", "A=3", "MPIGO_STATS=1",
-		"PMI_FD=3", "PMI_RANK=5", "PMI_ID=5", "PMI_SIZE=8", "PMI_JOBID=j", "MPIGO_SECRET=ab01",
+		"PMI_FD=3", "MPIGO_INTROSPECT_FD=4", "PMI_RANK=5", "PMI_ID=5", "PMI_SIZE=8", "PMI_JOBID=j", "MPIGO_SECRET=ab01",
 		"MPIGO_RANK=5", "MPIGO_SIZE=8", "MPIGO_LOCAL_RANK=1", "MPIGO_LOCAL_SIZE=4",
 		"MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "MPIGO_OVERSUBSCRIBED=1",
 	}, env)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 )
 
 // onSignal handles a signal to the launcher.
@@ -15,18 +17,17 @@ func (r *run) onSignal(sig os.Signal) {
 		if r.lastSignal.isRepeat(s, time.Now()) {
 			return
 		}
+		if s == syscall.SIGQUIT && r.failure == nil && !r.quitting && r.canAsk() {
+			r.onQuit()
+			return
+		}
 		r.endNow = true
 		if r.failure != nil {
 			r.kill()
 			r.setSilenceLimit(repeatedSignalGrace)
 			return
 		}
-		// A failure before the signal, even a pending one, stays the job's failure.
-		f := r.rootCause()
-		if f == nil {
-			f = &failure{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
-		}
-		r.terminate(f, s, signalGrace)
+		r.terminate(r.signalFailure(s), s, signalGrace)
 	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH:
 		if r.starting > 0 { // a rank may be running whose start is not reported yet
 			r.postponed = append(r.postponed, s)
@@ -44,6 +45,27 @@ func (r *run) onSignal(sig os.Signal) {
 	case syscall.SIGCONT:
 		r.signalGroups(syscall.SIGCONT)
 	}
+}
+
+// signalFailure returns the job's failure if signal s ends it. A failure before the signal, even a
+// pending one, stays the job's failure.
+func (r *run) signalFailure(s syscall.Signal) *failure {
+	if f := r.rootCause(); f != nil {
+		return f
+	}
+	return &failure{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
+}
+
+// onQuit prints a report, and then ends the job by SIGTERM: at SIGQUIT each rank would print all
+// its stacks. Another SIGQUIT before that is passed on to the ranks.
+func (r *run) onQuit() {
+	r.quitting = true
+	r.diagnose(
+		func(*diagnose.Report) string { return "got signal 3 (quit). What the ranks were doing:" },
+		func() {
+			r.endNow = true
+			r.terminate(r.signalFailure(syscall.SIGQUIT), syscall.SIGTERM, signalGrace)
+		})
 }
 
 // repeatWindow is the time within which a repeated signal counts as the same one. Timeout(1) sends

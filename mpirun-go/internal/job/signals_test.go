@@ -2,12 +2,14 @@ package job
 
 import (
 	"errors"
+	"net"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -56,7 +58,11 @@ func TestSignalKeepsPendingFailure(t *testing.T) {
 }
 
 func TestSignalFailsJob(t *testing.T) {
-	r, host := newIdleRun(&rank{Proc: goneProcess()})
+	launcher, end := net.Pipe()
+	defer end.Close()
+	questions := introspect.NewConn(launcher) // the rank does not use the library
+	defer questions.Close()
+	r, host := newIdleRun(&rank{Proc: goneProcess(), questions: questions})
 	r.onSignal(syscall.SIGQUIT)
 	assert.Equal(t, &failure{status: 131, line: "got signal 3 (quit)"}, r.failure)
 	assert.Equal(t, []syscall.Signal{syscall.SIGQUIT, syscall.SIGCONT}, host.signals)

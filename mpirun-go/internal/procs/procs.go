@@ -16,20 +16,21 @@
 package procs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/internal/procstate"
 )
 
 // Stdin selects a rank's standard input.
@@ -41,8 +42,11 @@ const (
 	StdinPipe                 // a pipe, Proc.Stdin
 )
 
-// PMIFD is the descriptor of a rank's PMI connection to the launcher.
-const PMIFD = 3
+// Descriptors of a rank's connections to the launcher.
+const (
+	PMIFD        = 3
+	IntrospectFD = 4 // questions about what the rank does: package introspect
+)
 
 // Spec describes the process of one rank.
 type Spec struct {
@@ -62,12 +66,15 @@ type Spec struct {
 // Proc is the process of one rank. Its streams belong to the caller of Start, who closes them. Proc
 // is safe for concurrent use.
 type Proc struct {
-	Rank   int
-	PID    int // process ID on its host
-	PMI    net.Conn
-	Stdin  io.WriteCloser // nil unless the rank's standard input is a pipe
-	Stdout Output
-	Stderr Output
+	Rank int
+	PID  int // process ID on its host
+	PMI  net.Conn
+	// Introspect is the launcher's end of the connection at IntrospectFD. A program that does not
+	// use the library never reads the other end.
+	Introspect net.Conn
+	Stdin      io.WriteCloser // nil unless the rank's standard input is a pipe
+	Stdout     Output
+	Stderr     Output
 
 	// Remote controls a process on another host; nil means a process of this machine.
 	Remote Control
@@ -88,6 +95,7 @@ type Output interface {
 type Control interface {
 	Wait() (exit Exit, order int, err error)
 	Exiting() bool
+	State(ctx context.Context) procstate.State
 	Signal(syscall.Signal)
 }
 
@@ -134,8 +142,8 @@ type startRequest struct {
 	done  chan<- startResult
 }
 
-// childFDs are the descriptors that become 0, 1, 2 and PMIFD in a process.
-type childFDs [PMIFD + 1]int
+// childFDs are the descriptors that become 0, 1, 2, PMIFD and IntrospectFD in a process.
+type childFDs [IntrospectFD + 1]int
 
 type startResult struct {
 	pid, pidfd int // pidfd is -1 if the system has no pidfds
@@ -285,7 +293,7 @@ func (e *StartError) Status() int {
 // open creates the descriptors of a process: the launcher's ends in p, and the process's ends in
 // child. On error the caller closes both.
 func (p *Proc) open(stdin Stdin) (child childFDs, err error) {
-	child = childFDs{-1, -1, -1, -1}
+	child = childFDs{-1, -1, -1, -1, -1}
 	switch stdin {
 	case StdinNull:
 		child[0], err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -307,7 +315,10 @@ func (p *Proc) open(stdin Stdin) (child childFDs, err error) {
 		}
 	}
 	if err == nil {
-		child[PMIFD], p.PMI, err = socketpair()
+		child[PMIFD], p.PMI, err = socketpair("pmi")
+	}
+	if err == nil {
+		child[IntrospectFD], p.Introspect, err = socketpair("introspection")
 	}
 	return child, err
 }
@@ -341,12 +352,12 @@ func pipe(childEnd int) (int, *os.File, error) {
 	return fds[childEnd], os.NewFile(uintptr(parentEnd), "pipe"), nil
 }
 
-func socketpair() (int, net.Conn, error) {
+func socketpair(name string) (int, net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, nil, os.NewSyscallError("socketpair", err)
 	}
-	parentEnd := os.NewFile(uintptr(pair[0]), "pmi")
+	parentEnd := os.NewFile(uintptr(pair[0]), name)
 	defer parentEnd.Close() // FileConn duplicates the descriptor
 	conn, err := net.FileConn(parentEnd)
 	return pair[1], conn, err
@@ -362,8 +373,10 @@ func (p *Proc) Close() {
 			_ = output.Close()
 		}
 	}
-	if p.PMI != nil {
-		_ = p.PMI.Close()
+	for _, conn := range []net.Conn{p.PMI, p.Introspect} {
+		if conn != nil {
+			_ = conn.Close()
+		}
 	}
 }
 
@@ -422,23 +435,6 @@ func (p *Proc) Exiting() bool {
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 	return err == nil && isExiting(string(stat))
-}
-
-// The position of the flags in /proc/PID/stat (proc_pid_stat(5)), and the flag PF_EXITING of
-// include/linux/sched.h.
-const (
-	statFlags   = 6 // field 9; counted from the field after the name
-	flagExiting = 0x4
-)
-
-func isExiting(stat string) bool {
-	name := strings.LastIndexByte(stat, ')') // the name may contain spaces and parentheses
-	fields := strings.Fields(stat[name+1:])
-	if len(fields) <= statFlags {
-		return false
-	}
-	flags, err := strconv.ParseUint(fields[statFlags], 10, 64)
-	return err == nil && flags&flagExiting != 0
 }
 
 // Signal sends sig to the rank's process only.

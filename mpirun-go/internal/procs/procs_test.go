@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/internal/procstate"
 )
 
 const watchdogName = "procs-test-watchdog"
@@ -112,9 +114,9 @@ func TestWaitReturnsExitTwice(t *testing.T) {
 	assert.Equal(t, 137, Exit{Signal: syscall.SIGKILL}.Status())
 }
 
-func TestStartConnectsStreamsAndPMI(t *testing.T) {
+func TestStartConnectsStreams(t *testing.T) {
 	l := newLocal(t)
-	spec := shell(l, "read line; echo out $line; echo err >&2; echo hello >&3; read answer <&3; test $answer = yes")
+	spec := shell(l, "read line; echo out $line; echo err >&2; echo hello >&3; read answer <&3; test $answer = yes; cat <&4 >&4")
 	spec.Stdin = StdinPipe
 	p, err := l.Start(spec)
 	require.NoError(t, err)
@@ -123,6 +125,8 @@ func TestStartConnectsStreamsAndPMI(t *testing.T) {
 	assert.Equal(t, "hello\n", readAll(t, io.LimitReader(p.PMI, 6)))
 	_, err = p.PMI.Write([]byte("yes\n"))
 	require.NoError(t, err)
+	assert.Equal(t, "question\n", echoed(t, p.Introspect, "question\n"))
+	require.NoError(t, p.Introspect.Close())
 	assert.Equal(t, "out in\n", readAll(t, p.Stdout))
 	assert.Equal(t, "err\n", readAll(t, p.Stderr))
 	assert.True(t, wait(t, p).OK())
@@ -264,17 +268,25 @@ func TestRefusedTimerSlackDoesNotStopRank(t *testing.T) {
 	assert.Equal(t, 3, r.status.ExitStatus())
 }
 
-func TestRankLeadsGroupAndInheritsOnlyPMI(t *testing.T) {
+// echoed returns what comes back on conn after text was written.
+func echoed(t *testing.T, conn io.ReadWriter, text string) string {
+	t.Helper()
+	_, err := io.WriteString(conn, text)
+	require.NoError(t, err)
+	return readAll(t, io.LimitReader(conn, int64(len(text))))
+}
+
+func TestRankLeadsGroupAndInheritsOnlyConnections(t *testing.T) {
 	l := newLocal(t)
 	const count = "ls /proc/self/fd | wc -l"
-	// Without a descriptor of that number, which the tests may have inherited.
-	usual, err := exec.Command("/bin/sh", "-c", fmt.Sprintf("exec %d>&-; %s", PMIFD, count)).Output()
+	// Without descriptors of these numbers, which the tests may have inherited.
+	usual, err := exec.Command("/bin/sh", "-c", fmt.Sprintf("exec %d>&- %d>&-; %s", PMIFD, IntrospectFD, count)).Output()
 	require.NoError(t, err)
 	p := startShell(t, l, count+"; read x")
 	group, err := unix.Getpgid(p.PID)
 	require.NoError(t, err)
 	assert.Equal(t, p.PID, group)
-	assert.Equal(t, firstNumber(t, bytes.NewReader(usual))+1, firstNumber(t, p.Stdout), "the rank inherits only the PMI connection")
+	assert.Equal(t, firstNumber(t, bytes.NewReader(usual))+2, firstNumber(t, p.Stdout), "the rank inherits only its two connections")
 }
 
 func TestSignalReachesRankAndKillGroupsItsChildren(t *testing.T) {
@@ -418,6 +430,20 @@ func TestExitingAfterKill(t *testing.T) {
 	for _, stat := range []string{"", "7", "7 (a) S 1 7 7 0 -1", "7 (a) S 1 7 7 0 -1 x"} {
 		assert.False(t, isExiting(stat), stat)
 	}
+}
+
+func TestStateOfProcess(t *testing.T) {
+	l := newLocal(t)
+	p := startShell(t, l, "exec sleep 1000")
+	p.Signal(syscall.SIGSTOP)
+	eventually(t, func() bool { return p.State(t.Context()) == procstate.Stopped })
+	assert.Equal(t, "stopped by a signal", p.State(t.Context()).String())
+	p.Signal(syscall.SIGCONT)
+	eventually(t, func() bool { return p.State(t.Context()).String() == "sleeping" })
+	p.Signal(syscall.SIGKILL)
+	wait(t, p)
+	assert.Equal(t, procstate.Zombie, p.State(t.Context()))
+	assert.Equal(t, procstate.Unknown, (&Proc{PID: 1 << 30}).State(t.Context()), "no such process")
 }
 
 func TestProcessesOfJobMatchesEnvironment(t *testing.T) {

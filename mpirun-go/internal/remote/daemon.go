@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -236,6 +237,10 @@ func (d *daemon) handle(f frame, watchdogArgv []string) error {
 		return d.onOffer(f)
 	case kindStart:
 		return d.onStart(f)
+	case kindAskState:
+		if h := d.ranks[f.rank]; h != nil {
+			d.post(kindState, 0, f.rank, appendNumber(nil, int(h.proc.State(context.Background()))))
+		}
 	case kindSignal:
 		number, err := decodeNumber(f.payload, 127)
 		if err != nil {

@@ -214,22 +214,22 @@ func (o *outbox) Close() error {
 	return nil
 }
 
-// pmiConn is the launcher's end of a remote rank's PMI connection.
-type pmiConn struct {
+// streamConn is the launcher's end of a stream that goes both ways.
+type streamConn struct {
 	*inbox
 	*outbox
 }
 
-func (c pmiConn) Close() error {
+func (c streamConn) Close() error {
 	err := c.outbox.Close()
 	c.discard()
 	return err
 }
 
-func (c pmiConn) LocalAddr() net.Addr             { return pipeAddr{} }
-func (c pmiConn) RemoteAddr() net.Addr            { return pipeAddr{} }
-func (c pmiConn) SetReadDeadline(time.Time) error { return nil }
-func (c pmiConn) SetDeadline(t time.Time) error   { return c.SetWriteDeadline(t) }
+func (c streamConn) LocalAddr() net.Addr             { return pipeAddr{} }
+func (c streamConn) RemoteAddr() net.Addr            { return pipeAddr{} }
+func (c streamConn) SetReadDeadline(time.Time) error { return nil }
+func (c streamConn) SetDeadline(t time.Time) error   { return c.SetWriteDeadline(t) }
 
 type pipeAddr struct{}
 
@@ -283,6 +283,11 @@ type postFunc func(k kind, s stream, number uint32, payload []byte)
 // openInbox returns the receiving end of a stream between the launcher and a daemon.
 func openInbox(post postFunc, s stream, number uint32) *inbox {
 	return newInbox(s.windowBytes(), func(n int) { post(kindCredit, s, number, appendNumber(nil, n)) })
+}
+
+// openConn returns the launcher's end of a stream that goes both ways.
+func openConn(post postFunc, s stream, number uint32) streamConn {
+	return streamConn{openInbox(post, s, number), openOutbox(post, s, number)}
 }
 
 // openOutbox returns the sending end of a stream between the launcher and a daemon.

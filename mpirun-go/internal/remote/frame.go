@@ -10,7 +10,7 @@ import (
 
 // version is the version of the protocol: of the frames and their payloads. It must be the same on
 // both ends.
-const version = 2
+const version = 3
 
 // ErrProtocol means that a peer violates the protocol.
 var ErrProtocol = errors.New("protocol error")
@@ -31,6 +31,8 @@ const (
 	kindStarted                   // up: the process ID of a started rank
 	kindFailed                    // up: why a rank cannot be started
 	kindExit                      // up: how a rank exited
+	kindAskState                  // down: a question for the state of a rank's process
+	kindState                     // up: that state
 	kindSignal                    // down: a signal to a rank, or to all process groups
 	kindKill                      // down: kill all processes of the job, or only the process groups
 	kindCutOutput                 // down: end a rank's outputs after the data in the pipes
@@ -53,9 +55,13 @@ const (
 	streamStdin
 	streamStdout
 	streamStderr
+	streamIntrospect // both ways
 	streamFile
 	streamsEnd
 )
+
+// connStreams are the streams of a rank that go both ways.
+var connStreams = [...]stream{streamPMI, streamIntrospect}
 
 // windowBytes is the number of bytes that may be sent without a credit. It bounds the memory for a
 // slow reader.
@@ -63,7 +69,7 @@ func (s stream) windowBytes() int {
 	switch s {
 	case streamFile:
 		return 1 << 20
-	case streamPMI:
+	case streamPMI, streamIntrospect:
 		return 64 << 10
 	}
 	return 128 << 10
@@ -88,7 +94,7 @@ func (k kind) maxPayload() int {
 		return 1 << 20
 	case kindHello, kindLost, kindOffer, kindAnswer, kindFailed, kindExit, kindNotice:
 		return 64 << 10
-	case kindStarted, kindSignal, kindKill, kindCredit:
+	case kindStarted, kindState, kindSignal, kindKill, kindCredit:
 		return 16
 	}
 	return 0

@@ -118,8 +118,10 @@ func (h *Host) setLost(err error) {
 	watch := h.watch
 	close(h.lostChan)
 	for _, k := range h.ranks {
-		k.pmi.finish(io.EOF)
-		k.pmi.fail(syscall.EPIPE)
+		for _, s := range connStreams {
+			k.conns[s].finish(io.EOF)
+			k.conns[s].fail(syscall.EPIPE)
+		}
 		for _, o := range k.outputs {
 			o.finish(io.EOF)
 		}

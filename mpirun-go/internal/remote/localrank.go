@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -14,8 +15,8 @@ import (
 // localRank is a rank on the daemon's host, with its streams from and to the launcher.
 type localRank struct {
 	proc *procs.Proc
-	in   [streamsEnd]*inbox  // from the launcher: PMI, stdin
-	out  [streamsEnd]*outbox // to the launcher: PMI, stdout, stderr
+	in   [streamsEnd]*inbox  // from the launcher: PMI, introspection, stdin
+	out  [streamsEnd]*outbox // to the launcher: PMI, introspection, stdout, stderr
 }
 
 // onStart starts a rank.
@@ -41,12 +42,14 @@ func (d *daemon) onStart(f frame) error {
 	}
 	h := &localRank{proc: proc}
 	d.ranks[f.rank] = h
-	h.in[streamPMI], h.out[streamPMI] = openInbox(d.post, streamPMI, f.rank), openOutbox(d.post, streamPMI, f.rank)
+	for _, s := range connStreams {
+		h.in[s], h.out[s] = openInbox(d.post, s, f.rank), openOutbox(d.post, s, f.rank)
+	}
 	h.out[streamStdout], h.out[streamStderr] = openOutbox(d.post, streamStdout, f.rank), openOutbox(d.post, streamStderr, f.rank)
 	d.post(kindStarted, 0, f.rank, appendNumber(nil, proc.PID))
 
-	go h.sendPMI()
-	go h.receivePMI()
+	h.forward(streamPMI, proc.PMI)
+	h.forward(streamIntrospect, proc.Introspect)
 	go sendOutput(proc.Stdout, h.out[streamStdout])
 	go sendOutput(proc.Stderr, h.out[streamStderr])
 	if proc.Stdin != nil {
@@ -115,29 +118,20 @@ func (d *daemon) startProcess(spec procs.Spec) (*procs.Proc, *failure) {
 	return nil, fail
 }
 
-// sendPMI forwards the rank's PMI requests to the launcher.
-func (h *localRank) sendPMI() {
-	buf := make([]byte, 4<<10)
-	for {
-		n, err := h.proc.PMI.Read(buf)
-		if n > 0 {
-			if _, err := h.out[streamPMI].Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			_ = h.out[streamPMI].Close()
-			return
-		}
-	}
-}
-
-// receivePMI forwards the launcher's PMI answers to the rank, and closes the rank's connection when
-// the launcher closes its end.
-func (h *localRank) receivePMI() {
-	_, _ = io.Copy(h.proc.PMI, h.in[streamPMI])
-	h.in[streamPMI].discard()
-	_ = h.proc.PMI.Close()
+// forward forwards a stream that goes both ways, on two goroutines. A rank that does not read, or a
+// launcher that does not, holds up one of them, and at most a window of data. The rank's connection
+// is closed when the launcher closes its end.
+func (h *localRank) forward(s stream, conn net.Conn) {
+	in, out := h.in[s], h.out[s]
+	go func() {
+		_, _ = io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{conn}, make([]byte, 4<<10))
+		_ = out.Close()
+	}()
+	go func() {
+		_, _ = io.Copy(conn, in)
+		in.discard()
+		_ = conn.Close()
+	}()
 }
 
 // sendOutput forwards one of the rank's outputs until it ends or its read deadline passes. After

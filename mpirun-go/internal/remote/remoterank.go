@@ -1,11 +1,13 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"syscall"
 
+	"github.com/mpigo/mpigo/internal/procstate"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -13,12 +15,15 @@ import (
 type remoteRank struct {
 	host    *Host
 	rank    uint32
-	pmi     pmiConn
-	stdin   *outbox // nil unless the rank has a standard input
+	conns   [streamsEnd]*streamConn // PMI and introspection
+	stdin   *outbox                 // nil unless the rank has a standard input
 	outputs [2]outputPipe
 	started chan startResult // has room for the one result
 	exited  chan struct{}
 	report  exitReport // written before exited is closed
+
+	asking sync.Mutex           // held by the one call of State that waits for an answer
+	states chan procstate.State // answers, of which it has room for one
 }
 
 type startResult struct {
@@ -30,9 +35,12 @@ func newRemoteRank(h *Host, rank uint32, stdin bool) *remoteRank {
 	cut := sync.OnceFunc(func() { h.post(kindCutOutput, 0, rank, nil) })
 	k := &remoteRank{
 		host: h, rank: rank,
-		pmi:     pmiConn{openInbox(h.post, streamPMI, rank), openOutbox(h.post, streamPMI, rank)},
 		outputs: [2]outputPipe{{openInbox(h.post, streamStdout, rank), cut}, {openInbox(h.post, streamStderr, rank), cut}},
-		started: make(chan startResult, 1), exited: make(chan struct{}),
+		started: make(chan startResult, 1), exited: make(chan struct{}), states: make(chan procstate.State, 1),
+	}
+	for _, s := range connStreams {
+		conn := openConn(h.post, s, rank)
+		k.conns[s] = &conn
 	}
 	if stdin {
 		k.stdin = openOutbox(h.post, streamStdin, rank)
@@ -55,7 +63,10 @@ func (k *remoteRank) awaitStart() (*procs.Proc, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	p := &procs.Proc{Rank: int(k.rank), PID: s.pid, PMI: k.pmi, Stdout: k.outputs[0], Stderr: k.outputs[1], Remote: k}
+	p := &procs.Proc{
+		Rank: int(k.rank), PID: s.pid, PMI: k.conns[streamPMI], Introspect: k.conns[streamIntrospect],
+		Stdout: k.outputs[0], Stderr: k.outputs[1], Remote: k,
+	}
 	if k.stdin != nil {
 		p.Stdin = k.stdin
 	}
@@ -88,6 +99,24 @@ func (k *remoteRank) Exiting() bool {
 	default:
 		return false
 	}
+}
+
+// State implements procs.Control. The answer may be that to an earlier call, whose ctx had ended.
+func (k *remoteRank) State(ctx context.Context) procstate.State {
+	k.asking.Lock()
+	defer k.asking.Unlock()
+	select {
+	case <-k.states: // an answer that came too late
+	default:
+	}
+	k.host.post(kindAskState, 0, k.rank, nil)
+	select {
+	case s := <-k.states:
+		return s
+	case <-k.host.lostChan:
+	case <-ctx.Done():
+	}
+	return procstate.Unknown
 }
 
 // Signal implements procs.Control.
@@ -130,6 +159,16 @@ func (k *remoteRank) handle(f frame) error {
 		k.report = e
 		close(k.exited)
 		return nil
+	case kindState:
+		s, err := decodeNumber(f.payload, 127)
+		if err != nil {
+			return err
+		}
+		select {
+		case k.states <- procstate.State(s):
+		default: // nobody waits for it
+		}
+		return nil
 	case kindData, kindEnd, kindCredit:
 		return k.onStream(f)
 	}
@@ -138,8 +177,11 @@ func (k *remoteRank) handle(f frame) error {
 
 // onStream handles a frame of one of the rank's streams.
 func (k *remoteRank) onStream(f frame) error {
-	in := [streamsEnd]*inbox{streamPMI: k.pmi.inbox, streamStdout: k.outputs[0].inbox, streamStderr: k.outputs[1].inbox}[f.stream]
-	out := [streamsEnd]*outbox{streamPMI: k.pmi.outbox, streamStdin: k.stdin}[f.stream]
+	in := [streamsEnd]*inbox{streamStdout: k.outputs[0].inbox, streamStderr: k.outputs[1].inbox}[f.stream]
+	out := [streamsEnd]*outbox{streamStdin: k.stdin}[f.stream]
+	if conn := k.conns[f.stream]; conn != nil {
+		in, out = conn.inbox, conn.outbox
+	}
 	delivered, err := deliver(in, out, f)
 	switch {
 	case delivered || err != nil:

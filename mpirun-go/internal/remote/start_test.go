@@ -1,14 +1,18 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/procstate"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -19,6 +23,13 @@ func takeUrgent(l *link) []frame {
 	frames := l.urgent
 	l.urgent = nil
 	return frames
+}
+
+// has reports whether a frame of the kind and stream is queued as bulk.
+func (l *link) has(k kind, s stream) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.bulk, func(f frame) bool { return f.kind == k && f.stream == s })
 }
 
 // newTestDaemon returns a daemon that has got its hello.
@@ -117,6 +128,83 @@ func TestStartAllStopsWhenTold(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	assert.Equal(t, maxStartsAhead+19, reported)
 	assert.Equal(t, reported, requested)
+}
+
+// A stopped rank reads nothing. Questions to it fill the stream's window at most, and delay no
+// other stream. The daemon still knows the state of its process.
+func TestQuestionsToStoppedRankDelayNoOtherStream(t *testing.T) {
+	d := newTestDaemon(t, "test")
+	defer d.local.Close()
+	spec := procs.Spec{Path: "/bin/sh", Args: []string{"sh", "-c", "read line <&3; echo $line; exec sleep 1000"}}
+	require.NoError(t, d.handle(frame{kind: kindStart, payload: encodeSpec(spec)}, nil))
+	var got []frame
+	answered := func(k kind) func() bool {
+		return func() bool {
+			got = append(got, takeUrgent(d.up)...)
+			return slices.ContainsFunc(got, func(f frame) bool { return f.kind == k })
+		}
+	}
+	require.Eventually(t, answered(kindStarted), time.Minute, time.Millisecond)
+	proc := d.ranks[0].proc
+
+	// The window, and again what the daemon writes to the rank's socket and so gives credit for,
+	// until that is full.
+	write := func(n int) {
+		for ; n > 0; n -= min(n, maxDataBytes) {
+			require.NoError(t, d.handle(frame{kind: kindData, stream: streamIntrospect, payload: make([]byte, min(n, maxDataBytes))}, nil))
+		}
+	}
+	in := d.ranks[0].in[streamIntrospect]
+	write(in.window)
+	for quiet := 0; quiet < 50; quiet++ {
+		time.Sleep(time.Millisecond)
+		for _, f := range takeUrgent(d.up) {
+			if f.kind == kindCredit && f.stream == streamIntrospect {
+				credit, err := decodeNumber(f.payload, maxInt)
+				require.NoError(t, err)
+				write(credit)
+				quiet = 0
+			}
+		}
+	}
+	require.ErrorIs(t, in.put([]byte("more")), ErrProtocol, "the window is full")
+
+	require.NoError(t, d.handle(frame{kind: kindData, stream: streamPMI, payload: []byte("line\n")}, nil))
+	require.Eventually(t, func() bool { return d.up.has(kindData, streamStdout) }, time.Minute, time.Millisecond)
+	require.NoError(t, d.handle(frame{kind: kindSignal, payload: appendNumber(nil, int(syscall.SIGSTOP))}, nil))
+	got = nil
+	require.Eventually(t, func() bool {
+		require.NoError(t, d.handle(frame{kind: kindAskState}, nil))
+		return answered(kindState)() && got[len(got)-1].payload[0] == byte(procstate.Stopped)
+	}, time.Minute, time.Millisecond)
+	d.local.Kill()
+	_, _, err := proc.Wait()
+	require.NoError(t, err)
+	for _, s := range connStreams {
+		require.NoError(t, d.handle(frame{kind: kindEnd, stream: s}, nil))
+	}
+}
+
+// The launcher asks a daemon for the state of a process, and waits for a bounded time only.
+func TestStateOfRemoteRank(t *testing.T) {
+	h := newTestHost()
+	k := newRemoteRank(h, 4, false)
+	h.ranks[4] = k
+	state := make(chan procstate.State)
+	go func() { state <- k.State(t.Context()) }()
+	var asked []frame
+	require.Eventually(t, func() bool { asked = append(asked, takeUrgent(h.link)...); return len(asked) == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, frame{kind: kindAskState, host: 3, rank: 4}, asked[0])
+	for range 3 { // answers that nobody waits for are dropped
+		require.NoError(t, h.handle(frame{kind: kindState, rank: 4, payload: appendNumber(nil, int(procstate.Stopped))}))
+	}
+	assert.Equal(t, procstate.Stopped, <-state)
+	assert.ErrorIs(t, h.handle(frame{kind: kindState, rank: 4}), ErrProtocol)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.Equal(t, procstate.Unknown, k.State(ended))
+	h.setLost(errors.New("host is lost"))
+	assert.Equal(t, procstate.Unknown, k.State(t.Context()))
 }
 
 // After a failed start, the daemon starts none of the other requested ranks.

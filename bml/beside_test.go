@@ -1,0 +1,155 @@
+package bml
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
+)
+
+// newTiers makes a pair whose rail i is of tier i. Those of later tiers may be beside the first
+// one, and are not open.
+func newTiers(t *testing.T, factor int, rails ...loop.RailConfig) (w *pair, pr *Peer) {
+	w = newPair(t, 10*sec, rails...)
+	for _, r := range w.ranks {
+		r.cfg.StripeFactor = factor
+		resolve := r.cfg.Resolve
+		r.cfg.Resolve = func(peer int) ([]Route, error) {
+			routes, err := resolve(peer)
+			for i := range routes[1:] {
+				routes[1+i].Tier, routes[1+i].Beside, routes[1+i].Endpoint = 1+i, true, nil
+			}
+			return routes, err
+		}
+	}
+	require.NoError(t, w.ranks[1].Resolve(w.ranks[1].Peer(0)))
+	require.NoError(t, w.ranks[0].Resolve(w.ranks[0].Peer(1)))
+	return w, w.ranks[0].Peer(1)
+}
+
+// stream sends long messages, one after the other, for a while, and compares their bytes.
+func (w *pair) stream(t *testing.T, nanos int64) {
+	for end := w.fabric.Now() + nanos; w.fabric.Now() < end; {
+		in := pattern(512<<10, int(w.fabric.Now()/1000))
+		w.ranks[1].message = make([]byte, len(in))
+		for m := w.ranks[0].sendLong(1, in); !m.isDone; {
+			require.NoError(t, m.err)
+			for range 4 {
+				w.ranks[0].eng.Turn()
+				w.ranks[1].eng.Turn()
+			}
+			w.fabric.AdvanceTo(w.fabric.Now() + msec/4)
+		}
+		require.True(t, bytes.Equal(in, w.ranks[1].message))
+	}
+}
+
+// carried is how many bytes a rail has delivered since the last call.
+func carried(rl *Rail) int64 {
+	n := rl.meter.deliveredBytes
+	rl.meter.deliveredBytes = 0
+	return n
+}
+
+// A rail of a later tier that is as fast as it has to be shares long messages, and takes no short
+// ones.
+func TestRailBesideSharesLongMessages(t *testing.T) {
+	w, pr := newTiers(t, 3, loop.RailConfig{BandwidthMBps: 20}, loop.RailConfig{BandwidthMBps: 10})
+	w.ranks[0].send(1, "short")
+	w.run(sec, 0, 1)
+	require.Equal(t, railDown, pr.rails[1].state, "it is opened for a short message")
+	w.stream(t, 2*sec)
+	require.Equal(t, railUp, pr.rails[1].state)
+	for i := range pr.rails {
+		carried(&pr.rails[i])
+	}
+	w.stream(t, sec)
+	share := float64(carried(&pr.rails[1])) / float64(carried(&pr.rails[0]))
+	require.InDelta(t, 0.5, share, 0.2)
+	require.Zero(t, pr.slow)
+	require.Same(t, &pr.rails[0], pr.first)
+	require.Equal(t, PeerUp, pr.State())
+	require.True(t, pr.isMixed())
+
+	// It becomes too slow, and is as it was.
+	ends := []loop.Port{{Rank: 0, Rail: 1}, {Rank: 1, Rail: 1}}
+	require.NoError(t, w.fabric.ImpairLink(ends[0], ends[1], loop.Impairment{PerByte: 20}))
+	w.stream(t, 2*sec)
+	require.EqualValues(t, 0b10, pr.slow)
+	require.False(t, pr.isMixed())
+	require.NoError(t, w.fabric.ImpairLink(ends[0], ends[1], loop.Impairment{}))
+	w.stream(t, 11*sec)
+	require.Zero(t, pr.slow)
+}
+
+// A rail that is slower than that takes nothing, though it keeps what its link promises, and is
+// tried ever more seldom.
+func TestRailBesideThatIsTooSlow(t *testing.T) {
+	w, pr := newTiers(t, 3, loop.RailConfig{BandwidthMBps: 20}, loop.RailConfig{BandwidthMBps: 2})
+	w.stream(t, 5*sec)
+	require.Equal(t, railUp, pr.rails[1].state)
+	require.EqualValues(t, 0b10, pr.slow)
+	require.Positive(t, pr.rails[1].beside.rest)
+	require.Equal(t, firstRest, pr.rails[1].beside.pause)
+	last := pr.lastTrial
+	w.stream(t, sec)
+	require.Less(t, pr.lastTrial, last+8, "it is tried while it rests")
+	w.stream(t, 10*sec)
+	require.Equal(t, 2*firstRest, pr.rails[1].beside.pause)
+	require.Zero(t, w.ranks[0].Stats().RailsFailed)
+}
+
+// Rails of later tiers stay spare if the setting is 0, or if they are not such rails.
+func TestRailsThatAreNotBeside(t *testing.T) {
+	for _, factor := range []int{0, 3} {
+		w, pr := newTiers(t, factor, loop.RailConfig{BandwidthMBps: 20}, loop.RailConfig{BandwidthMBps: 20})
+		pr.rails[1].mayBeBeside = factor == 0
+		w.stream(t, sec)
+		require.Equal(t, railDown, pr.rails[1].state)
+		require.EqualValues(t, 0b01, pr.up)
+	}
+}
+
+// If the rails of the first tier are down, a rail beside them carries everything.
+func TestRailBesideTakesOver(t *testing.T) {
+	w, pr := newTiers(t, 3, loop.RailConfig{BandwidthMBps: 20}, loop.RailConfig{BandwidthMBps: 20})
+	w.stream(t, sec)
+	require.EqualValues(t, 0b11, pr.up)
+	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
+	w.ranks[0].send(1, "short")
+	w.stream(t, sec)
+	require.Equal(t, []string{"short"}, w.ranks[1].got)
+	require.Same(t, &pr.rails[1], pr.first)
+	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
+	w.stream(t, 3*sec)
+	require.Same(t, &pr.rails[0], pr.first)
+	require.EqualValues(t, 0b11, pr.up)
+	require.Zero(t, pr.slow)
+}
+
+// While messages go by rails of several tiers they go in fragments.
+func TestNoRemoteAccessByRailsOfSeveralTiers(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec), func(w *wire) {
+		for i := range w.attrs {
+			w.attrs[i].MaxSendBytes = 512
+		}
+	}, withRoutes(func(all []Route) { all[1].Tier, all[1].Beside = 1, true }))
+	r := w.ranks[0]
+	r.cfg.StripeFactor = 2
+	resolve(w)
+	pr := r.Peer(1)
+	sets := func() []RailSet { return []RailSet{pr.Getters(), pr.Putters()} }
+	require.Equal(t, []RailSet{0b01, 0b01}, sets())
+	r.Transfer(nil, pr, nil)
+	require.EqualValues(t, 0b11, pr.up)
+	require.EqualValues(t, 0b10, pr.slow, "it has not shown how fast it is")
+	require.Equal(t, []RailSet{0b11, 0b11}, sets())
+	pr.becomesFast(&pr.rails[1])
+	require.Equal(t, []RailSet{0, 0}, sets())
+	w.rails[0][0].lose(1, pathError(0))
+	require.Equal(t, []RailSet{0b10, 0b10}, sets())
+	require.NotZero(t, pr.rails[0].module.Attrs().Caps&btl.CapGet)
+}

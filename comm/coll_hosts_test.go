@@ -1,0 +1,207 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// placeOnHosts has the communicators that a rank makes from now on take the ranks of the job for
+// ranks of several hosts.
+func placeOnHosts(w *Comm, host func(rank int) int) {
+	hosts := make([]int, w.job.size)
+	for rank := range hosts {
+		hosts[rank] = host(rank)
+	}
+	locked(w, func() int { w.job.hosts = hosts; return 0 })
+}
+
+// placements say on which host each rank is.
+var placements = map[string]func(rank int) int{
+	"by twos":     func(rank int) int { return rank / 2 },
+	"by fours":    func(rank int) int { return rank / 4 },
+	"in turns":    func(rank int) int { return rank % 2 },
+	"one by one":  func(rank int) int { return rank / 3 * rank },
+	"out of line": func(rank int) int { return (rank + 1) / 3 },
+}
+
+// OnHosts returns a communicator of the ranks of w as ranks of several hosts, that share memory if
+// some host has several ranks, with blocks of so many bytes.
+func OnHosts(w *Comm, placement, way string) *Comm {
+	placeOnHosts(w, placements[placement])
+	d := must(w.Dup())
+	d.team.SetTuning(sharedTunings[way])
+	check(d.Barrier())
+	return d
+}
+
+// Placements lists the placements.
+func Placements() (names []string) {
+	for name := range placements {
+		names = append(names, name)
+	}
+	return names
+}
+
+// TestHostsDoNotChangeResults: sums of floating-point numbers are those of ranks that are all on
+// hosts of their own.
+func TestHostsDoNotChangeResults(t *testing.T) {
+	for name := range placements {
+		for _, n := range []int{2, 3, 4, 8, 16} {
+			for _, block := range []string{"128", "8K"} {
+				t.Run(fmt.Sprintf("%s, %d ranks, blocks of %s", name, n, block), func(t *testing.T) {
+					run(t, n, func(w *Comm) {
+						random := rand.New(rand.NewPCG(1, uint64(w.Rank())))
+						byMessages := must(w.Dup())
+						byMessages.team.SetTuning(messagesOnly())
+						for _, way := range slices.Sorted(maps.Keys(sharedTunings)) {
+							d := OnHosts(w, name, way)
+							for _, count := range []int{1, 60, 3000} {
+								in := make([]float32, count)
+								for i := range in {
+									in[i] = float32(random.NormFloat64() * math.Pow(10, float64(random.IntN(9))))
+								}
+								for _, opts := range [][]CollOption{nil, {InRankOrder()}} {
+									want, got := make([]float32, count), make([]float32, count)
+									check(Allreduce(byMessages, in, want, Sum, opts...))
+									check(Allreduce(d, in, got, Sum, opts...))
+									check(same(fmt.Sprintf("%s: %d", way, count), bits(want), bits(got)))
+									copy(got, in)
+									check(Allreduce(d, nil, got, Sum, opts...))
+									check(same(fmt.Sprintf("%s in place: %d", way, count), bits(want), bits(got)))
+								}
+								for root := 0; root < n; root += 3 {
+									got := make([]float32, count)
+									if w.Rank() == root {
+										copy(got, in)
+									}
+									want := append([]float32(nil), got...)
+									check(errors.Join(Bcast(d, got, root), Bcast(byMessages, want, root)))
+									check(same(fmt.Sprintf("%s: bcast of %d from %d", way, count, root), bits(want), bits(got)))
+								}
+								check(d.Barrier())
+							}
+							check(d.Free())
+						}
+					}, WithSetting("coll.shared.bytes", block))
+				})
+			}
+		}
+	}
+}
+
+// TestOnlyLeadersSendToOtherHosts: ranks that lead no host send no messages in a barrier, a bcast or
+// an allreduce.
+func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
+	run(t, 8, func(w *Comm) {
+		d := OnHosts(w, "by fours", "mixed")
+		sent := func() uint64 {
+			return locked(w, func() uint64 {
+				st := w.job.pml.Stats()
+				return st.SentInline + st.SentEager + st.SentRendezvous + st.SentGet
+			})
+		}
+		v := make([]int, 300)
+		calls := map[string]func() error{
+			"barrier":         d.Barrier,
+			"bcast":           func() error { return Bcast(d, v, 3) },
+			"allreduce":       func() error { return Allreduce(d, nil, v, Sum) },
+			"short allreduce": func() error { return Allreduce(d, nil, v[:1], Sum) },
+		}
+		for _, what := range slices.Sorted(maps.Keys(calls)) {
+			before := sent()
+			check(calls[what]())
+			isLeader := w.Rank()%4 == 0
+			if what == "bcast" {
+				isLeader = w.Rank() == 3
+			}
+			if !isLeader {
+				assert.Equal(t, before, sent(), "%s: rank %d", what, w.Rank())
+			} else if what != "bcast" {
+				assert.Greater(t, sent(), before, "%s: rank %d", what, w.Rank())
+			}
+			check(w.Barrier())
+		}
+	})
+}
+
+// TestOperationThatPanicsAtLeaderFailsEveryRank: on several hosts.
+func TestOperationThatPanicsAtLeaderFailsEveryRank(t *testing.T) {
+	run(t, 4, func(w *Comm) {
+		d := OnHosts(w, "by twos", "mixed")
+		panicked := func() (yes bool) {
+			defer func() { yes = recover() != nil }()
+			assert.ErrorIs(t, Allreduce(d, make([]int, 100), make([]int, 100), func(in, inout []int) { panic("boom") }), ErrComm)
+			return false
+		}()
+		assert.ErrorIs(t, d.Barrier(), ErrComm, "rank %d, panicked: %v", w.Rank(), panicked)
+		check(w.Barrier())
+	})
+}
+
+// TestCollectiveByHostWithoutDeadRankFails: a rank is lost, a leader or another one.
+func TestCollectiveByHostWithoutDeadRankFails(t *testing.T) {
+	for dead := range 4 {
+		for _, what := range []string{"barrier", "allreduce", "bcast"} {
+			t.Run(fmt.Sprint(what, " without ", dead), func(t *testing.T) {
+				ended := make(chan struct{}, 4)
+				run(t, 4, func(w *Comm) {
+					d := OnHosts(w, "by twos", "mixed")
+					if w.Rank() == dead {
+						for range 3 {
+							<-ended
+						}
+						return
+					}
+					defer func() { ended <- struct{}{} }()
+					defer loseOnWait(w, dead)()
+					var err error
+					switch what {
+					case "barrier":
+						err = d.Barrier()
+					case "allreduce":
+						err = Allreduce(d, nil, make([]int, 100), Sum)
+					case "bcast":
+						err = Bcast(d, make([]int, 100), dead)
+					}
+					assert.ErrorIs(t, err, ErrProcFailed)
+				})
+			})
+		}
+	}
+}
+
+// TestCollectivesByHostAllocateNothing: in the steady state.
+func TestCollectivesByHostAllocateNothing(t *testing.T) {
+	const rounds = 100
+	for way := range sharedTunings {
+		run(t, 4, func(w *Comm) {
+			d := OnHosts(w, "by twos", way)
+			in, out := make([]float64, 500), make([]float64, 500)
+			for what, call := range []func(){
+				func() { check(d.Barrier()) },
+				func() { check(errors.Join(Bcast(d, out[:1], 0), d.Barrier())) },
+				func() { check(errors.Join(Bcast(d, out, 1), d.Barrier())) },
+				func() { check(Allreduce(d, in[:1], out[:1], Sum)) },
+				func() { check(Allreduce(d, nil, out, Sum)) },
+			} {
+				for range 5 {
+					call()
+				}
+				if w.Rank() == 0 {
+					assert.Zero(t, testing.AllocsPerRun(rounds, call), "%s, call %d", way, what)
+					continue
+				}
+				for range rounds + 1 {
+					call()
+				}
+			}
+		}, WithSetting("progress.sleep", "false"))
+	}
+}

@@ -1,0 +1,160 @@
+package comm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/mpigo/mpigo/internal/goroutines"
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/pml"
+)
+
+// describer describes a rank to the launcher. It implements introspect.Describer.
+type describer struct {
+	job    *job
+	host   string
+	locker chan struct{} // holds one element while a goroutine waits for the lock
+}
+
+// newDescriber makes the describer of a rank that is a process.
+func newDescriber(j *job) *describer {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return &describer{job: j, host: host, locker: make(chan struct{}, 1)}
+}
+
+// lockTimeout is how long a description waits for the rank's lock.
+const lockTimeout = time.Second
+
+// locked has f called with the lock. It reports false, and does not call f, if the lock is held for
+// longer than lockTimeout. Only one goroutine at a time waits for the lock.
+func (d *describer) locked(f func()) bool {
+	timeout := time.NewTimer(lockTimeout)
+	defer timeout.Stop()
+	select {
+	case d.locker <- struct{}{}:
+	case <-timeout.C:
+		return false
+	}
+	var isDecided atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer func() { <-d.locker }()
+		d.job.eng.Lock()
+		defer d.job.eng.Unlock()
+		if isDecided.CompareAndSwap(false, true) {
+			f()
+			close(done)
+		}
+	}()
+	select {
+	case <-done:
+	case <-timeout.C:
+		if isDecided.CompareAndSwap(false, true) {
+			return false
+		}
+		<-done
+	}
+	return true
+}
+
+// Progress implements introspect.Describer. It is 0 if the rank holds its lock for too long.
+func (d *describer) Progress() (n uint64) {
+	d.locked(func() { n = d.job.progress() })
+	return n
+}
+
+// Report implements introspect.Describer. The stacks come first, so that a goroutine that runs now
+// and waits later counts as running.
+func (d *describer) Report() introspect.Report {
+	r := introspect.Report{Rank: d.job.rank, Size: d.job.size, PID: os.Getpid(), Host: d.host}
+	var before uint64
+	isKnown := d.locked(func() { before = d.job.progress() })
+	r.Goroutines, r.GoroutinesCut = goroutines.List()
+	r.Locked = !d.locked(func() { d.job.report(&r) })
+	r.Stale = !isKnown || before != r.Snapshot.Progress
+	return r
+}
+
+// report fills in what a report says of the message layer. Lock held.
+func (j *job) report(r *introspect.Report) {
+	r.Snapshot = j.snapshot()
+	r.Unreceived = j.unreceived()
+	r.Rails = j.rails(func(s pml.RailStatus) bool { return s.State != "up" && s.State != "closed" })
+}
+
+// Metrics implements introspect.Describer.
+func (d *describer) Metrics() introspect.Metrics {
+	m := introspect.Metrics{Rank: d.job.rank, PID: os.Getpid(), Host: d.host, Nanos: d.job.eng.Now()}
+	list, _ := goroutines.List()
+	m.Doing = doing(list)
+	d.locked(func() { d.job.metrics(&m) })
+	return m
+}
+
+// metrics fills in counters and rails. Lock held.
+func (j *job) metrics(m *introspect.Metrics) {
+	m.Counters = countersOf(j.pml.Stats())
+	m.Rails = j.rails(func(pml.RailStatus) bool { return true })
+	for _, t := range j.pml.Traffic() {
+		m.Traffic = append(m.Traffic, introspect.Traffic{Peer: t.Peer, Messages: uint64(t.Messages), Bytes: uint64(t.Bytes)})
+	}
+}
+
+// rails lists the rails that are wanted. Lock held.
+func (j *job) rails(isWanted func(pml.RailStatus) bool) (out []introspect.Rail) {
+	for _, s := range j.pml.Rails() {
+		if !isWanted(s) {
+			continue
+		}
+		r := introspect.Rail{Name: s.Rail, Peer: s.Peer, State: s.State, Health: s.Health}
+		if s.Cause != nil {
+			r.Error = oneLine(s.Cause)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// countersOf returns the counters by the names of their fields.
+func countersOf(s Stats) map[string]uint64 {
+	out := make(map[string]uint64)
+	v := reflect.ValueOf(s)
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Uint64:
+			out[v.Type().Field(i).Name] = f.Uint()
+		case reflect.Int64:
+			out[v.Type().Field(i).Name] = uint64(max(f.Int(), 0))
+		}
+	}
+	return out
+}
+
+// doing says in one line what the first goroutine of the program does, "" if there is none.
+func doing(list []introspect.Goroutine) string {
+	if len(list) == 0 {
+		return ""
+	}
+	first := list[0]
+	for _, g := range list {
+		if g.ID < first.ID {
+			first = g
+		}
+	}
+	site, ok := goroutines.Site(first.Frames)
+	if !ok {
+		return first.State
+	}
+	place := fmt.Sprintf("%s:%d", filepath.Base(site.File), site.Line)
+	if call := goroutines.CallName(first.Frames); call != "" {
+		return place + " " + call
+	}
+	return fmt.Sprintf("%s %s (%s)", place, site.Function, first.State)
+}

@@ -1,0 +1,61 @@
+package comm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/introspect"
+)
+
+// TestDescriberReportsWaitAndMetrics: rank 1 describes rank 0, which waits for a message.
+func TestDescriberReportsWaitAndMetrics(t *testing.T) {
+	ranks := make(chan *job, 1)
+	err := RunLocal(2, func(w *Comm) error {
+		if w.Rank() == 0 {
+			ranks <- w.job
+			_, err := Recv(w, make([]byte, 8), 1, 7)
+			return err
+		}
+		d := newDescriber(<-ranks)
+		var r introspect.Report
+		require.Eventually(t, func() bool {
+			r = d.Report()
+			return len(r.Snapshot.Waits) > 0
+		}, 10*time.Second, time.Millisecond)
+		assert.Equal(t, 0, r.Rank)
+		assert.Equal(t, 2, r.Size)
+		assert.False(t, r.Locked)
+		require.Len(t, r.Snapshot.Pending, 1)
+		assert.Equal(t, "recv", r.Snapshot.Pending[0].Op)
+		assert.NotEmpty(t, r.Goroutines)
+		before := d.Progress()
+		if err := Send(w, make([]byte, 8), 0, 7); err != nil {
+			return err
+		}
+		require.Eventually(t, func() bool { return d.Progress() > before }, 10*time.Second, time.Millisecond)
+		m := d.Metrics()
+		assert.EqualValues(t, 1, m.Counters["Received"])
+		assert.Contains(t, m.Counters, "UnexpectedPeakBytes")
+		require.NotEmpty(t, m.Rails)
+		assert.Equal(t, 1000, m.Rails[0].Health)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+// TestDescriberOfLockedRankAnswers: a rank that does not give its lock away says so.
+func TestDescriberOfLockedRankAnswers(t *testing.T) {
+	require.NoError(t, RunLocal(1, func(w *Comm) error {
+		d := newDescriber(w.job)
+		w.job.eng.Lock()
+		defer w.job.eng.Unlock()
+		r := d.Report()
+		assert.True(t, r.Locked)
+		assert.NotEmpty(t, r.Goroutines)
+		assert.Zero(t, d.Progress())
+		return nil
+	}))
+}

@@ -1,0 +1,438 @@
+package hangreport
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/internal/observe"
+)
+
+// kinds are the kinds of causes by importance, never written.
+var kinds = []Kind{
+	KindStopped, KindUnreachable, KindMismatch, KindOrder, KindNearMiss, KindDeadlock, KindFinalized, KindLate, KindMayDeadlock,
+	KindNoAnswer, KindComputes, KindUnderWay, KindAwaitsOthers, KindUnknown,
+}
+
+// causes lists the causes in the order of importance.
+func (v *view) causes() (out []Cause) {
+	collectives := v.collectives()
+	out = append(out, v.withoutReport()...)
+	out = append(out, v.unreachable()...)
+	out = append(out, v.mismatches(collectives)...)
+	out = append(out, v.nearMisses()...)
+	out = append(out, v.late(collectives)...)
+	out = append(out, v.deadlocks()...)
+	out = append(out, v.outsiders(out)...)
+	slices.SortStableFunc(out, func(a, b Cause) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)),
+			cmp.Compare(len(b.Waiting), len(a.Waiting)),
+		)
+	})
+	return out
+}
+
+// withoutReport are the ranks that did not report though they have not left.
+func (v *view) withoutReport() (out []Cause) {
+	for _, c := range []struct {
+		why  Missing
+		kind Kind
+		text func(ranks []int) string
+	}{
+		{Stopped, KindStopped, func(r []int) string {
+			return verb(r, "its process is", "their processes are") + " stopped by a signal; kill -CONT lets " + verb(r, "it", "them") + " go on"
+		}},
+		{HostLost, KindStopped, func(r []int) string { return verb(r, "its host does", "their hosts do") + " not answer" }},
+		{NotInited, KindLate, func(r []int) string { return verb(r, "it has", "they have") + " not called Init" }},
+		{NoAnswer, KindNoAnswer, func(r []int) string {
+			return verb(r, "it does", "they do") + " not answer: the process is stopped, overloaded, or in a call of C"
+		}},
+	} {
+		var ranks []int
+		for i := range v.ranks {
+			if r := &v.ranks[i]; r.Report == nil && !r.left && (r.Missing == c.why || r.Missing == "" && c.why == NoAnswer) {
+				ranks = append(ranks, i)
+			}
+		}
+		if len(ranks) > 0 {
+			waiting := v.waitingFor(ranks)
+			out = append(out, Cause{Kind: c.kind, Ranks: ranks, Waiting: waiting, Text: named(ranks) + v.process(ranks) + ": " + c.text(ranks) + v.wait(waiting)})
+		}
+	}
+	return out
+}
+
+// process names the process of a single rank, if it is known.
+func (v *view) process(ranks []int) string {
+	r := &v.ranks[ranks[0]]
+	switch {
+	case len(ranks) > 1 || r.PID == 0 && r.Host == "":
+		return ""
+	case r.Host == "":
+		return fmt.Sprintf(" (pid %d)", r.PID)
+	case r.PID == 0:
+		return fmt.Sprintf(" (on %s)", r.Host)
+	}
+	return fmt.Sprintf(" (pid %d on %s)", r.PID, r.Host)
+}
+
+// wait says that ranks wait because of a cause.
+func (v *view) wait(waiting []int) string {
+	if len(waiting) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s %s for it", named(waiting), verb(waiting, "waits", "wait"))
+}
+
+// unreachable are pairs of ranks between which no rail is up.
+func (v *view) unreachable() (out []Cause) {
+	type pair struct{ from, to int }
+	var pairs []pair
+	why := make(map[pair]string)
+	for i := range v.ranks {
+		for _, r := range v.railsDown(i) {
+			if p := (pair{i, r.Peer}); v.isCut(i, r.Peer) {
+				if why[p] == "" {
+					pairs = append(pairs, p)
+				} else {
+					why[p] += "; "
+				}
+				why[p] += railText(r)
+			}
+		}
+	}
+	const most = 3
+	for i, p := range pairs {
+		if i == most {
+			out = append(out, Cause{Kind: KindUnreachable, Text: fmt.Sprintf("and %s of ranks without a working rail", count(len(pairs)-most, "more pair", "more pairs"))})
+			break
+		}
+		out = append(out, Cause{
+			Kind: KindUnreachable, Ranks: []int{p.from, p.to}, Waiting: []int{p.from},
+			Text: fmt.Sprintf("rank %d does not reach rank %d: %s", p.from, p.to, why[p]),
+		})
+	}
+	return out
+}
+
+// call is a rank that waits in a collective.
+type call struct {
+	rank int
+	wait observe.Wait
+	observe.CollectiveCall
+}
+
+// collective is one collective of a communicator, with the calls that wait in it.
+type collective struct {
+	observe.Collective
+	calls   []call
+	members []int
+	late    []int // the members that have not called it
+	blamed  []int // those of them for which others wait
+}
+
+// collectives lists the collectives that ranks wait in, in the order of the first rank in each.
+func (v *view) collectives() []*collective {
+	var out []*collective
+	for i := range v.ranks {
+		r := &v.ranks[i]
+		for _, w := range r.Waits {
+			for _, in := range w.In {
+				at := slices.IndexFunc(out, func(c *collective) bool { return c.Collective == in.Collective })
+				if at < 0 {
+					at = len(out)
+					out = append(out, &collective{Collective: in.Collective, members: w.Members})
+				}
+				c := out[at]
+				c.calls = append(c.calls, call{i, w, in})
+				c.blamed = append(c.blamed, v.awaitedIn(r, w)...)
+				if w.Collective != nil {
+					c.blamed = append(c.blamed, w.Members...)
+				}
+			}
+		}
+	}
+	for _, c := range out {
+		c.late = v.notReached(c.members, c.Collective)
+		c.blamed = slices.DeleteFunc(slices.Clone(c.late), func(rank int) bool { return !slices.Contains(c.blamed, rank) })
+	}
+	return out
+}
+
+// awaitedIn are the ranks that the operations of a call wait for.
+func (v *view) awaitedIn(r *rankView, w observe.Wait) (out []int) {
+	for _, p := range r.ops(w) {
+		if p.Collective {
+			out = append(out, p.By...)
+		}
+	}
+	return out
+}
+
+// mismatches are collectives that do not belong together.
+func (v *view) mismatches(list []*collective) (out []Cause) {
+	for _, c := range list {
+		var kinds []string
+		by := make(map[string][]int)
+		at := make(map[string]string)
+		for _, x := range c.calls {
+			name := x.Name
+			if x.Root >= 0 {
+				name += fmt.Sprintf(" with root %d", x.Root)
+			}
+			if by[name] == nil {
+				kinds = append(kinds, name)
+				at[name] = where(x.wait, v.ranks[x.rank].ops(x.wait))
+			}
+			by[name] = append(by[name], x.rank)
+		}
+		if len(kinds) < 2 {
+			continue
+		}
+		var parts []string
+		var ranks []int
+		for _, name := range kinds {
+			ranks = append(ranks, by[name]...)
+			parts = append(parts, fmt.Sprintf("%s %s (%s)", named(by[name]), verb(by[name], "calls "+name, "call "+name), at[name]))
+		}
+		out = append(out, Cause{
+			Kind: KindMismatch, Ranks: ranks,
+			Text: fmt.Sprintf("collectives in different order in %s: %s", c.calls[0].CommName, strings.Join(parts, ", ")),
+		})
+	}
+	for i, a := range list {
+		for _, b := range list[i+1:] {
+			x, y := lateFor(a, b), lateFor(b, a)
+			if x == nil || y == nil {
+				continue
+			}
+			out = append(out, Cause{
+				Kind: KindOrder, Ranks: slices.Sorted(slices.Values([]int{x.rank, y.rank})), Waiting: v.waitingFor([]int{x.rank, y.rank}),
+				Text: fmt.Sprintf("collectives in different order: rank %d is in %s of %s (%s), rank %d in %s of %s (%s)",
+					y.rank, y.Name, y.CommName, v.at(y), x.rank, x.Name, x.CommName, v.at(x)),
+			})
+		}
+	}
+	return out
+}
+
+// lateFor returns the first call in b of a rank that is late for a.
+func lateFor(a, b *collective) *call {
+	for i, x := range b.calls {
+		if slices.Contains(a.blamed, x.rank) && a.Comm != b.Comm {
+			return &b.calls[i]
+		}
+	}
+	return nil
+}
+
+// at says where a call waits.
+func (v *view) at(c *call) string { return where(c.wait, v.ranks[c.rank].ops(c.wait)) }
+
+// late are the ranks that have not called a collective that others wait in.
+func (v *view) late(list []*collective) (out []Cause) {
+	for _, c := range list {
+		if len(c.blamed) == 0 {
+			continue
+		}
+		var in []int
+		for _, x := range c.calls {
+			in = append(in, x.rank)
+		}
+		first := &c.calls[0]
+		text := fmt.Sprintf("%s %s not called %s in %s: %s %s for %s at %s",
+			named(c.blamed), verb(c.blamed, "has", "have"), first.Name, first.CommName,
+			named(in), verb(in, "waits", "wait"), verb(c.blamed, "it", "them"), v.at(first))
+		if now := v.now(c.blamed[0]); now != "" {
+			text += fmt.Sprintf("; rank %d: %s", c.blamed[0], now)
+		}
+		out = append(out, Cause{Kind: KindLate, Ranks: c.blamed, Waiting: in, Text: text})
+	}
+	return out
+}
+
+// now says in a few words what a rank does.
+func (v *view) now(rank int) string {
+	r := &v.ranks[rank]
+	lines := v.lines(rank)
+	switch {
+	case r.left:
+		return "it has " + leftWord(r)
+	case len(lines) == 0:
+		return ""
+	}
+	return lines[0].text(rank, len(v.ranks))
+}
+
+func leftWord(r *rankView) string {
+	switch {
+	case r.Missing == Exited:
+		return "exited"
+	case r.Left && !r.Ended:
+		return "returned"
+	}
+	return "finalized"
+}
+
+// deadlocks are the ranks that nothing releases.
+func (v *view) deadlocks() (out []Cause) {
+	d := v.certain
+	kind, begin := KindDeadlock, "deadlock: nothing can release "
+	if len(d.Ranks) == 0 {
+		d = v.possible
+		kind, begin = KindMayDeadlock, "this may be a deadlock: only a goroutine outside of the library could release "
+	}
+	if len(d.Ranks) == 0 {
+		return nil
+	}
+	text := begin + named(d.Ranks)
+	if len(d.Cycle) > 0 {
+		text += "; " + v.cycle(d.Cycle)
+	} else if gone := v.leftAwaited(d.Ranks); len(gone) > 0 {
+		if kind == KindDeadlock {
+			kind = KindFinalized
+		}
+		text += fmt.Sprintf(", which %s for %s", verb(d.Ranks, "waits", "wait"), v.awaitedName(d.Ranks, gone))
+	}
+	return []Cause{{Kind: kind, Ranks: d.Ranks, Cycle: d.Cycle, Text: text}}
+}
+
+// cycle says who waits for whom in a cycle.
+func (v *view) cycle(cycle []int) string {
+	const most = 5
+	var b strings.Builder
+	if len(cycle) == 1 {
+		return fmt.Sprintf("rank %d waits for itself", cycle[0])
+	}
+	fmt.Fprintf(&b, "rank %d waits for", cycle[0])
+	for i, rank := range append(slices.Clone(cycle[1:]), cycle[0]) {
+		if i == most && len(cycle) > most+1 {
+			fmt.Fprintf(&b, " …, and so on (a cycle of %d ranks)", len(cycle))
+			break
+		}
+		if i > 0 {
+			b.WriteString(", which waits for")
+		}
+		fmt.Fprintf(&b, " rank %d", rank)
+	}
+	return b.String()
+}
+
+// leftAwaited are the ranks that have left and that some of the given ranks wait for.
+func (v *view) leftAwaited(ranks []int) (out []int) {
+	for _, rank := range ranks {
+		for _, other := range v.awaited(rank) {
+			if v.ranks[other].left {
+				out = append(out, other)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// awaitedName names the ranks that have left, for which ranks wait.
+func (v *view) awaitedName(ranks, gone []int) string {
+	end := fmt.Sprintf(" %s %s", verb(gone, "has", "have"), leftWord(&v.ranks[gone[0]]))
+	for _, rank := range ranks {
+		for _, w := range v.ranks[rank].Waits {
+			for _, p := range v.ranks[rank].ops(w) {
+				if p.Peer < 0 {
+					return "a message of any rank; " + named(gone) + end
+				}
+			}
+		}
+	}
+	return named(gone) + ";" + map[bool]string{true: " it", false: " they"}[len(gone) == 1] + end
+}
+
+// outsiders are the ranks that others wait for, and that are not in a call that waits. Those in
+// causes as late are left out.
+func (v *view) outsiders(causes []Cause) (out []Cause) {
+	for i := range v.ranks {
+		r := &v.ranks[i]
+		if r.Report == nil || r.left || slices.ContainsFunc(causes, func(c Cause) bool { return c.Kind == KindLate && slices.Contains(c.Ranks, i) }) {
+			continue
+		}
+		waiting := v.waitingFor([]int{i})
+		isWaiting := len(r.Waits) > 0
+		if len(waiting) == 0 && (isWaiting || v.anybodyWaits()) {
+			continue
+		}
+		c := Cause{Kind: KindComputes, Ranks: []int{i}, Waiting: waiting}
+		switch {
+		case r.Report.Locked:
+			c.Text = fmt.Sprintf("rank %d: it holds its lock: it is in an operation of a reduction, or in the library", i)
+		case isWaiting:
+			continue
+		case len(r.outside) == 0:
+			c.Kind, c.Text = KindAwaitsOthers, fmt.Sprintf("rank %d: no goroutine of the program was found", i)
+		default:
+			c.Text = fmt.Sprintf("rank %d: it is in no call that waits: %s", i, doing(r.outside[0]))
+			if !r.hasActive() {
+				c.Kind = KindAwaitsOthers
+			}
+		}
+		c.Text += v.wait(waiting)
+		out = append(out, c)
+	}
+	out = fold(out)
+	return append(out, v.fragmentsUnderWay()...)
+}
+
+// hasActive reports whether a goroutine outside of the library runs.
+func (r *rankView) hasActive() bool {
+	for _, g := range r.outside {
+		if g.InCall || isActive(g.State) {
+			return true
+		}
+	}
+	return false
+}
+
+// anybodyWaits reports whether any rank waits.
+func (v *view) anybodyWaits() bool {
+	return slices.ContainsFunc(v.ranks, func(r rankView) bool { return len(r.Waits) > 0 })
+}
+
+// fold makes one cause of those that differ in the rank alone.
+func fold(causes []Cause) (out []Cause) {
+	for _, c := range causes {
+		_, text, _ := strings.Cut(c.Text, ": ")
+		at := slices.IndexFunc(out, func(o Cause) bool {
+			_, other, _ := strings.Cut(o.Text, ": ")
+			return o.Kind == c.Kind && other == text
+		})
+		if at < 0 {
+			out = append(out, c)
+			continue
+		}
+		out[at].Ranks = append(out[at].Ranks, c.Ranks...)
+	}
+	for i := range out {
+		if _, text, ok := strings.Cut(out[i].Text, ": "); ok {
+			out[i].Text = named(out[i].Ranks) + ": " + text
+		}
+	}
+	return out
+}
+
+// fragmentsUnderWay are messages that were sent and have not arrived.
+func (v *view) fragmentsUnderWay() (out []Cause) {
+	for i := range v.ranks {
+		for _, c := range v.ranks[i].Channels {
+			n := v.underWay(i, c)
+			// A rank in its own code takes nothing.
+			if n == 0 || len(v.ranks[c.Peer].Waits) == 0 || v.ranks[i].hasMoved() || v.ranks[c.Peer].hasMoved() || v.ranks[c.Peer].left {
+				continue
+			}
+			out = append(out, Cause{
+				Kind: KindUnderWay, Ranks: []int{i, c.Peer},
+				Text: fmt.Sprintf("%s from rank %d to rank %d %s not arrived", count(int(n), "fragment", "fragments"), i, c.Peer, map[bool]string{true: "has", false: "have"}[n == 1]),
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,126 @@
+// Package hangreport explains why a job hangs, from the reports of its ranks.
+//
+// # Input
+//
+// A Rank has the report of one rank, or the reason why there is none. The one who collects them
+// asks all ranks for reports, and when all have answered, asks each again for its progress (After).
+// A rank whose progress is the same, and was the same before its stacks were taken (Report.Stale),
+// was in the reported state at the moment between, so the reports show one state of the job. Only
+// then a deadlock is certain.
+//
+// # Output
+//
+// Analyze makes a Finding. Its causes stand in the order of importance, and the first lines of its
+// text are the first causes. A Finding never calls ranks deadlocked that might go on:
+//
+//   - A rank with a goroutine outside of the calls that wait may go on, unless the goroutine itself
+//     waits for another goroutine, in sync.WaitGroup.Wait, say.
+//   - A rank may go on if its progress has changed, or a message is under way to it.
+//   - An operation completes by itself if only the network or the other library has to act.
+//
+// Such ranks can at most "may be" deadlocked.
+package hangreport
+
+import (
+	"github.com/mpigo/mpigo/internal/introspect"
+)
+
+// Version is the version of a Finding. It changes when the meaning of a field does.
+const Version = 1
+
+// Rank is what is known of one rank of the job.
+type Rank struct {
+	// Report of the rank, nil if there is none.
+	Report *introspect.Report
+	// Missing is why there is no report.
+	Missing Missing
+	// PID and Host of the process if there is no report, 0 and "" if they are not known.
+	PID  int
+	Host string
+	// Left says that the body of the rank has returned, or that it has called Finalize, beyond what
+	// Report says. It makes no further call.
+	Left bool
+	// After is the progress of the rank, asked for when all ranks had reported; nil if it did not
+	// answer.
+	After *uint64
+}
+
+// Missing is why a rank has no report.
+type Missing string
+
+const (
+	// NoAnswer: the rank did not answer in time, and nothing else is known.
+	NoAnswer Missing = "no answer"
+	// Stopped: its process was stopped by a signal.
+	Stopped Missing = "stopped"
+	// Finalized: it has left the job by Finalize. Exited: its process has ended.
+	Finalized Missing = "finalized"
+	Exited    Missing = "exited"
+	// NotInited: it has not called Init.
+	NotInited Missing = "has not called Init"
+	// HostLost: its host does not answer.
+	HostLost Missing = "host lost"
+)
+
+// Finding is what the reports say.
+type Finding struct {
+	Version int `json:"version"`
+	Size    int `json:"size"` // of the job
+	// Causes in the order of importance, at least one.
+	Causes []Cause `json:"causes"`
+	// Groups of ranks that do the same, which together are all ranks.
+	Groups []Group `json:"groups"`
+	// Notes are facts that need not be causes, such as a rail that is down while others are up.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Kind is the kind of a cause.
+type Kind string
+
+// Kinds of causes, in the order of importance.
+const (
+	KindStopped      Kind = "stopped"       // a process was stopped, or a host is lost
+	KindUnreachable  Kind = "unreachable"   // all rails to a rank are down
+	KindMismatch     Kind = "mismatch"      // collectives that do not match
+	KindOrder        Kind = "order"         // collectives in different order
+	KindNearMiss     Kind = "near miss"     // a message that nearly matches
+	KindDeadlock     Kind = "deadlock"      // nothing can release the ranks
+	KindFinalized    Kind = "finalized"     // ranks wait for ranks that have left
+	KindMayDeadlock  Kind = "may deadlock"  // nothing in the job is seen to release the ranks
+	KindLate         Kind = "late"          // ranks that have not called a collective
+	KindNoAnswer     Kind = "no answer"     // a rank did not answer
+	KindComputes     Kind = "computes"      // a rank that others wait for is in its own code
+	KindUnderWay     Kind = "under way"     // a message was sent and has not arrived
+	KindAwaitsOthers Kind = "awaits others" // ranks wait for ranks that are in no call that waits
+	KindUnknown      Kind = "unknown"
+)
+
+// Cause is one cause.
+type Cause struct {
+	Kind Kind `json:"kind"`
+	// Ranks that have the cause, and Waiting those that wait because of it, as far as they are
+	// known.
+	Ranks   []int `json:"ranks,omitempty"`
+	Waiting []int `json:"waiting,omitempty"`
+	// Cycle, for a deadlock: each rank waits for the next one, and the last for the first.
+	Cycle []int `json:"cycle,omitempty"`
+	// Text says it in a line.
+	Text string `json:"text"`
+}
+
+// Group is ranks that do the same.
+type Group struct {
+	Ranks []int `json:"ranks"`
+	// Lines say what they do, each a call that waits or a goroutine.
+	Lines []string `json:"lines"`
+}
+
+// Analyze explains the state of a job. The index of a rank is its rank in the job.
+func Analyze(ranks []Rank) Finding {
+	v := newView(ranks)
+	f := Finding{Version: Version, Size: len(ranks), Causes: v.causes(), Groups: v.groups(), Notes: v.notes()}
+	if len(f.Causes) == 0 {
+		f.Causes = []Cause{{Kind: KindUnknown, Text: "no cause found: no rank waits for a rank that is known not to act"}}
+	}
+	return f
+}

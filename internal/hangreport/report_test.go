@@ -1,0 +1,191 @@
+package hangreport
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/observe"
+)
+
+// goroutine is a goroutine of the program in a state; waits: in a call that waits.
+func goroutine(state string, waits bool) introspect.Goroutine {
+	return introspect.Goroutine{
+		State: state, InCall: waits, Waits: waits,
+		Frames: []introspect.Frame{{Function: "main.work", File: "/src/main.go", Line: 60}},
+	}
+}
+
+// receives is the report of a rank that receives from a peer.
+func receives(peer int) *introspect.Report {
+	return &introspect.Report{
+		Snapshot: observe.Snapshot{
+			Progress: 5,
+			Pending:  []observe.Pending{{Op: "recv", Peer: peer, Tag: 7, Bytes: 8, By: []int{peer}, Comm: "world"}},
+			Waits: []observe.Wait{{
+				Ops: []int{0}, Need: 1, Call: "Recv", Nanos: 61e9,
+				Site: &observe.Site{Function: "main.main", File: "/src/main.go", Line: 51},
+			}},
+		},
+		Goroutines: []introspect.Goroutine{goroutine("select", true)},
+	}
+}
+
+// quiet are ranks that have made no progress since their reports.
+func quiet(reports ...*introspect.Report) (out []Rank) {
+	for _, r := range reports {
+		after := r.Snapshot.Progress
+		out = append(out, Rank{Report: r, After: &after})
+	}
+	return out
+}
+
+// cycle are two ranks that receive from each other.
+func cycle() []Rank { return quiet(receives(1), receives(0)) }
+
+func first(f Finding) string { return strings.SplitN(f.String(), "\n", 2)[0] }
+
+func TestDeadlockIsCertainOnlyIfNothingCanGoOn(t *testing.T) {
+	const deadlock = "hang: deadlock: nothing can release ranks 0, 1; rank 0 waits for rank 1, which waits for rank 0"
+	for name, c := range map[string]struct {
+		change func(ranks []Rank)
+		kind   Kind
+	}{
+		"nothing else":         {func([]Rank) {}, KindDeadlock},
+		"a rank has moved":     {func(r []Rank) { *r[1].After++ }, KindUnknown},
+		"while it reported":    {func(r []Rank) { r[1].Report.Stale = true }, KindUnknown},
+		"a rank may have":      {func(r []Rank) { r[1].After = nil }, KindUnknown},
+		"a message under way":  {func(r []Rank) { r[0].Report.Snapshot.Channels = []observe.Channel{{Peer: 1, Posted: 2}} }, KindUnderWay},
+		"a context may end":    {func(r []Rank) { r[0].Report.Snapshot.Waits[0].MayGiveUp = true }, KindUnknown},
+		"a goroutine runs":     {func(r []Rank) { add(r[1], goroutine("running", false)) }, KindUnknown},
+		"a goroutine sleeps":   {func(r []Rank) { add(r[1], goroutine("sleep", false)) }, KindUnknown},
+		"on a channel":         {func(r []Rank) { add(r[1], goroutine("chan receive", false)) }, KindMayDeadlock},
+		"reads a file":         {func(r []Rank) { add(r[1], goroutine("syscall", false)) }, KindMayDeadlock},
+		"waits for goroutines": {func(r []Rank) { add(r[1], goroutine("sync.WaitGroup.Wait", false)) }, KindDeadlock},
+		"goroutines are cut":   {func(r []Rank) { r[1].Report.GoroutinesCut = true }, KindUnknown},
+		"unknown wait":         {func(r []Rank) { add(r[1], goroutine("select", true)) }, KindUnknown},
+		"operation goes on":    {func(r []Rank) { r[1].Report.Snapshot.Pending[0].By = nil }, KindUnknown},
+		"no answer":            {func(r []Rank) { r[1] = Rank{Missing: NoAnswer} }, KindNoAnswer},
+		"stopped":              {func(r []Rank) { r[1] = Rank{Missing: Stopped} }, KindStopped},
+		"host lost":            {func(r []Rank) { r[1] = Rank{Missing: HostLost} }, KindStopped},
+		"locked":               {func(r []Rank) { r[1].Report = &introspect.Report{Locked: true} }, KindComputes},
+		"exited":               {func(r []Rank) { r[1] = Rank{Missing: Exited} }, KindFinalized},
+	} {
+		ranks := cycle()
+		c.change(ranks)
+		f := Analyze(ranks)
+		assert.Equal(t, c.kind, f.Causes[0].Kind, "%s: %s", name, f)
+		if c.kind == KindDeadlock {
+			assert.Equal(t, deadlock, first(f), name)
+			assert.Equal(t, []int{0, 1}, f.Causes[0].Cycle)
+		} else {
+			assert.NotContains(t, f.String(), "deadlock: nothing can release ranks 0, 1", name)
+		}
+	}
+}
+
+func add(r Rank, g introspect.Goroutine) { r.Report.Goroutines = append(r.Report.Goroutines, g) }
+
+func TestReportOfRanksWithoutReport(t *testing.T) {
+	ranks := cycle()
+	ranks[1] = Rank{Missing: Stopped, PID: 4711, Host: "node7"}
+	assert.Equal(t, `hang: rank 1 (pid 4711 on node7): its process is stopped by a signal; kill -CONT lets it go on; rank 0 waits for it
+what the ranks do:
+  0: main.go:51 Recv from 1, tag 7, for 61 s
+  1: stopped
+`, Analyze(ranks).String())
+	ranks = append(ranks, Rank{Missing: Finalized}, Rank{Missing: NoAnswer}, Rank{})
+	f := Analyze(ranks)
+	assert.Contains(t, f.String(), "  2: finalized\n  3, 4: no answer\n")
+}
+
+func TestMismatchedCollectivesAreNamed(t *testing.T) {
+	call := func(name string, root, line int) *introspect.Report {
+		return &introspect.Report{Snapshot: observe.Snapshot{
+			Collectives: []observe.Collective{{Comm: 1, Number: 4}},
+			Waits: []observe.Wait{{
+				Members: []int{0, 1}, Call: name, Site: &observe.Site{File: "main.go", Line: line},
+				In: []observe.CollectiveCall{{Collective: observe.Collective{Comm: 1, Number: 3}, Name: name, CommName: "world", Root: root}},
+			}},
+		}, Goroutines: []introspect.Goroutine{goroutine("select", true)}}
+	}
+	f := Analyze(quiet(call("barrier", -1, 20), call("allreduce", -1, 30)))
+	assert.Equal(t, "hang: collectives in different order in world: rank 0 calls barrier (main.go:20 barrier), rank 1 calls allreduce (main.go:30 allreduce)", first(f))
+	f = Analyze(quiet(call("bcast", 0, 20), call("bcast", 1, 20)))
+	assert.Contains(t, first(f), "rank 0 calls bcast with root 0 (main.go:20 bcast), rank 1 calls bcast with root 1")
+}
+
+// TestSharedMemoryNeedsOnlyRanksThatAreLate: a rank that has called the collective may have changed
+// the memory already, even if it is in Finalize since. The waiting rank has just not seen it.
+func TestSharedMemoryNeedsOnlyRanksThatAreLate(t *testing.T) {
+	for _, needsAll := range []bool{true, false} {
+		for next, want := range map[int]Kind{4: KindUnknown, 3: KindFinalized} {
+			at := observe.Collective{Comm: 1, Number: 3}
+			waits := receives(1)
+			waits.Snapshot.Collectives = []observe.Collective{{Comm: 1, Number: 4}}
+			w := &waits.Snapshot.Waits[0]
+			w.Shared, w.Members, w.In = true, []int{0, 1}, []observe.CollectiveCall{{Collective: at, Name: "barrier"}}
+			if needsAll {
+				w.Collective = &at
+			}
+			left := &introspect.Report{Snapshot: observe.Snapshot{Ended: true, Collectives: []observe.Collective{{Comm: 1, Number: next}}}}
+			f := Analyze(quiet(waits, left))
+			got := slices.ContainsFunc(f.Causes, func(c Cause) bool { return c.Kind == want })
+			assert.True(t, got, "%v %d %s: %s", needsAll, next, want, f)
+		}
+	}
+}
+
+// TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text,
+// and are complete in JSON.
+func TestReportOfManyDifferentRanksFitsScreen(t *testing.T) {
+	var reports []*introspect.Report
+	for i := range 64 {
+		r := receives((i*7 + 1) % 64)
+		r.Snapshot.Pending[0].Tag = i
+		reports = append(reports, r)
+	}
+	f := Analyze(quiet(reports...))
+	assert.LessOrEqual(t, strings.Count(f.String(), "\n"), 40)
+	assert.Contains(t, f.String(), "\n  and 38 more ranks\n")
+	text, err := json.Marshal(f)
+	require.NoError(t, err)
+	var back Finding
+	require.NoError(t, json.Unmarshal(text, &back))
+	assert.Equal(t, f, back)
+	assert.Len(t, back.Groups, 64)
+}
+
+func TestRanksFoldsRuns(t *testing.T) {
+	assert.Equal(t, "0-3, 7, 9, 10", Ranks([]int{3, 1, 0, 2, 7, 10, 9, 9}))
+	assert.Equal(t, "", Ranks(nil))
+}
+
+// FuzzAnalyze: reports come over a wire.
+func FuzzAnalyze(f *testing.F) {
+	for _, seed := range []any{receives(1), receives(-1), receives(9)} {
+		text, err := json.Marshal(seed)
+		require.NoError(f, err)
+		f.Add(text, text, uint8(0))
+	}
+	f.Add([]byte(`{"snapshot":{"waits":[{"ops":[-1,7],"need":1,"members":[-1,5],"in":[{"comm":1,"root":-9}],"collective":{"comm":1}}],`+
+		`"collectives":[{"comm":1}],"channels":[{"peer":-1,"posted":1},{"peer":1,"posted":1}],"pending":[{"peer":77}]}}`),
+		[]byte(`{"rails":[{"peer":-1}],"snapshot":{"pending":[{"peer":0,"by":[-1,99]}]}}`), uint8(1))
+	f.Fuzz(func(t *testing.T, a, b []byte, more uint8) {
+		ranks := make([]Rank, 2+more%4)
+		for i, text := range [][]byte{a, b} {
+			r := new(introspect.Report)
+			if json.Unmarshal(text, r) == nil {
+				ranks[i] = Rank{Report: r, After: &r.Snapshot.Progress}
+			}
+		}
+		finding := Analyze(ranks)
+		require.NotEmpty(t, finding.Causes)
+		require.NotEmpty(t, finding.String())
+	})
+}

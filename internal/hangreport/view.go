@@ -1,0 +1,296 @@
+package hangreport
+
+import (
+	"slices"
+
+	"github.com/mpigo/mpigo/internal/goroutines"
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/internal/waitgraph"
+)
+
+// view is the job, as far as it is known.
+type view struct {
+	ranks []rankView
+	// certain is the deadlock that nothing can release. possible is the one if every goroutine that
+	// is blocked outside of the library stays blocked.
+	certain, possible waitgraph.Deadlock
+}
+
+// rankView is one rank.
+type rankView struct {
+	Rank
+	observe.Snapshot      // zero without a report
+	known            bool // Snapshot was taken
+	left             bool // it makes no further call
+	outside          []introspect.Goroutine
+	runs             bool // it may go on, whatever its waits say
+	acts             bool // as runs, but for goroutines that are blocked outside of the library
+}
+
+func newView(ranks []Rank) *view {
+	v := &view{ranks: make([]rankView, len(ranks))}
+	for i, r := range ranks {
+		rv := &v.ranks[i]
+		rv.Rank = r
+		rv.left = r.Left || r.Missing == Finalized || r.Missing == Exited
+		if r.Report == nil {
+			rv.runs, rv.acts = !rv.left, !rv.left
+			continue
+		}
+		rv.Snapshot, rv.known = r.Report.Snapshot, !r.Report.Locked
+		rv.left = rv.left || rv.Ended
+		rv.look()
+	}
+	v.markUnderWay()
+	v.certain = waitgraph.Find(v.graph(func(r *rankView) bool { return r.runs }))
+	v.possible = waitgraph.Find(v.graph(func(r *rankView) bool { return r.acts }))
+	return v
+}
+
+// look finds out whether the rank may go on.
+func (r *rankView) look() {
+	waiting, blocked, active := 0, false, false
+	for _, g := range r.Report.Goroutines {
+		if g.Waits {
+			waiting++
+			continue
+		}
+		r.outside = append(r.outside, g)
+		switch {
+		case g.InCall, isActive(g.State):
+			active = true
+		case !needsGoroutine(g.State):
+			blocked = true
+		}
+	}
+	r.acts = !r.known || active || r.Report.GoroutinesCut || r.hasMoved() || waiting != len(r.Waits) || len(r.Waits) == 0
+	r.runs = r.acts || blocked
+}
+
+// hasMoved reports whether the rank has made progress since its stacks were taken, or may have.
+func (r *rankView) hasMoved() bool {
+	return r.Report.Stale || r.After == nil || *r.After != r.Progress
+}
+
+// isActive reports whether a goroutine with a state runs, or will by itself.
+func isActive(state string) bool {
+	switch state {
+	case "running", "runnable", "sleep", "":
+		return true
+	}
+	return false
+}
+
+// needsGoroutine reports whether a goroutine with a state goes on only by an act of another
+// goroutine. A channel may be that of a timer or of a signal.
+func needsGoroutine(state string) bool {
+	switch state {
+	case "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock", "sync.WaitGroup.Wait", "sync.Cond.Wait",
+		"chan send", "chan receive (nil chan)", "chan send (nil chan)", "select (no cases)":
+		return true
+	}
+	return false
+}
+
+// markUnderWay marks the ranks that may go on because of an operation that completes by itself, or
+// because a message is under way to them.
+func (v *view) markUnderWay() {
+	mark := func(rank int) {
+		if rank >= 0 && rank < len(v.ranks) {
+			v.ranks[rank].runs, v.ranks[rank].acts = true, true
+		}
+	}
+	for i := range v.ranks {
+		for _, p := range v.ranks[i].Pending {
+			if len(p.By) == 0 {
+				// It may release a call at either end, even one that is not known to wait for it: a
+				// WaitAll ends when one of its requests fails.
+				mark(i)
+				mark(p.Peer)
+			}
+		}
+		for _, c := range v.ranks[i].Channels {
+			if v.underWay(i, c) > 0 {
+				mark(c.Peer)
+			}
+		}
+	}
+}
+
+// underWay is the number of fragments that a rank has posted on a channel and the peer has not
+// taken. It is 0 if the peer has not reported.
+func (v *view) underWay(rank int, c observe.Channel) uint64 {
+	if c.Peer < 0 || c.Peer >= len(v.ranks) || !v.ranks[c.Peer].known {
+		return 0
+	}
+	taken := uint64(0)
+	for _, back := range v.ranks[c.Peer].Channels {
+		if back.Peer == rank {
+			taken = back.Taken
+		}
+	}
+	return c.Posted - min(taken, c.Posted)
+}
+
+// graph makes the graph of waits.
+func (v *view) graph(runs func(r *rankView) bool) []waitgraph.Rank {
+	out := make([]waitgraph.Rank, len(v.ranks))
+	for i := range v.ranks {
+		r := &v.ranks[i]
+		out[i] = waitgraph.Rank{Ended: r.left, Runs: runs(r)}
+		for _, w := range r.Waits {
+			out[i].Waits = append(out[i].Waits, v.waitOf(r, w))
+		}
+	}
+	return out
+}
+
+func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
+	out := waitgraph.Wait{Need: w.Need, EndedBy: w.Members}
+	ops := r.ops(w)
+	if w.Shared {
+		late := v.lateInShared(r, w)
+		for _, rank := range late {
+			out.Ops = append(out.Ops, waitgraph.Op{By: []int{rank}})
+		}
+		if out.Need = len(late); w.Collective == nil {
+			out.Need = min(1, len(late)) // so that no rank that may go on is called deadlocked
+		}
+		if w.MayGiveUp {
+			out.Need = 0
+		}
+		return out
+	}
+	if w.MayGiveUp || w.Need > len(ops) { // it waits for something unknown
+		out.Need = 0
+	}
+	for _, p := range ops {
+		out.Ops = append(out.Ops, waitgraph.Op{By: p.By, Itself: len(p.By) == 0})
+	}
+	if w.Collective == nil {
+		return out
+	}
+	for _, rank := range v.notReached(w.Members, *w.Collective) {
+		out.Ops = append(out.Ops, waitgraph.Op{By: []int{rank}})
+		if out.Need > 0 {
+			out.Need++
+		}
+	}
+	return out
+}
+
+// lateInShared are the ranks that have not called the collective of a call that waits for a change
+// of shared memory. The call needs one of them at least. If there is none, the change is on its
+// way.
+func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
+	if len(w.In) != 1 {
+		return nil
+	}
+	if w.Collective != nil {
+		return v.notReached(w.Members, *w.Collective)
+	}
+	var watched []int
+	for _, p := range r.ops(w) {
+		watched = append(watched, p.By...)
+	}
+	return v.notReached(watched, w.In[0].Collective)
+}
+
+// ops are the operations that a call waits for. Reports come over a wire, so indices are checked.
+func (r *rankView) ops(w observe.Wait) (out []observe.Pending) {
+	for _, i := range w.Ops {
+		if i >= 0 && i < len(r.Pending) {
+			out = append(out, r.Pending[i])
+		}
+	}
+	return out
+}
+
+// notReached are those of the members that have not called a collective.
+func (v *view) notReached(members []int, c observe.Collective) (late []int) {
+	for _, rank := range members {
+		if rank < 0 || rank >= len(v.ranks) {
+			continue
+		}
+		list := v.ranks[rank].Collectives
+		at := slices.IndexFunc(list, func(next observe.Collective) bool { return next.Comm == c.Comm })
+		if at >= 0 && !list[at].Reached(c.Number) {
+			late = append(late, rank)
+		}
+	}
+	slices.Sort(late)
+	return slices.Compact(late)
+}
+
+// awaited are the ranks that a rank waits for, by any of its calls.
+func (v *view) awaited(rank int) (out []int) {
+	r := &v.ranks[rank]
+	for _, w := range r.Waits {
+		if w.Shared {
+			out = append(out, v.lateInShared(r, w)...)
+			continue
+		}
+		for _, p := range r.ops(w) {
+			if by := p.By; len(by) > 0 {
+				out = append(out, by...)
+			} else if p.Peer >= 0 {
+				out = append(out, p.Peer)
+			}
+		}
+		for _, in := range w.In {
+			if w.Collective != nil {
+				out = append(out, v.notReached(w.Members, in.Collective)...)
+			}
+		}
+	}
+	if r.Ended { // it is in Finalize, which waits for all ranks
+		for other := range v.ranks {
+			if !v.ranks[other].left {
+				out = append(out, other)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(other int) bool {
+		return other == rank || other < 0 || other >= len(v.ranks)
+	})
+}
+
+// waitingFor are the ranks that wait for some of the given ranks, directly or through others.
+func (v *view) waitingFor(ranks []int) (out []int) {
+	by := make([][]int, len(v.ranks))
+	for i := range v.ranks {
+		for _, other := range v.awaited(i) {
+			by[other] = append(by[other], i)
+		}
+	}
+	seen := make([]bool, len(v.ranks))
+	list := slices.Clone(ranks)
+	for _, r := range list {
+		seen[r] = true
+	}
+	for len(list) > 0 {
+		next := list[0]
+		list = list[1:]
+		for _, r := range by[next] {
+			if !seen[r] {
+				seen[r] = true
+				out = append(out, r)
+				list = append(list, r)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// site returns the line and call of the first goroutine of a rank that is outside of the library.
+func (r *rankView) site() (introspect.Frame, introspect.Goroutine, bool) {
+	for _, g := range r.outside {
+		if f, ok := goroutines.Site(g.Frames); ok {
+			return f, g, true
+		}
+	}
+	return introspect.Frame{}, introspect.Goroutine{}, false
+}

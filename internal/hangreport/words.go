@@ -1,0 +1,174 @@
+package hangreport
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mpigo/mpigo/internal/goroutines"
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/observe"
+)
+
+// Ranks returns a list of ranks as text, with runs folded: "0-3, 7".
+func Ranks(ranks []int) string {
+	sorted := slices.Compact(slices.Sorted(slices.Values(ranks)))
+	var parts []string
+	for i := 0; i < len(sorted); {
+		j := i
+		for j+1 < len(sorted) && sorted[j+1] == sorted[j]+1 {
+			j++
+		}
+		switch {
+		case j > i+1:
+			parts = append(parts, fmt.Sprintf("%d-%d", sorted[i], sorted[j]))
+		case j == i+1:
+			parts = append(parts, strconv.Itoa(sorted[i]), strconv.Itoa(sorted[j]))
+		default:
+			parts = append(parts, strconv.Itoa(sorted[i]))
+		}
+		i = j + 1
+	}
+	const most = 12
+	if len(parts) > most {
+		return strings.Join(parts[:most-1], ", ") + ", …"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// named is Ranks with the noun.
+func named(ranks []int) string {
+	if len(ranks) == 1 {
+		return "rank " + Ranks(ranks)
+	}
+	return "ranks " + Ranks(ranks)
+}
+
+// verb returns one of two forms of a verb for a number of ranks.
+func verb(ranks []int, one, many string) string {
+	if len(ranks) == 1 {
+		return one
+	}
+	return many
+}
+
+// count returns a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// age is the time of a wait as text, "" if it is not known.
+func age(nanos int64) string {
+	switch d := time.Duration(nanos); {
+	case d < time.Millisecond:
+		return ""
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 3*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 3*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	default:
+		return fmt.Sprintf("%.0f h", d.Hours())
+	}
+}
+
+// place is a line of the program as text.
+func place(file string, line int) string { return fmt.Sprintf("%s:%d", filepath.Base(file), line) }
+
+// isSend reports whether an operation sends.
+func isSend(op string) bool {
+	return strings.Contains(op, "send") && !strings.HasPrefix(op, "sendrecv")
+}
+
+// isRecv reports whether an operation waits for a message.
+func isRecv(p observe.Pending) bool {
+	return !p.Collective && (strings.Contains(p.Op, "recv") || strings.HasSuffix(p.Op, "probe")) && !strings.HasPrefix(p.Op, "sendrecv")
+}
+
+// Operation describes an operation without its name: "from 3, tag 7".
+func operation(p observe.Pending, peer string) string {
+	var b strings.Builder
+	switch {
+	case p.Collective, strings.HasPrefix(p.Op, "sendrecv"):
+		b.WriteString("with ")
+	case isSend(p.Op):
+		b.WriteString("to ")
+	default:
+		b.WriteString("from ")
+	}
+	b.WriteString(peer)
+	switch {
+	case p.Collective:
+	case p.Tag < 0:
+		b.WriteString(", any tag")
+	default:
+		fmt.Fprintf(&b, ", tag %d", p.Tag)
+	}
+	if p.Bytes > 0 && isSend(p.Op) {
+		fmt.Fprintf(&b, ", %s", count(int(p.Bytes), "byte", "bytes"))
+	}
+	if p.Comm != "world" && p.Comm != "" {
+		fmt.Fprintf(&b, ", in %s", p.Comm)
+	}
+	return b.String()
+}
+
+// peerName is the peer of an operation as text.
+func peerName(peer int) string {
+	if peer < 0 {
+		return "any rank"
+	}
+	return strconv.Itoa(peer)
+}
+
+// Operation describes an operation in full: "irecv from 3, tag 7".
+func Operation(p observe.Pending) string { return p.Op + " " + operation(p, peerName(p.Peer)) }
+
+// where says at which line a call waits: "main.go:51 Recv", or the name of the operation.
+func where(w observe.Wait, ops []observe.Pending) string {
+	call := w.Call
+	if call == "" {
+		switch {
+		case len(w.In) > 0:
+			call = w.In[0].Name
+		case len(ops) == 1:
+			call = ops[0].Op
+		default:
+			call = "a call"
+		}
+	}
+	if w.Site != nil {
+		return place(w.Site.File, w.Site.Line) + " " + call
+	}
+	return call
+}
+
+// doing says what a goroutine outside of the calls that wait does.
+func doing(g introspect.Goroutine) string {
+	f, ok := goroutines.Site(g.Frames)
+	if !ok {
+		return "a goroutine" + inState(g)
+	}
+	if call := goroutines.CallName(g.Frames); g.InCall && call != "" {
+		return fmt.Sprintf("%s %s%s", place(f.File, f.Line), call, inState(g))
+	}
+	return fmt.Sprintf("%s in %s%s", place(f.File, f.Line), filepath.Base(f.Function), inState(g))
+}
+
+// inState is the state of a goroutine, and for how long it is in it.
+func inState(g introspect.Goroutine) string {
+	switch {
+	case g.State == "":
+		return ""
+	case g.Minutes > 0:
+		return fmt.Sprintf(" (%s for %d min)", g.State, g.Minutes)
+	}
+	return fmt.Sprintf(" (%s)", g.State)
+}

@@ -1,0 +1,158 @@
+package introspect
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Member is a rank of a job as an asker knows it, with its answer if there is one.
+type Member struct {
+	Rank  int    `json:"rank"`
+	Host  string `json:"host,omitempty"`
+	PID   int    `json:"pid,omitempty"` // on its host
+	State State  `json:"state"`
+	// Process is the state of the process of a rank that has not answered, in a few words such as
+	// "stopped by a signal". It is empty if nobody knows.
+	Process  string `json:"process,omitempty"`
+	Progress uint64 `json:"progress,omitempty"`
+	// After is the progress of the rank once all ranks had reported. If it is that of the report,
+	// the rank was in the reported state at the moment when the last report came in.
+	After   *uint64  `json:"after,omitempty"`
+	Report  *Report  `json:"report,omitempty"`
+	Metrics *Metrics `json:"metrics,omitempty"`
+	// Error says what is wrong with the answer.
+	Error string `json:"error,omitempty"`
+}
+
+// State is what an asker knows about a rank.
+type State string
+
+const (
+	StateAnswered  State = "answered"
+	StateSilent    State = "no answer"   // was asked, and did not answer in time
+	StateNotInited State = "not inited"  // has not called Init
+	StateForeign   State = "foreign"     // has joined the job, but does not use this library
+	StateFinalized State = "finalized"   // has left the job by Finalize
+	StateExited    State = "exited"      // its process has ended
+	StateLost      State = "lost"        // its host or the connection to it was lost
+	StateNotBegun  State = "not started" // its process has not been started
+)
+
+// Peer is a rank to ask.
+type Peer struct {
+	// Member is what is known. State counts only if the rank cannot be asked.
+	Member Member
+	// Conn is nil if the rank cannot be asked.
+	Conn *Conn
+	// Process looks at the process of the rank on its host. isStopped says that the process cannot
+	// answer. Process returns when ctx ends. It is nil if nobody can look.
+	Process func(ctx context.Context) (text string, isStopped bool)
+}
+
+// AnswerTimeout is the time that the ranks of a job have for their answers.
+const AnswerTimeout = 5 * time.Second
+
+// lookAfter is the time after which AskAll looks at the process of a rank that has not answered. If
+// the process is stopped, there is no point in waiting longer.
+const lookAfter = 500 * time.Millisecond
+
+// afterTimeout is the time that ranks which have reported have for Member.After.
+const afterTimeout = time.Second
+
+// AskAll asks all peers at once, and waits for at most AnswerTimeout, or until ctx ends. The result
+// has an element for each peer, in their order. If reports are wanted, it asks those that have
+// reported for their progress again, for at most one more second.
+func AskAll(ctx context.Context, want Want, peers []Peer) []Member {
+	members := askAll(ctx, want, peers)
+	if want == WantReport {
+		askAfter(ctx, peers, members)
+	}
+	return members
+}
+
+// askAfter sets Member.After of the ranks that have reported.
+func askAfter(ctx context.Context, peers []Peer, members []Member) {
+	ctx, cancel := context.WithTimeout(ctx, afterTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range members {
+		if m := &members[i]; m.Report != nil {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				if a, err := peers[i].Conn.Ask(ctx, WantProgress); err == nil {
+					m.After = &a.Progress
+				}
+			}()
+		}
+	}
+	all.Wait()
+}
+
+func askAll(ctx context.Context, want Want, peers []Peer) []Member {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	members := make([]Member, len(peers))
+	var all sync.WaitGroup
+	for i, p := range peers {
+		if p.Conn == nil && p.Process == nil {
+			members[i] = p.Member
+			continue
+		}
+		// The asker may be a rank itself. A goroutine that sync.WaitGroup.Go has started would look
+		// like one of the program's in its report.
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			members[i] = p.ask(ctx, want)
+		}()
+	}
+	all.Wait()
+	return members
+}
+
+// ask asks one peer.
+func (p Peer) ask(ctx context.Context, want Want) Member {
+	m := p.Member
+	if p.Conn == nil {
+		m.Process, _ = p.Process(ctx)
+		return m
+	}
+	ctx, stop := context.WithCancel(ctx)
+	looked := make(chan string, 1)
+	if p.Process == nil {
+		looked <- ""
+	} else {
+		go func() {
+			text := ""
+			defer func() { looked <- text }()
+			select {
+			case <-time.After(lookAfter):
+			case <-ctx.Done():
+				return
+			}
+			stopped := false
+			if text, stopped = p.Process(ctx); stopped {
+				stop()
+			}
+		}()
+	}
+	a, err := p.Conn.Ask(ctx, want)
+	stop()
+	process := <-looked
+	switch {
+	case errors.Is(err, ErrGone):
+		m.State = StateLost
+	case err != nil && a.Error == "":
+		m.State, m.Process = StateSilent, process
+		if errors.Is(err, ErrProtocol) {
+			m.Error = err.Error()
+		}
+	default:
+		m.State = StateAnswered
+		m.Progress, m.Report, m.Metrics, m.Error = a.Progress, a.Report, a.Metrics, a.Error
+	}
+	return m
+}

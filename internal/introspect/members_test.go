@@ -1,0 +1,67 @@
+package introspect
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// connTo returns a connection to a rank, which nobody serves if rank is nil.
+func connTo(t *testing.T, rank Describer) *Conn {
+	launcher, end := net.Pipe()
+	if rank != nil {
+		go func() { _ = Serve(end, rank) }()
+	}
+	c := NewConn(launcher)
+	t.Cleanup(func() {
+		c.Close()
+		end.Close()
+	})
+	return c
+}
+
+func process(text string, isStopped bool) func(context.Context) (string, bool) {
+	return func(context.Context) (string, bool) { return text, isStopped }
+}
+
+func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := connTo(t, nil)
+		gone.Close()
+		begin := time.Now()
+		peers := []Peer{
+			{Member: Member{Rank: 0, PID: 10}, Conn: connTo(t, &rank{progress: 7}), Process: process("never looked at", true)},
+			{Member: Member{Rank: 1}, Conn: connTo(t, nil), Process: process("stopped by a signal", true)},
+			{Member: Member{Rank: 2}, Conn: gone},
+			{Member: Member{Rank: 3, State: StateNotInited}, Process: process("sleeping", false)},
+			{Member: Member{Rank: 4, State: StateExited}},
+		}
+		members := AskAll(t.Context(), WantReport, peers)
+		assert.Equal(t, lookAfter, time.Since(begin), "nobody waits longer for a process that is stopped")
+		assert.EqualValues(t, 7, members[0].Report.Snapshot.Progress)
+		assert.EqualValues(t, 7, *members[0].After)
+		members[0].Report, members[0].After = nil, nil
+		assert.Equal(t, []Member{
+			{Rank: 0, PID: 10, State: StateAnswered, Progress: 7},
+			{Rank: 1, State: StateSilent, Process: "stopped by a signal"},
+			{Rank: 2, State: StateLost},
+			{Rank: 3, State: StateNotInited, Process: "sleeping"},
+			{Rank: 4, State: StateExited},
+		}, members)
+
+		begin = time.Now()
+		members = AskAll(t.Context(), WantReport, []Peer{
+			{Member: Member{Rank: 0}, Conn: connTo(t, nil), Process: process("running", false)},
+			{Member: Member{Rank: 1}, Conn: connTo(t, nil)},
+		})
+		assert.Equal(t, AnswerTimeout, time.Since(begin))
+		assert.Equal(t, []Member{{Rank: 0, State: StateSilent, Process: "running"}, {Rank: 1, State: StateSilent}}, members)
+
+		members = AskAll(t.Context(), "weather", []Peer{{Conn: connTo(t, &rank{})}})
+		assert.Equal(t, []Member{{State: StateAnswered, Error: `unknown question "weather"`}}, members)
+	})
+}

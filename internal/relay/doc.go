@@ -1,0 +1,19 @@
+// Package relay carries questions to the ranks of a job whose launcher is not mpirun-go, such as
+// Hydra or Slurm. Rank 0 is the hub: it listens on the socket of the job (package jobsocket), and
+// on a TCP port whose addresses it publishes through the process manager. Each other rank connects
+// to it, and then answers questions over that connection as it does for mpirun-go.
+//
+// # Connecting
+//
+// Both ends prove that they know the job's secret, by an HMAC with fresh nonces, before a byte of
+// theirs is used. Numbers are little-endian.
+//
+//	rank                                          hub
+//	                                           ← nonce (32 bytes)
+//	length (2), MAC (32), hello as JSON →
+//	                                           ← MAC (32) of the hello's MAC
+//	                                           (package introspect from here on)
+//
+// An unauthenticated connection is closed after two seconds, and only a few are open at a time. The
+// data are not encrypted, as those of messages are not.
+package relay

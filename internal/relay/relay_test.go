@@ -1,0 +1,146 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/jobsocket"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rank is a rank that says its number.
+type rank int
+
+func (r rank) Progress() uint64 { return 1 }
+
+func (r rank) Report() introspect.Report { return introspect.Report{Rank: int(r)} }
+
+func (r rank) Metrics() introspect.Metrics { return introspect.Metrics{Rank: int(r)} }
+
+func runtimeDir(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "relay")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+}
+
+var secret = bytes.Repeat([]byte{7}, 32)
+
+// startHub starts the hub of a job of some ranks, all of this machine.
+func startHub(t *testing.T, size int) (*Hub, []byte) {
+	runtimeDir(t)
+	hub, err := Listen(size, true)
+	require.NoError(t, err)
+	t.Cleanup(func() { hub.Close() })
+	addresses, err := hub.Addresses()
+	require.NoError(t, err)
+	require.NoError(t, hub.Start(secret, rank(0)))
+	return hub, addresses
+}
+
+func join(t *testing.T, addresses, secret []byte, number, size int) *Joined {
+	j, err := Join(addresses, secret, number, size, rank(number))
+	require.NoError(t, err)
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+// states are the states of the members that the hub answers with.
+func states(hub *Hub, t *testing.T) (out []introspect.State) {
+	for i, m := range hub.Ask(t.Context(), introspect.WantProgress) {
+		assert.Equal(t, i, m.Rank)
+		out = append(out, m.State)
+	}
+	return out
+}
+
+func TestHubAsksAllRanks(t *testing.T) {
+	hub, addresses := startHub(t, 3)
+	one := join(t, addresses, secret, 1, 3)
+	join(t, addresses, secret, 2, 3)
+	answered := []introspect.State{introspect.StateAnswered, introspect.StateAnswered, introspect.StateAnswered}
+	require.Eventually(t, func() bool { return assert.ObjectsAreEqual(answered, states(hub, t)) }, time.Minute, time.Millisecond)
+
+	c, err := jobsocket.Dial(strconv.Itoa(os.Getpid()))
+	require.NoError(t, err)
+	defer c.Close()
+	a, err := c.Report()
+	require.NoError(t, err)
+	assert.Equal(t, hub.Info().Command, a.Job.Command)
+	for i, m := range a.Members {
+		assert.Equal(t, introspect.Report{Rank: i}, *m.Report)
+		assert.Equal(t, os.Getpid(), m.PID)
+	}
+
+	one.Close()
+	answered[1] = introspect.StateFinalized
+	require.Eventually(t, func() bool { return assert.ObjectsAreEqual(answered, states(hub, t)) }, time.Minute, time.Millisecond)
+	require.NoError(t, hub.Close())
+	found, err := filepath.Glob(os.Getenv("XDG_RUNTIME_DIR") + "/mpigo/*")
+	require.NoError(t, err)
+	assert.Empty(t, found, "the socket is removed")
+}
+
+func TestHubRejectsStrangers(t *testing.T) {
+	hub, addresses := startHub(t, 2)
+	other := bytes.Repeat([]byte{8}, 32)
+	for _, c := range []struct {
+		secret []byte
+		me     hello
+	}{
+		{other, hello{Rank: 1, Size: 2}},
+		{secret, hello{Rank: 0, Size: 2}}, // that is the hub itself
+		{secret, hello{Rank: 2, Size: 2}},
+		{secret, hello{Rank: -1, Size: 2}},
+		{secret, hello{Rank: 1, Size: 3}},
+		{secret, hello{Rank: 1, Size: 2, Host: string(bytes.Repeat([]byte("x"), maxHelloBytes))}},
+	} {
+		conn, err := net.Dial("tcp", hub.listener.Addr().String())
+		require.NoError(t, err)
+		assert.Error(t, introduce(conn, c.secret, c.me), c.me)
+		conn.Close()
+	}
+	assert.Nil(t, hub.peers()[1].Conn)
+
+	// A hub that does not know the secret is not believed either.
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	go func() { _, _ = admit(far, other, 2); far.Close() }()
+	assert.Error(t, introduce(near, secret, hello{Rank: 1, Size: 2}))
+	_, err := Join([]byte("x"), secret, 1, 2, rank(1))
+	assert.Error(t, err)
+	j, err := Join(addresses, other, 1, 2, rank(1))
+	require.NoError(t, err, "the job goes on")
+	j.Close()
+}
+
+// conversation is a connection on which in arrives, and what is written goes nowhere.
+type conversation struct{ in io.Reader }
+
+func (c conversation) Read(p []byte) (int, error)  { return c.in.Read(p) }
+func (c conversation) Write(p []byte) (int, error) { return len(p), nil }
+
+func FuzzAdmit(f *testing.F) {
+	f.Add([]byte{3, 0}, []byte("{}"))
+	f.Fuzz(func(t *testing.T, head, rest []byte) {
+		_, err := admit(conversation{io.MultiReader(bytes.NewReader(head), bytes.NewReader(rest))}, secret, 2)
+		require.Error(t, err, "nobody knows the nonce")
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			require.ErrorIs(t, err, errHandshake)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mpigo/mpigo/internal/jobsocket"
+	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+)
+
+// diagnoseFlags are the arguments of mpirun-go diagnose.
+type diagnoseFlags struct {
+	asJSON   bool
+	dir, job string
+}
+
+// runDiagnose runs mpirun-go diagnose and returns the exit status.
+func runDiagnose(args []string) int {
+	f, err := parseDiagnose(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Print(diagnoseHelp)
+		return 0
+	}
+	if err != nil {
+		logf("diagnose: %v", err)
+		return statusUsage
+	}
+	if f.job == "" {
+		if f.job, err = onlyJob(); err != nil {
+			logf("diagnose: %v", err)
+			return statusFailed
+		}
+	}
+	if err := diagnoseJob(f); err != nil {
+		logf("diagnose: %v", err)
+		return statusFailed
+	}
+	return 0
+}
+
+func parseDiagnose(args []string) (f diagnoseFlags, err error) {
+	flags := flag.NewFlagSet("diagnose", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	flags.BoolVar(&f.asJSON, "json", false, "")
+	flags.StringVar(&f.dir, "dir", "", "")
+	for first := true; first || flags.NArg() > 0; first = false {
+		if !first { // flags may follow JOB
+			if f.job != "" {
+				return f, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+			}
+			f.job, args = flags.Arg(0), flags.Args()[1:]
+		}
+		if err := flags.Parse(args); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// onlyJob returns the name of the user's only running job. If there are several, the error lists
+// them.
+func onlyJob() (string, error) {
+	jobs := jobsocket.Jobs()
+	switch len(jobs) {
+	case 0:
+		return "", errors.New("no job of yours runs on this machine (for a job of Hydra or Slurm: the machine of rank 0)")
+	case 1:
+		return jobs[0].Name, nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d jobs are running, name one of them:", len(jobs))
+	for _, j := range jobs {
+		fmt.Fprintf(&b, "\n  %s", j.Name)
+		if j.Size == 0 {
+			b.WriteString("  does not answer: its launcher may be stopped")
+			continue
+		}
+		fmt.Fprintf(&b, "  %s for %v: %.60s", slots.Plural(j.Size, "rank"), time.Since(j.Started).Round(time.Second), j.Command)
+	}
+	return "", errors.New(b.String())
+}
+
+func diagnoseJob(f diagnoseFlags) error {
+	c, err := jobsocket.Dial(f.job)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	a, err := c.Report()
+	if err != nil {
+		return err
+	}
+	report := diagnose.New(a.Job, a.Members)
+	if f.dir != "" {
+		if err := report.WriteDir(f.dir); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		return report.JSON(os.Stdout)
+	}
+	if !report.HasAnswers() {
+		return fmt.Errorf("no rank of job %s has called Init of mpigo, or all have called Finalize", a.Job.Name)
+	}
+	fmt.Print(report.Text())
+	if f.dir != "" {
+		fmt.Println("full reports with the stacks of all goroutines: " + f.dir)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/doctor"
+	"github.com/mpigo/mpigo/mpirun-go/internal/job"
+	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
+)
+
+// doctorOptions are the flags of mpirun-go doctor itself.
+type doctorOptions struct {
+	json, all, help bool
+}
+
+// parseDoctor parses the arguments of mpirun-go doctor. The command is that of a job of one rank on
+// each host, which is this program in another mode.
+func parseDoctor(args []string) (*cli.Command, doctorOptions, error) {
+	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	var o doctorOptions
+	flags.BoolVar(&o.json, "json", false, "")
+	for _, name := range []string{"v", "verbose"} {
+		flags.BoolVar(&o.all, name, false, "")
+	}
+	var forJob []string
+	for _, name := range []string{"H", "host", "hostfile", "launcher", "agent", "connect-timeout", "btl", "set"} {
+		flags.Func(name, "", func(s string) error {
+			forJob = append(forJob, "--"+name, s)
+			return nil
+		})
+	}
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil, doctorOptions{help: true}, nil
+	}
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if err != nil {
+		return nil, o, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, o, err
+	}
+	cmd, err := cli.Parse(append(forJob, "--map-by", "ppr:1:node", "--stdin", "none", self, doctor.RankArg))
+	return cmd, o, err
+}
+
+// runDoctor runs mpirun-go doctor and returns the exit status: 1 if something is broken.
+func runDoctor(args []string) int {
+	cmd, o, err := parseDoctor(args)
+	if o.help {
+		fmt.Print(doctorHelp)
+		return 0
+	}
+	if err != nil {
+		logf("doctor: %v (mpirun-go doctor --help)", err)
+		return statusUsage
+	}
+	examined, err := examine(cmd, catchSignals())
+	if err != nil {
+		return reportStart(err)
+	}
+	report := doctor.NewReport(examined)
+	if o.json {
+		err = report.JSON(os.Stdout)
+	} else {
+		err = report.Text(os.Stdout, o.all)
+	}
+	switch {
+	case err != nil:
+		logf("doctor: %v", err)
+		return statusFailed
+	case !report.Healthy:
+		return statusFailed
+	}
+	return 0
+}
+
+// doctorTimeout bounds the doctor's job. Its steps have limits of their own; this is for a host
+// that stops in between.
+func doctorTimeout(hosts int) time.Duration {
+	return time.Minute + time.Duration(hosts)*2*time.Second
+}
+
+// examine runs the doctor's job.
+func examine(cmd *cli.Command, signals <-chan os.Signal) (*doctor.Job, error) {
+	set, err := tunables(cmd.Settings)
+	if err != nil {
+		return nil, usageError(oneLine(err))
+	}
+	warnUnknownVariables(nil)
+	machine := slots.ThisMachine()
+	requested, agent, err := requestedHosts(cmd, machine)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	id, err := newIdentity(len(requested))
+	if err != nil {
+		return nil, err
+	}
+	waiting := showWaiting(fmt.Sprintf("connecting to %s", slots.Plural(len(requested), "host")))
+	hs, unreachable, err := openReachable(cmd, requested, agent, id, machine, signals)
+	waiting()
+	defer hs.close()
+	if err != nil {
+		return nil, err
+	}
+	out := &doctor.Job{Settings: set}
+	for i, h := range hs.requested {
+		out.Hosts = append(out.Hosts, doctor.Host{Name: h.Name, Rank: i, Slots: max(1, h.SlotCount(hs.machines[i].CPUs()))})
+	}
+	reader := &doctor.Reader{OnProgress: func(done, of int) { logf("doctor: trying connections: %d of %d are done", done, of) }}
+	if len(hs.requested) > 0 {
+		id.Size, cmd.Groups[0].Ranks = len(hs.requested), len(hs.requested)
+		if err := runDoctorJob(cmd, hs, id, set, signals, reader); err != nil {
+			return nil, err
+		}
+	}
+	for _, failed := range unreachable {
+		out.Hosts = append(out.Hosts, doctor.Host{Name: failed.Host, Rank: len(out.Hosts), Error: failed.Error()})
+	}
+	reader.Fill(out, "its rank ended before it had looked at the host")
+	return out, nil
+}
+
+// runDoctorJob runs the job on hosts that are connected.
+func runDoctorJob(cmd *cli.Command, hs *hostSet, id job.Identity, set tunable.Set, signals <-chan os.Signal, reader *doctor.Reader) error {
+	places, err := slots.Map(id.Size, hs.requested, hs.machines, cmd.MapBy, false)
+	if err != nil {
+		return usageError(err)
+	}
+	specs, appNum, err := plan(cmd, places, id, set, hs)
+	if err != nil {
+		return err
+	}
+	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, hs.local, signals)
+	defer cleanUp()
+	if err != nil {
+		return err
+	}
+	if err := hs.ensurePrograms(specs, signals); err != nil {
+		return err
+	}
+	cfg := job.Config{
+		Hosts: hs.hosts, Remote: hs.cluster != nil, Specs: specs, AppNum: appNum, JobID: id.JobID,
+		Universe: id.Size, Timeout: doctorTimeout(id.Size), Signals: signals,
+		Input: stdin.Source(os.Stdin), Stdout: reader, Stderr: os.Stderr, Notices: hs.notices,
+	}
+	if hs.cluster != nil {
+		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
+	}
+	if status := job.Run(cfg); status > 128 { // a signal to the launcher; it has said so
+		return &statusError{status, errors.New("doctor: interrupted")}
+	}
+	return nil // a rank that failed has said nothing, or not all
+}
+
+// openReachable is openHosts without the hosts that cannot be reached. It returns why they cannot.
+// If one cannot, it tries each host by itself, to find all of them at once.
+func openReachable(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (hs *hostSet, failed []*remote.HostError, err error) {
+	for {
+		id.Size = len(requested)
+		hs, err = openHosts(cmd, requested, agent, id, machine, signals)
+		var first *remote.HostError
+		if !errors.As(err, &first) {
+			return hs, failed, err
+		}
+		hs.close()
+		found := append(unreachableHosts(cmd, requested, agent, id, signals), first)
+		for _, f := range found {
+			isSame := func(h slots.Host) bool { return h.Name == f.Host }
+			if i := slices.IndexFunc(requested, isSame); i >= 0 {
+				failed = append(failed, f)
+				requested = slices.Delete(slices.Clone(requested), i, i+1)
+			}
+		}
+		if len(requested) == 0 {
+			return &hostSet{notices: hs.notices}, failed, nil
+		}
+	}
+}
+
+// maxTries bounds how many hosts are tried at a time.
+const maxTries = 16
+
+// unreachableHosts tries each remote host by itself.
+func unreachableHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, signals <-chan os.Signal) (failed []*remote.HostError) {
+	_ = interruptible(signals, func(ctx context.Context) error {
+		var mu sync.Mutex
+		var tries sync.WaitGroup
+		free := make(chan struct{}, maxTries)
+		for _, h := range requested {
+			if h.Local {
+				continue
+			}
+			free <- struct{}{}
+			tries.Go(func() {
+				defer func() { <-free }()
+				c, err := remote.Connect(ctx, remote.Config{
+					Agent: agent, Names: []string{h.Name}, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectTimeout,
+					Notify: func(host, line string) {},
+				})
+				if err == nil {
+					c.Close()
+				}
+				if why := (*remote.HostError)(nil); errors.As(err, &why) {
+					mu.Lock()
+					failed = append(failed, why)
+					mu.Unlock()
+				}
+			})
+		}
+		tries.Wait()
+		return nil
+	})
+	return failed
+}
+
+// showWaiting prints what takes long, after 2 s and then every 10 s, until the result is called.
+func showWaiting(what string) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		next := time.NewTimer(2 * time.Second)
+		defer next.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-next.C:
+				logf("doctor: %s", what)
+				next.Reset(10 * time.Second)
+			}
+		}
+	}()
+	return func() { close(done) }
+}

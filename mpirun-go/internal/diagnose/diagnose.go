@@ -1,0 +1,127 @@
+// Package diagnose makes a report about a job from the answers of its ranks: text of one screen,
+// JSON, and a directory with all that each rank has said.
+package diagnose
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/internal/hangreport"
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/jobsocket"
+)
+
+// Report is what is found out about a job.
+type Report struct {
+	Job     jobsocket.Info      `json:"job"`
+	Finding hangreport.Finding  `json:"finding"`
+	Members []introspect.Member `json:"ranks"`
+}
+
+// New analyzes the answers of a job's ranks.
+func New(job jobsocket.Info, members []introspect.Member) *Report {
+	ranks := make([]hangreport.Rank, len(members))
+	for i, m := range members {
+		ranks[i] = hangreport.Rank{Report: m.Report, After: m.After, Missing: missing(m)}
+	}
+	return &Report{Job: job, Finding: hangreport.Analyze(ranks), Members: members}
+}
+
+// missing says why a rank has no report.
+func missing(m introspect.Member) hangreport.Missing {
+	switch {
+	case m.Report != nil:
+		return ""
+	case m.State == introspect.StateFinalized:
+		return hangreport.Finalized
+	case m.State == introspect.StateExited, m.Process == "exited":
+		return hangreport.Exited
+	case m.State == introspect.StateLost:
+		return hangreport.HostLost
+	case isStopped(m):
+		return hangreport.Stopped
+	case m.State == introspect.StateNotInited, m.State == introspect.StateNotBegun:
+		return hangreport.NotInited
+	}
+	return hangreport.NoAnswer
+}
+
+// Stopped is the text of introspect.Member.Process for a process that a signal has stopped.
+const Stopped = "stopped by a signal"
+
+func isStopped(m introspect.Member) bool { return m.Process == Stopped }
+
+// IsComputing reports whether the ranks that have answered all run code of their own, and none of
+// them is in a call of the library. Such a job makes no progress that the library sees, and does
+// not hang.
+func IsComputing(members []introspect.Member) bool {
+	any := false
+	for _, m := range members {
+		switch {
+		case m.State == introspect.StateSilent, m.State == introspect.StateAnswered && m.Report == nil:
+			return false
+		case m.Report == nil:
+			continue
+		}
+		if len(m.Report.Snapshot.Waits) > 0 || m.Report.Locked || !computes(m.Report.Goroutines) {
+			return false
+		}
+		any = true
+	}
+	return any
+}
+
+// computes reports whether a goroutine runs, or sleeps, and none is in a call of the library.
+func computes(list []introspect.Goroutine) bool {
+	active := false
+	for _, g := range list {
+		if g.InCall {
+			return false
+		}
+		switch g.State {
+		case "running", "runnable", "sleep", "syscall", "IO wait":
+			active = true
+		}
+	}
+	return active
+}
+
+// HasAnswers reports whether a rank has answered, or should have.
+func (r *Report) HasAnswers() bool {
+	for _, m := range r.Members {
+		if m.State == introspect.StateAnswered || m.State == introspect.StateSilent {
+			return true
+		}
+	}
+	return false
+}
+
+// Text is the finding in lines for people, at most one screen.
+func (r *Report) Text() string {
+	text := r.Finding.String()
+	if r.Finding.Causes[0].Kind == hangreport.KindUnknown && r.isMoving() {
+		_, rest, _ := strings.Cut(text, "\n")
+		return "no hang: ranks make progress\n" + rest
+	}
+	return text
+}
+
+// isMoving reports whether a rank has made progress since its report.
+func (r *Report) isMoving() bool {
+	return slices.ContainsFunc(r.Members, func(m introspect.Member) bool {
+		return m.Report != nil && m.After != nil && *m.After > m.Report.Snapshot.Progress
+	})
+}
+
+// JSON writes the finding and all reports.
+func (r *Report) JSON(w io.Writer) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return fmt.Errorf("report as JSON: %w", err)
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}

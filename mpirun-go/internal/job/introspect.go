@@ -1,0 +1,180 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/jobsocket"
+	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
+)
+
+// peers returns what is known of each rank, and how to ask it.
+func (r *run) peers() []introspect.Peer {
+	peers := make([]introspect.Peer, len(r.cfg.Specs))
+	for i, spec := range r.cfg.Specs {
+		peers[i].Member = introspect.Member{Rank: i, Host: r.cfg.Hosts[spec.Host].Name(), State: introspect.StateNotBegun}
+	}
+	for _, k := range r.ranks {
+		p := &peers[k.Rank]
+		p.Member.PID, p.Member.State = k.PID, r.stateOf(k)
+		switch p.Member.State {
+		case introspect.StateAnswered:
+			p.Conn, p.Process = k.questions, k.process
+		case introspect.StateNotInited, introspect.StateForeign:
+			p.Process = k.process
+		}
+	}
+	return peers
+}
+
+// stateOf returns the state of a rank. StateAnswered stands for a rank that can be asked.
+func (r *run) stateOf(k *rank) introspect.State {
+	switch {
+	case k.lost:
+		return introspect.StateLost
+	case k.exited:
+		return introspect.StateExited
+	case k.isAskable():
+		return introspect.StateAnswered
+	case k.questions.HasGreeted():
+		return introspect.StateFinalized
+	}
+	switch r.server.State(k.Rank) {
+	case wireup.StateNeverInited:
+		return introspect.StateNotInited
+	case wireup.StateFinalized:
+		return introspect.StateFinalized
+	}
+	return introspect.StateForeign
+}
+
+// isAskable reports whether the rank uses the library, and is between Init and Finalize.
+func (k *rank) isAskable() bool { return k.questions.HasGreeted() && !k.questions.IsGone() }
+
+// process is introspect.Peer.Process.
+func (k *rank) process(ctx context.Context) (text string, isStopped bool) {
+	s := k.State(ctx)
+	return s.String(), s.IsStopped()
+}
+
+// canAsk reports whether some rank can be asked.
+func (r *run) canAsk() bool {
+	for _, k := range r.ranks {
+		if k.isAskable() {
+			return true
+		}
+	}
+	return false
+}
+
+// diagnose asks all ranks what they do, and makes a report. Then print decides whether the report
+// is printed, under which title. At last then is called. If the job has failed or ended meanwhile,
+// neither is. Both are called by Run's goroutine, which goes on while the ranks are asked, for at
+// most introspect.AnswerTimeout and a little, and while the report is printed.
+func (r *run) diagnose(print func(*diagnose.Report) (title string), then func()) {
+	r.diagnosing = true
+	peers, info := r.peers(), r.Info()
+	after := func(f func()) {
+		r.post(func() {
+			if r.failure == nil && r.alive > 0 {
+				f()
+			}
+		})
+	}
+	go func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() {
+			select {
+			case <-r.done:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		report := diagnose.New(info, introspect.AskAll(ctx, introspect.WantReport, peers))
+		after(func() {
+			title := print(report)
+			go func() {
+				if title != "" {
+					r.printReport(title, report)
+				}
+				r.post(func() { r.diagnosing = false })
+				after(then)
+			}()
+		})
+	}()
+}
+
+// reportGrace bounds the time that the end of a job waits for a reader of its report.
+const reportGrace = time.Second
+
+// printReport prints a report, and writes the files of --report-dir. It waits at most reportGrace
+// for a reader that does not read.
+func (r *run) printReport(title string, report *diagnose.Report) {
+	text := "mpirun-go: " + title + "\n" + report.Text()
+	switch err := error(nil); {
+	case r.cfg.ReportDir == "":
+		text += "(mpirun-go diagnose --dir DIR and --report-dir DIR write the stacks of all goroutines)"
+	default:
+		if err = report.WriteDir(r.cfg.ReportDir); err != nil {
+			text += "mpirun-go: --report-dir: " + err.Error()
+			break
+		}
+		text += "full reports with the stacks of all goroutines: " + r.cfg.ReportDir
+	}
+	printed := make(chan struct{})
+	go func() {
+		r.stderr.Line(text)
+		close(printed)
+	}()
+	select {
+	case <-printed:
+	case <-time.After(reportGrace):
+	}
+}
+
+// closeQuestions ends the connections to the ranks, which processes that the ranks have left may
+// hold open.
+func (r *run) closeQuestions() {
+	for _, k := range r.ranks {
+		_ = k.questions.Close()
+	}
+}
+
+// Info implements jobsocket.Job.
+func (r *run) Info() jobsocket.Info { return r.info }
+
+// Ask implements jobsocket.Job. Any goroutine may call it.
+func (r *run) Ask(ctx context.Context, want introspect.Want) []introspect.Member {
+	peers := make(chan []introspect.Peer, 1)
+	select {
+	case r.calls <- func() { peers <- r.peers() }:
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
+	select {
+	case list := <-peers:
+		return introspect.AskAll(ctx, want, list)
+	case <-r.done:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// listen opens the job's socket for mpirun-go diagnose. Without it the job runs as well.
+func (r *run) listen() (stop func()) {
+	if r.cfg.OnSocket == nil {
+		return func() {}
+	}
+	s, err := jobsocket.Listen(r)
+	if err != nil {
+		r.stderr.Line("mpirun-go: warning: mpirun-go diagnose will not find this job: " + err.Error())
+		return func() {}
+	}
+	r.cfg.OnSocket(s.Path())
+	return s.Close
+}

@@ -1,0 +1,199 @@
+package live
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/jobsocket"
+)
+
+// View is the state of a job at a moment. The rates are averages since the View before it, and in
+// the first one since the job began.
+type View struct {
+	Time    time.Time      `json:"time"`
+	Seconds float64        `json:"seconds"` // over which the rates are averages
+	Job     jobsocket.Info `json:"job"`
+	// OutBytes and OutMessages are those of all ranks. What is sent is received, so there are no
+	// others.
+	OutBytes    float64 `json:"out_bytes_per_second"`
+	OutMessages float64 `json:"out_messages_per_second"`
+	Ranks       []Rank  `json:"ranks"` // the worst first
+}
+
+// Severity says how bad the state of a rank is.
+type Severity uint8
+
+const (
+	Fine     Severity = iota
+	RailDown          // a rail is not up, or not trusted in full
+	Gone              // the rank does not answer, or is lost
+)
+
+// Rank is a rank in a View. The rates are per second.
+type Rank struct {
+	Rank        int      `json:"rank"`
+	Host        string   `json:"host"`
+	PID         int      `json:"pid"`
+	State       string   `json:"state"` // introspect.State
+	Severity    Severity `json:"-"`
+	Doing       string   `json:"doing,omitempty"`
+	Trouble     string   `json:"trouble,omitempty"` // why it is not Fine
+	InBytes     float64  `json:"in_bytes_per_second"`
+	OutBytes    float64  `json:"out_bytes_per_second"`
+	InMessages  float64  `json:"in_messages_per_second"`
+	OutMessages float64  `json:"out_messages_per_second"`
+	// Rails are those that were up or failed, to ranks that have not left; RailsUp of them are up.
+	// Health is the least of theirs, from 0 to 1000.
+	Rails           int    `json:"rails"`
+	RailsUp         int    `json:"rails_up"`
+	Health          int    `json:"health"`
+	UnexpectedBytes uint64 `json:"unexpected_bytes"`
+}
+
+// Tracker makes Views. It keeps what ranks that have left have told.
+type Tracker struct {
+	last   map[int]introspect.Metrics
+	totals map[int]total // by rank, at the last View
+	at     time.Time
+}
+
+// total is what a rank has sent and received since the job began.
+type total struct{ inBytes, outBytes, inMessages, outMessages uint64 }
+
+// Update makes the next View, from the answers of a job that came at now.
+func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now time.Time) View {
+	since := t.at
+	if since.IsZero() {
+		since = job.Started
+	}
+	t.last = keep(t.last, members)
+	totals := totalsOf(t.last)
+	v := View{Time: now, Seconds: max(now.Sub(since).Seconds(), 1e-3), Job: job, Ranks: []Rank{}}
+	for _, m := range members {
+		r := describe(m)
+		before, after := t.totals[m.Rank], totals[m.Rank]
+		r.InBytes, r.OutBytes = v.rate(before.inBytes, after.inBytes), v.rate(before.outBytes, after.outBytes)
+		r.InMessages, r.OutMessages = v.rate(before.inMessages, after.inMessages), v.rate(before.outMessages, after.outMessages)
+		v.OutBytes += r.OutBytes
+		v.OutMessages += r.OutMessages
+		v.Ranks = append(v.Ranks, r)
+	}
+	slices.SortStableFunc(v.Ranks, func(a, b Rank) int {
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Rank, b.Rank))
+	})
+	t.totals, t.at = totals, now
+	return v
+}
+
+// rate is the increase of a counter per second.
+func (v *View) rate(before, after uint64) float64 {
+	if after < before {
+		return 0
+	}
+	return float64(after-before) / v.Seconds
+}
+
+// keep adds the metrics of members to those that are known.
+func keep(known map[int]introspect.Metrics, members []introspect.Member) map[int]introspect.Metrics {
+	if known == nil {
+		known = map[int]introspect.Metrics{}
+	}
+	for _, m := range members {
+		// A rank that holds its lock for too long has no counters.
+		if m.Metrics != nil && len(m.Metrics.Counters) > 0 {
+			known[m.Rank] = *m.Metrics
+		}
+	}
+	return known
+}
+
+func totalsOf(known map[int]introspect.Metrics) map[int]total {
+	totals := map[int]total{}
+	for rank, m := range known {
+		for _, sent := range m.Traffic {
+			t := totals[rank]
+			t.outBytes += sent.Bytes
+			t.outMessages += sent.Messages
+			totals[rank] = t
+			t = totals[sent.Peer]
+			t.inBytes += sent.Bytes
+			t.inMessages += sent.Messages
+			totals[sent.Peer] = t
+		}
+	}
+	return totals
+}
+
+// describe makes a Rank without rates.
+func describe(m introspect.Member) Rank {
+	r := Rank{Rank: m.Rank, Host: clean(m.Host), PID: m.PID, State: string(m.State), Health: 1000}
+	switch m.State {
+	case introspect.StateSilent, introspect.StateLost:
+		r.Severity, r.Trouble = Gone, string(m.State)
+		if m.Process != "" {
+			r.Trouble += ", " + clean(m.Process)
+		}
+		return r
+	}
+	if m.Metrics == nil {
+		return r
+	}
+	r.Doing, r.UnexpectedBytes = clean(m.Metrics.Doing), m.Metrics.Counters["UnexpectedBytes"]
+	for _, rail := range m.Metrics.Rails {
+		if !isUsed(rail) {
+			continue
+		}
+		r.Rails++
+		if rail.State == "up" {
+			r.RailsUp++
+		}
+		if rail.State != "up" || rail.Health < 1000 {
+			if health := railHealth(rail); r.Severity == Fine || health < r.Health {
+				r.Trouble = railTrouble(rail)
+			}
+			r.Severity = RailDown
+		}
+		r.Health = min(r.Health, railHealth(rail))
+	}
+	return r
+}
+
+// isUsed reports whether a rail is more than a spare one that was not needed yet, which is down for
+// no reason, or one to a rank that has left.
+func isUsed(rail introspect.Rail) bool {
+	return rail.State != "closed" && (rail.State == "up" || rail.Error != "")
+}
+
+// railHealth is the health of a rail; one that is not up has none.
+func railHealth(rail introspect.Rail) int {
+	if rail.State != "up" {
+		return 0
+	}
+	return rail.Health
+}
+
+func railTrouble(rail introspect.Rail) string {
+	text := fmt.Sprintf("%s to %d is %s", rail.Name, rail.Peer, rail.State)
+	if rail.State == "up" {
+		text += fmt.Sprintf(" again, health %d", rail.Health)
+	}
+	if rail.Error != "" {
+		text += ": " + strings.TrimPrefix(rail.Error, "rail "+rail.Name+": ")
+	}
+	return clean(text)
+}
+
+// clean removes what a terminal would interpret: the text comes from the ranks.
+func clean(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c == unicode.ReplacementChar || !unicode.IsGraphic(c) {
+			return -1
+		}
+		return c
+	}, text)
+}

@@ -1,0 +1,117 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/jobsocket"
+)
+
+var started = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+func someJob() jobsocket.Info {
+	return jobsocket.Info{Name: "mpigo-17-ab", PID: 17, Host: "n1", Size: 3, Command: "./solver -n 8", Started: started}
+}
+
+// answered is a rank that has sent as many bytes, in messages of 100 bytes, to the next of three.
+func answered(rank int, bytes uint64, rails ...introspect.Rail) introspect.Member {
+	return introspect.Member{Rank: rank, Host: "n1", PID: 100 + rank, State: introspect.StateAnswered, Metrics: &introspect.Metrics{
+		Rank: rank, Doing: "main.go:46 Recv", Counters: map[string]uint64{"UnexpectedBytes": 7, "PathErrors": 2}, Rails: rails,
+		Traffic: []introspect.Traffic{{Peer: (rank + 1) % 3, Messages: bytes / 100, Bytes: bytes}},
+	}}
+}
+
+func rail(name, state string, health int, err string) introspect.Rail {
+	return introspect.Rail{Name: name, Peer: 1, State: state, Health: health, Error: err}
+}
+
+func TestUpdateMakesRates(t *testing.T) {
+	var tracker Tracker
+	v := tracker.Update(someJob(), []introspect.Member{answered(0, 4000), answered(1, 0), answered(2, 0)}, started.Add(2*time.Second))
+	require.Len(t, v.Ranks, 3)
+	assert.EqualValues(t, 2, v.Seconds)
+	assert.EqualValues(t, 2000, v.Ranks[0].OutBytes, "since the job began")
+	assert.EqualValues(t, 2000, v.Ranks[1].InBytes)
+	assert.EqualValues(t, 20, v.Ranks[1].InMessages)
+	assert.Zero(t, v.Ranks[2].InBytes)
+
+	// Rank 0 has left: what it sent stays.
+	v = tracker.Update(someJob(), []introspect.Member{{Rank: 0, State: introspect.StateFinalized}, answered(1, 500), answered(2, 0)}, started.Add(3*time.Second))
+	assert.Zero(t, v.Ranks[0].OutBytes)
+	assert.Zero(t, v.Ranks[1].InBytes)
+	assert.EqualValues(t, 500, v.Ranks[1].OutBytes)
+	assert.EqualValues(t, 500, v.Ranks[2].InBytes)
+	assert.EqualValues(t, 500, v.OutBytes)
+	assert.EqualValues(t, 5, v.OutMessages)
+	assert.Equal(t, Fine, v.Ranks[0].Severity)
+}
+
+func TestUpdatePutsTheWorstFirst(t *testing.T) {
+	var tracker Tracker
+	v := tracker.Update(someJob(), []introspect.Member{
+		answered(0, 0, rail("sm", "up", 1000, ""), rail("tcp:eth0", "down", 1000, ""), rail("tcp:eth1", "closed", 0, "gone")),
+		answered(1, 0, rail("tcp:eth0", "up", 300, "rail tcp:eth0: cut"), rail("tcp:eth1", "down", 0, "rail tcp:eth1: no\x1b[2Jlink")),
+		{Rank: 2, Host: "n2", State: introspect.StateSilent, Process: "stopped by a signal"},
+	}, started.Add(time.Second))
+	assert.Equal(t, []int{2, 1, 0}, []int{v.Ranks[0].Rank, v.Ranks[1].Rank, v.Ranks[2].Rank})
+	assert.Equal(t, "no answer, stopped by a signal", v.Ranks[0].Trouble)
+	assert.Equal(t, "tcp:eth1 to 1 is down: no[2Jlink", v.Ranks[1].Trouble)
+	assert.Equal(t, 0, v.Ranks[1].Health)
+	assert.Equal(t, 1, v.Ranks[1].RailsUp)
+	assert.Equal(t, 2, v.Ranks[1].Rails)
+	assert.Equal(t, Fine, v.Ranks[2].Severity, "a spare rail that was not needed, and one to a rank that has left, are no trouble")
+	assert.Equal(t, 1, v.Ranks[2].Rails)
+}
+
+func TestScreenFitsATerminal(t *testing.T) {
+	var tracker Tracker
+	members := []introspect.Member{
+		answered(0, 0, rail("tcp:eth0", "up", 1000, "")), answered(1, 0, rail("tcp:eth0", "up", 1000, "")),
+		{Rank: 2, Host: "n2", State: introspect.StateSilent, Process: "stopped by a signal"},
+	}
+	tracker.Update(someJob(), members, started.Add(time.Second))
+	members[0] = answered(0, 12_345_678, rail("tcp:eth0", "up", 1000, ""))
+	v := tracker.Update(someJob(), members, started.Add(2*time.Second))
+	assert.Equal(t, `mpigo-17-ab: 3 ranks, 2 hosts, 2s: ./solver -n 8
+worst: rank 2 on n2: no answer, stopped by a signal
+together: 12.3MB/s, 123k messages/s
+ RANK HOST     IN B/s OUT B/s  MSG/s RAILS HEALTH  DOING
+    2 n2            0       0      0               no answer, stopped by a sign…
+    0 n1            0   12.3M   123k   1/1   100%  main.go:46 Recv
+    1 n1        12.3M       0   123k   1/1   100%  main.go:46 Recv
+q quits`, strings.Join(Screen(v, 80, 24, false), "\n"))
+	assert.Equal(t, "q quits; 2 more ranks", Screen(v, 80, 6, false)[5])
+	assert.Contains(t, Screen(v, 80, 24, true)[4], "\x1b[31m    2 n2")
+
+	members = nil
+	for rank := range 100 {
+		m := answered(rank, 0)
+		m.Host, m.Metrics.Doing = strings.Repeat("é", rank), strings.Repeat("ü", rank)
+		members = append(members, m)
+	}
+	v = new(Tracker).Update(someJob(), members, started)
+	for columns := range 120 {
+		for _, lines := range []int{0, 1, 5, 24, 300} {
+			drawn := Screen(v, columns, lines, false)
+			require.LessOrEqual(t, len(drawn), max(lines, 1))
+			for _, line := range drawn {
+				require.LessOrEqual(t, utf8.RuneCountInString(line), max(columns, minColumns))
+			}
+		}
+	}
+}
+
+func TestAmountHasThreeDigits(t *testing.T) {
+	for n, want := range map[float64]string{
+		0: "0", 0.4: "0", 7: "7", 999: "999", 999.6: "1.00k", 1000: "1.00k", 12_345: "12.3k", 99_960: "100k", 999_400: "999k", 1e6: "1.00M", 1.5e9: "1.50G", 2e18: "2000P",
+	} {
+		assert.Equal(t, want, amount(n), fmt.Sprint(n))
+	}
+}
