@@ -11,8 +11,6 @@ const (
 	Irecv
 	Wait
 	WaitAll
-
-	fixedKinds
 )
 
 // fixedNames are the names of the constants.
