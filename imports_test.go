@@ -50,8 +50,9 @@ var mayImport = map[string][]string{
 	"internal/hangcases":   {"comm", "request"},
 	"scripts/hangs":        {"comm", "internal/hangcases"},
 	"internal/wireup":      {},
-	"comm":                 {"comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace"},
+	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace"},
 	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
+	"comm/internal/audit":  {},                                    // what checked mode compares
 	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
 	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
@@ -69,7 +70,7 @@ var mayImport = map[string][]string{
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
 	"examples":                  {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
-	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
+	"scripts":                 {"comm", "request", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},
 	"bench/compare":           {}, // runs programs
 	"internal/wireup/interop": {"internal/wireup"},

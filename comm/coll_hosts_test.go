@@ -96,8 +96,8 @@ func TestHostsDoNotChangeResults(t *testing.T) {
 	}
 }
 
-// TestOnlyLeadersSendToOtherHosts: ranks that lead no host send no messages in a barrier, a bcast or
-// an allreduce.
+// TestOnlyLeadersSendToOtherHosts: ranks that lead no host send no messages in a barrier, a bcast
+// or an allreduce.
 func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 	run(t, 8, func(w *Comm) {
 		d := OnHosts(w, "by fours", "mixed")

@@ -22,19 +22,20 @@ func TestCollectivesAgainstNaiveModel(t *testing.T) {
 		limit := rapid.IntRange(-1, 400)
 		ranks := rapid.IntRange(0, 10)
 		tuning := &coll.Tuning{
-			BcastTreeBytes:         limit.Draw(t, "bcast tree"),
-			ReduceTreeBytes:        limit.Draw(t, "reduce tree"),
-			FlatRanks:              ranks.Draw(t, "flat ranks"),
-			FlatBytes:              rapid.IntRange(-1, 4000).Draw(t, "flat"),
-			ScanDoublingBytes:      limit.Draw(t, "scan doubling"),
-			AllreduceDoublingBytes: limit.Draw(t, "allreduce doubling"),
-			GatherTreeBytes:        limit.Draw(t, "gather tree"),
-			GatherTreeRanks:        ranks.Draw(t, "gather tree ranks"),
-			AllgatherBruckBytes:    limit.Draw(t, "allgather Bruck"),
-			AlltoallBruckBytes:     limit.Draw(t, "alltoall Bruck"),
-			AlltoallBruckRanks:     ranks.Draw(t, "alltoall Bruck ranks"),
-			AlltoallFlightBytes:    limit.Draw(t, "alltoall flight"),
-			PieceBytes:             rapid.IntRange(1, 200).Draw(t, "piece"),
+			BcastTreeBytes:            limit.Draw(t, "bcast tree"),
+			ReduceTreeBytes:           limit.Draw(t, "reduce tree"),
+			FlatRanks:                 ranks.Draw(t, "flat ranks"),
+			FlatBytes:                 rapid.IntRange(-1, 4000).Draw(t, "flat"),
+			ScanDoublingBytes:         limit.Draw(t, "scan doubling"),
+			AllreduceDoublingBytes:    limit.Draw(t, "allreduce doubling"),
+			ReduceScatterHalvingBytes: 2 * limit.Draw(t, "reduce scatter halving"),
+			GatherTreeBytes:           limit.Draw(t, "gather tree"),
+			GatherTreeRanks:           ranks.Draw(t, "gather tree ranks"),
+			AllgatherBruckBytes:       limit.Draw(t, "allgather Bruck"),
+			AlltoallBruckBytes:        limit.Draw(t, "alltoall Bruck"),
+			AlltoallBruckRanks:        ranks.Draw(t, "alltoall Bruck ranks"),
+			AlltoallFlightBytes:       limit.Draw(t, "alltoall flight"),
+			PieceBytes:                rapid.IntRange(1, 200).Draw(t, "piece"),
 		}
 		form := rapid.SampledFrom([]collprogram.Form{collprogram.Blocking, collprogram.Nonblocking, collprogram.Persistent})
 		calls := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *collprogram.Call {
@@ -136,17 +137,18 @@ func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 					if !comm.SharesMemory(d) {
 						failf("the ranks share no memory any more")
 					}
-				}, comm.WithSetting("coll.shared.bytes", "128"))
+				}, comm.WithSetting("coll.shared.bytes", "128"), comm.WithSetting("check", "false"))
 			})
 		}
 	}
 }
 
 // TestRandomProgramsAgainstNaiveModel: random programs of all forms of collectives and of messages,
-// some of them with algorithms for long vectors, and through shared memory.
+// some of them with algorithms for long vectors, through shared memory, and in checked mode.
 func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
 	tunings := comm.CollTunings()
-	for _, name := range []string{"defaults", "flat", "parts", "pieces", "shared, last combines", "shared, all combine"} {
+	for _, name := range []string{"defaults", "flat", "parts", "pieces", "shared, last combines", "shared, all combine", "checked"} {
+		isChecked := fmt.Sprint(name == "checked")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(50) {
@@ -155,7 +157,7 @@ func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
 					comm.SetTuning(w, tunings[name])
 					p := collprogram.New(seed, n)
 					return p.Run(w)
-				}))
+				}, comm.WithSetting("check", isChecked)))
 			}
 		})
 	}

@@ -269,7 +269,7 @@ func complete(how coll.How, r request.Request, err error) error {
 
 // revokeTuning makes short buffers take the algorithms of long ones.
 var revokeTuning = &coll.Tuning{
-	BcastTreeBytes: 64, ReduceTreeBytes: 64, AllreduceDoublingBytes: 64, ScanDoublingBytes: 64,
+	ReduceScatterHalvingBytes: 500, BcastTreeBytes: 64, ReduceTreeBytes: 64, AllreduceDoublingBytes: 64, ScanDoublingBytes: 64,
 	GatherTreeBytes: 64, GatherTreeRanks: 3, AllgatherBruckBytes: 128, AlltoallBruckBytes: 32, AlltoallBruckRanks: 3,
 	AlltoallFlightBytes: 1000, PieceBytes: 128, FlatRanks: 5, FlatBytes: 256,
 }

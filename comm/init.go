@@ -190,6 +190,7 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	j.eng.Lock()
 	own := r.Card(j.crowded)
+	own.Checked = j.check != nil
 	j.eng.Unlock()
 	if err := client.PutCard(own); err != nil {
 		return err
@@ -205,6 +206,9 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	cards, err := r.ReadCards()
 	if err != nil {
+		return err
+	}
+	if err := j.agreeOnCheck(cards); err != nil {
 		return err
 	}
 	j.eng.Lock()

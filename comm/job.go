@@ -40,6 +40,7 @@ type job struct {
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
 	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
+	check      *checker // checked mode; nil if it is off
 	closed     bool
 	recording  *recording // nil unless something is recorded
 	// introspection is the connection on which the launcher asks what this rank does; nil: none.
@@ -71,6 +72,9 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 		size:     size,
 		eng:      progress.New(engine),
 		settings: settings,
+	}
+	if settings.Bool("check") {
+		j.check = &checker{tell: tellUser}
 	}
 	sum := sha256.Sum256([]byte(hostID))
 	copy(j.hostKey[:], sum[:])
@@ -144,6 +148,9 @@ func (c *Comm) Finalize() error {
 		_ = j.compareClocks(false) // without it, the trace has the comparison of the start
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
+	}
+	if j.check != nil {
+		j.tellUnobserved()
 	}
 	j.printStats()
 	recorded := j.writeRecords("")

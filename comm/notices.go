@@ -83,3 +83,24 @@ func describeRail(e pml.RailEvent) string {
 	}
 	return fmt.Sprintf("rail %s to %srank %d failed: %s; %s", e.Rail, other, e.Peer, why, now)
 }
+
+// describeErrors counts in one line what went wrong with a rail, "" if nothing did.
+func describeErrors(r pml.RailStatus) string {
+	none := pml.ErrorCounts{}
+	if r.Late == 0 && r.LocalErrors == none && r.PathErrors == none && r.RemoteErrors == none {
+		return ""
+	}
+	return fmt.Sprintf("rail %s to rank %d: late %d, local errors %+v, path errors %+v, remote errors %+v",
+		r.Rail, r.Peer, r.Late, r.LocalErrors, r.PathErrors, r.RemoteErrors)
+}
+
+// railErrors has a line for each rail with which something went wrong.
+func railErrors(rank int, rails []pml.RailStatus) string {
+	var b strings.Builder
+	for _, r := range rails {
+		if what := describeErrors(r); what != "" {
+			fmt.Fprintf(&b, "mpigo: rank %d:   %s\n", rank, what)
+		}
+	}
+	return b.String()
+}

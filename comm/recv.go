@@ -14,7 +14,8 @@ import (
 // This holds for all receives:
 //
 //   - T is any type without pointers. It may differ from the sender's, because types are not on the
-//     wire. A status counts whole elements of T, and bytes exactly.
+//     wire, except in checked mode (the tunable check). A status counts whole elements of T, and
+//     bytes exactly.
 //   - A message that is longer than buf fills it and is ErrTruncate. The status says how much was
 //     delivered. A shorter message does not change the rest of buf.
 //   - Goroutines may share c. The slice belongs to the library until the call returns or the
@@ -70,6 +71,9 @@ func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (r
 	}
 	defer c.leave()
 	c.count(irecvOp, len(buf))
+	if c.job.check != nil {
+		return c.irecvAudited(elem, buf, size, source, tag), nil
+	}
 	return c.irecvEntered(buf, size, source, tag), nil
 }
 
@@ -111,6 +115,11 @@ func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source,
 	}
 	defer c.leave()
 	c.count(recvOp, len(buf))
+	if c.job.check != nil {
+		var err error
+		*st, err = c.recvAudited(elem, buf, size, source, tag)
+		return err
+	}
 	return c.recvEntered(st, buf, size, source, tag)
 }
 

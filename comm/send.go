@@ -142,6 +142,10 @@ func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) err
 		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
 			return c.fail(sendOps[kind], dest, tag, err)
 		}
+		if c.job.check != nil {
+			defer c.leave()
+			return c.sendAudited(elem, buf, dest, tag, sendModes[kind], sendOps[kind])
+		}
 	}
 	defer c.leave()
 	c.count(sendOps[kind], len(buf))
@@ -166,6 +170,10 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 	if !c.enterNow(elem, dest, tag) {
 		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
 			return request.Request{}, c.fail(isendOps[kind], dest, tag, err)
+		}
+		if c.job.check != nil {
+			defer c.leave()
+			return c.isendAudited(elem, buf, dest, tag, sendModes[kind], isendOps[kind]), nil
 		}
 	}
 	defer c.leave()
@@ -215,20 +223,21 @@ func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 // Sendrecv sends and receives at the same time, so ranks that all call it do not wait for each
 // other. Both halves match ordinary sends and receives. The buffers must not overlap.
 func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Status, error) {
-	bad := checkElem[T](c)
-	if bad == nil {
-		bad = checkElem[U](c)
-	}
-	return c.sendrecv(bad, bytesOf(send), dest, sendtag, bytesOf(recv), int(sizeOf[U]()), source, recvtag, "sendrecv", false)
+	return c.sendrecv(elemOf[T](), bytesOf(send), dest, sendtag, elemOf[U](), bytesOf(recv), int(sizeOf[U]()), source, recvtag,
+		"sendrecv", false)
 }
 
 // SendrecvReplace is Sendrecv with one buffer: the received message replaces the one that is sent.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (request.Status, error) {
 	b := bytesOf(buf)
-	return c.sendrecv(checkElem[T](c), b, dest, sendtag, b, int(sizeOf[T]()), source, recvtag, "sendrecv replace", true)
+	return c.sendrecv(elemOf[T](), b, dest, sendtag, elemOf[T](), b, int(sizeOf[T]()), source, recvtag, "sendrecv replace", true)
 }
 
-func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, elem, source, recvtag int, op string, replace bool) (request.Status, error) {
+func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received elemType, recv []byte, elem, source, recvtag int, op string, replace bool) (request.Status, error) {
+	bad := c.checkElem(sent)
+	if bad == nil {
+		bad = c.checkElem(received)
+	}
 	if bad == nil {
 		bad = c.enter()
 	}
@@ -252,6 +261,11 @@ func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, 
 		return request.Empty(), c.fail(op, source, recvtag, err)
 	}
 	defer c.endCall(c.beginCall(op, dest, sendtag, len(send)))
+	if c.job.check != nil {
+		return c.sendrecvAudited(pml.Sendrecv{
+			Send: send, Dest: dest, SendTag: sendtag, Recv: recv, Elem: elem, Source: source, RecvTag: recvtag, Op: op,
+		}, sent, received, replace)
+	}
 	var s *pml.SendRequest
 	// The message must not be overwritten before it is sent. Only one that goes at once needs no
 	// clone.

@@ -49,11 +49,12 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 	return data, nil
 }
 
-// matchFast is the fast path of deliver. It receives a MATCH that is the next fragment of the peer,
-// if a receive from that peer is posted. In any other case it reports false and changes nothing.
+// matchFast is the fast path of deliver. It receives a MATCH that is the next fragment of the peer
+// and has no flags, if a receive from that peer is posted. In any other case it reports false and
+// changes nothing.
 func (p *PML) matchFast(pr *peer, frag []byte) bool {
 	var h matchHdr
-	if !h.parse(frag) || !pr.IsNext(h.seq) {
+	if !h.parsePlain(frag) || !pr.IsNext(h.seq) {
 		return false
 	}
 	c := p.context(h.context)

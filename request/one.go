@@ -125,6 +125,9 @@ func (r Request) GetStatus() (st Status, done bool, err error) {
 		return Empty(), false, o.stoppedError()
 	}
 	err = o.outcome(&st)
+	if o.ending&isAudited != 0 {
+		o.auditor.Released()
+	}
 	return st, true, err
 }
 

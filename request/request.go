@@ -42,6 +42,11 @@
 //	WaitSome, TestSome     outcount Undefined
 //	Completed              yields nothing
 //
+// # Audited requests
+//
+// In the checked mode of package comm, an [Auditor] watches each operation, and sees its start and
+// its end. Its handle is told apart from others when it is about to be taken for stale (audit.go).
+//
 // # Buffers
 //
 // A request keeps its buffer from the call that starts the operation until the operation is
@@ -66,6 +71,9 @@ func (r Request) enter() *Object {
 	}
 	r.o.eng.Lock()
 	if r.o.gen != r.gen {
+		if o := r.audited(); o != nil {
+			return o
+		}
 		r.o.eng.Unlock()
 		return nil
 	}
@@ -124,6 +132,7 @@ func (r Request) Start() error {
 	if err := o.startable(); err != nil {
 		return err
 	}
+	o.auditStart()
 	o.start()
 	return nil
 }

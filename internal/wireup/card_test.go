@@ -24,7 +24,7 @@ func TestEncodeDecodeCardRoundTrip(t *testing.T) {
 		want := Card{
 			Host:           rapid.StringN(0, 60, maxHostBytes).Draw(t, "host"),
 			PID:            rapid.IntRange(0, maxPID).Draw(t, "pid"),
-			Oversubscribed: rapid.Bool().Draw(t, "oversubscribed"),
+			Oversubscribed: rapid.Bool().Draw(t, "oversubscribed"), Checked: rapid.Bool().Draw(t, "checked"),
 		}
 		for range rapid.IntRange(0, maxRails).Draw(t, "rails") {
 			want.Rails = append(want.Rails, Rail{

@@ -252,9 +252,9 @@ func (a *area) hasCome(rank int, stamp uint64) bool {
 	return atomic.LoadUint64(a.published(rank, stamp)) == stamp
 }
 
-// arrive counts this rank, which has filled its slot, as one that has come to a round, and publishes
-// that: so if any rank is missing in the count, some rank has not published. It reports whether all
-// have come. ok is false if the count cannot be right.
+// arrive counts this rank, which has filled its slot, as one that has come to a round, and
+// publishes that: so if any rank is missing in the count, some rank has not published. It reports
+// whether all have come. ok is false if the count cannot be right.
 func (a *area) arrive(stamp uint64) (last, ok bool) {
 	word := a.count(stamp)
 	for {
@@ -332,6 +332,9 @@ func (t *Team) SharedMemory() []byte {
 	}
 	return t.area.mem
 }
+
+// ShareNothing has all collectives go by messages. All ranks call it, before the first collective.
+func (t *Team) ShareNothing() { t.areaState = areaOff }
 
 // wantsArea reports whether the team sets an area up before the next collective. All ranks that
 // make the same call agree on that. Only a call that waits for all ranks in any case may do it: a

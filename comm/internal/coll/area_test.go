@@ -41,7 +41,7 @@ func TestAreaCountsArrivals(t *testing.T) {
 		}
 	}
 	late := stampOf(1, 0)
-	for _, a := range areas { // whoever comes to a round that others have given up is never the last
+	for _, a := range areas { // a rank that comes to a round that others gave up is never last
 		last, ok := a.arrive(late)
 		require.True(t, ok)
 		require.False(t, last)

@@ -146,7 +146,12 @@ func (s *Schedule) Allgather(in, out []byte) {
 		s.meet(meet{call: meetAllgather, in: in, out: out})
 		return
 	}
-	if n > 2 && len(out) <= s.tuning.AllgatherBruckBytes {
+	// Bruck's algorithm copies everything once more, and takes fewer steps than the ring.
+	steps := n - 1
+	for d := 1; d < n; d *= 2 {
+		steps--
+	}
+	if steps > 0 && len(out) <= s.tuning.AllgatherBruckBytes*steps {
 		s.allgatherBruck(in, out)
 		return
 	}

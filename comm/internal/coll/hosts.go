@@ -2,7 +2,7 @@ package coll
 
 import "slices"
 
-// Several hosts. The ranks of a host work together in the area, and the first rank of each host, its
+// Several hosts. The ranks of a host work together in the area. The first rank of each host, its
 // leader, exchanges messages with the leaders of the other hosts. So less goes from host to host,
 // and fewer ranks wait for messages.
 //
@@ -14,8 +14,8 @@ type hosts struct {
 	local     []int // the ranks of this rank's host, in order
 	leaders   []int // the first rank of each host, in order
 	mostLocal int   // ranks of a host
-	// aligned is the number of ranks of each host if all hosts have as many, in a row, and both that
-	// number and the number of hosts are powers of two. Otherwise it is 0.
+	// aligned is the number of ranks of each host if all hosts have as many, in a row, and both
+	// that number and the number of hosts are powers of two. Otherwise it is 0.
 	aligned int
 }
 
@@ -47,8 +47,8 @@ func hostsOf(n, self int, host func(rank int) int) hosts {
 	return h
 }
 
-// byHost reports whether a collective in which each rank has so many bytes goes through the areas of
-// several hosts.
+// byHost reports whether a collective in which each rank has so many bytes goes through the areas
+// of several hosts.
 func (s *Schedule) byHost(call meetingCall, bytes int) bool {
 	t := s.team
 	return len(t.leaders) > 1 && s.fitsArea(call, bytes)

@@ -21,7 +21,62 @@ func (s *Schedule) ReduceScatter(in, out []byte, ends []int) {
 		s.copy(out[:len(part(all, s.rank))], part(all, s.rank))
 		return
 	}
+	if s.Commutes && total <= s.tuning.ReduceScatterHalvingBytes {
+		s.reduceScatterHalving(in, out, ends)
+		return
+	}
 	s.reduceScatterPairs(in, out, part)
+}
+
+// reduceScatterHalving is the first half of Rabenseifner's algorithm, from the greatest distance
+// on: in each step two ranks share their work, as in allreduceHalving, and each keeps the half that
+// has its own part. The order of ranks is not kept.
+func (s *Schedule) reduceScatterHalving(in, out []byte, ends []int) {
+	f := s.folding()
+	have := in
+	if in == nil {
+		have = out
+	}
+	// at is where the part of a rank begins, first the first rank that a number stands for.
+	at := func(rank int) int {
+		if rank == 0 {
+			return 0
+		}
+		return ends[rank-1]
+	}
+	first := func(number int) int { return number + min(number, f.extra) }
+	own := out[:ends[s.rank]-at(s.rank)]
+	if f.number < 0 {
+		cut := s.cut(len(have), s.Elem)
+		for i := range cut.pieces {
+			s.send(s.rank+1, cut.of(have, i))
+		}
+		s.wait() // until all of out is sent
+		s.recv(s.rank+1, own)
+		return
+	}
+	acc := s.temp(len(have))
+	if s.rank < 2*f.extra {
+		s.merge(nobody, s.rank-1, true, nil, have, acc)
+		have = acc
+	}
+	lo, hi := 0, f.power
+	for d := f.power / 2; d > 0; d /= 2 {
+		keepLo, keepHi, giveLo, giveHi := lo, lo+d, lo+d, hi
+		if f.number&d != 0 {
+			keepLo, keepHi, giveLo, giveHi = lo+d, hi, lo, lo+d
+		}
+		lo, hi = keepLo, keepHi
+		from, to := at(first(lo)), at(first(hi))
+		peer := f.rank(f.number ^ d)
+		s.merge(peer, peer, true, have[at(first(giveLo)):at(first(giveHi))], have[from:to], acc[from:to])
+		have = acc
+	}
+	if s.rank < 2*f.extra {
+		s.send(s.rank-1, acc[at(s.rank-1):at(s.rank)])
+	}
+	s.wait() // until all of out is sent
+	s.copy(own, have[at(s.rank):ends[s.rank]])
 }
 
 // reduceScatterPairs sends each rank its part, the next rank first, while contributions to this

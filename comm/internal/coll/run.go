@@ -83,7 +83,7 @@ func (s *Schedule) run(ctx context.Context) error {
 
 // await waits for everything that is posted.
 func (s *Schedule) await(ctx context.Context) error {
-	if s.meeting.word != nil {
+	if s.meeting.word != nil && s.next < len(s.steps) {
 		return s.awaitMeeting(ctx)
 	}
 	for len(s.recvs) > 0 {
@@ -185,6 +185,7 @@ func (s *Schedule) recycle() {
 	s.used, s.want = 0, 0
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
 	s.failure, s.setUp, s.hook, s.atEnd = failure{}, false, nil, nil
+	s.isChecked, s.check = false, checking{}
 	s.probed, s.wasIdle = s.probed[:0], false
 	if len(t.idle) >= idleWithMemory {
 		s.words = nil

@@ -10,6 +10,9 @@ type Tuning struct {
 	ReduceTreeBytes int
 	// AllreduceDoublingBytes is the longest vector that pairs of ranks exchange whole.
 	AllreduceDoublingBytes int
+	// ReduceScatterHalvingBytes is the longest vector that is combined and scattered in log p
+	// steps, if the operation commutes. The parts of a longer one go straight to their ranks.
+	ReduceScatterHalvingBytes int
 	// FlatRanks and FlatBytes bound the ranks, and the bytes of all ranks together, for which every
 	// rank sends to rank 0 and rank 0 to every rank.
 	FlatRanks, FlatBytes int
@@ -20,8 +23,8 @@ type Tuning struct {
 	GatherTreeBytes int
 	// GatherTreeRanks is from how many ranks on parts go along a tree.
 	GatherTreeRanks int
-	// AllgatherBruckBytes is the most bytes of all ranks together that Bruck's algorithm gathers.
-	// More go round a ring.
+	// AllgatherBruckBytes is the most bytes of all ranks together that Bruck's algorithm gathers,
+	// for each step that it takes less than the ring, round which more go.
 	AllgatherBruckBytes int
 	// AlltoallBruckBytes is the longest part for one rank that Bruck's algorithm moves. A longer
 	// one goes straight to its rank.
@@ -41,8 +44,8 @@ type Tuning struct {
 	// SharedRanks is from how many ranks on barriers and vectors of up to SharedLongBytes go
 	// through shared memory.
 	SharedRanks, SharedLongBytes int
-	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared memory.
-	// The other ranks copy one while the root puts the next one there.
+	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared
+	// memory. The other ranks copy one while the root puts the next one there.
 	SharedPieceBytes int
 	// SharedAfter is how many collectives a team makes before it sets up shared memory.
 	SharedAfter int
@@ -51,24 +54,25 @@ type Tuning struct {
 }
 
 var defaultTuning = Tuning{ // never written
-	BcastTreeBytes:         32 << 10,
-	ReduceTreeBytes:        32 << 10,
-	AllreduceDoublingBytes: 8 << 10,
-	ScanDoublingBytes:      32 << 10,
-	GatherTreeBytes:        2 << 10,
-	GatherTreeRanks:        5,
-	AllgatherBruckBytes:    16 << 10,
-	AlltoallBruckBytes:     256,
-	AlltoallBruckRanks:     8,
-	AlltoallFlightBytes:    1 << 20,
-	SharedBytes:            math.MaxInt,
-	SharedBlockBytes:       256 << 10,
-	SharedShortBytes:       4 << 10,
-	SharedRanks:            3,
-	SharedLongBytes:        16 << 10,
-	SharedPieceBytes:       16 << 10,
-	SharedAfter:            2,
-	PieceBytes:             128 << 10, // fits the caches
+	BcastTreeBytes:            32 << 10,
+	ReduceTreeBytes:           32 << 10,
+	AllreduceDoublingBytes:    8 << 10,
+	ReduceScatterHalvingBytes: 512 << 10,
+	ScanDoublingBytes:         32 << 10,
+	GatherTreeBytes:           2 << 10,
+	GatherTreeRanks:           5,
+	AllgatherBruckBytes:       10 << 10,
+	AlltoallBruckBytes:        256,
+	AlltoallBruckRanks:        8,
+	AlltoallFlightBytes:       1 << 20,
+	SharedBytes:               math.MaxInt,
+	SharedBlockBytes:          256 << 10,
+	SharedShortBytes:          4 << 10,
+	SharedRanks:               3,
+	SharedLongBytes:           16 << 10,
+	SharedPieceBytes:          16 << 10,
+	SharedAfter:               2,
+	PieceBytes:                128 << 10, // fits the caches
 }
 
 // crowdedTuning is for ranks that share processor cores. Such ranks take turns, and a rank that
@@ -99,8 +103,8 @@ func (t *Team) Tuning() *Tuning {
 	return DefaultTuning(t.owner.Crowded())
 }
 
-// isShared reports whether a collective goes through the area, in which each rank has so many bytes,
-// or a part of so many bytes for each rank. Only a blocking call does: the area holds one
+// isShared reports whether a collective goes through the area, in which each rank has so many
+// bytes, or a part of so many bytes for each rank. Only a blocking call does: the area holds one
 // collective at a time, and its goroutine polls it.
 func (s *Schedule) isShared(call meetingCall, bytes int) bool {
 	t := s.tuning
