@@ -145,6 +145,9 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	if client != nil {
 		j.others = manager{client}
 	}
+	if err := j.startRecording(false); err != nil {
+		return nil, errors.Join(err, j.eng.Close())
+	}
 	var r *rails.Rails
 	j.makePML(func(peer int) ([]pml.Route, error) { return r.Resolve(peer) })
 	r = rails.New(rails.Config{
@@ -159,7 +162,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 		defer j.eng.Unlock()
 		return nil, errors.Join(err, j.close(ErrFinalized))
 	}
-	return j.world, nil
+	return j.world, j.compareClocks(true)
 }
 
 // connect makes the rails and the world, and exchanges addresses with the other ranks.
@@ -220,6 +223,10 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 			names[card.Host] = len(names)
 		}
 		j.hosts[rank] = names[card.Host]
+	}
+	if j.tracer() != nil {
+		cards[j.rank].Host = own.Host
+		j.recording.clocks.leaders = leaders(cards)
 	}
 	j.eng.Unlock()
 	r.Warn()

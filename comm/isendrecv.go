@@ -50,6 +50,7 @@ func (c *Comm) isendrecv(sent, received elemType, a pml.Sendrecv) (request.Reque
 	if err := c.contextErr(); err != nil {
 		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
 	}
+	defer c.endCall(c.beginCall(a.Op, a.Dest, a.SendTag, len(a.Send)))
 	if c.job.check != nil {
 		return c.isendrecvAudited(a, sent, received), nil
 	}

@@ -39,6 +39,9 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 
 // onRail tells the user of a rail that has failed or come back. Lock held.
 func (j *job) onRail(e pml.RailEvent) {
+	if r := j.recording; r != nil && r.trace != nil {
+		r.trace.Rail(e.Peer, describeRail(e))
+	}
 	if !j.settings.Bool("pml.notices") || j.ended != nil {
 		return
 	}

@@ -35,6 +35,7 @@ func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error
 		return request.Empty(), false, c.fail(op, source, tag, err)
 	}
 	defer c.leave()
+	defer c.endCall(c.beginCall(op, source, tag, 0))
 	if source == ProcNull {
 		return nobodyStatus(), true, nil
 	}
@@ -62,6 +63,7 @@ func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bo
 		return nil, request.Empty(), false, c.fail(op, source, tag, err)
 	}
 	defer c.leave()
+	defer c.endCall(c.beginCall(op, source, tag, 0))
 	if source == ProcNull {
 		return &Message{c: c}, nobodyStatus(), true, nil
 	}
@@ -81,6 +83,7 @@ func (c *Comm) probe(source, tag int, matched bool, op string) (*Message, reques
 		return nil, request.Empty(), c.fail(op, source, tag, err)
 	}
 	defer c.leave()
+	defer c.endCall(c.beginCall(op, source, tag, 0))
 	if source == ProcNull {
 		return &Message{c: c}, nobodyStatus(), nil
 	}
@@ -133,6 +136,7 @@ func (m *Message) mrecv(typ elemType, buf []byte, elem int, op string) (request.
 		return request.Empty(), err
 	}
 	defer m.c.leave()
+	defer m.c.endCall(m.c.beginCall(op, none, none, len(buf)))
 	return awaitRecv(context.Background(), r)
 }
 
@@ -144,6 +148,7 @@ func Imrecv[T any](m *Message, buf []T) (request.Request, error) {
 		return request.Request{}, err
 	}
 	defer m.c.leave()
+	defer m.c.endCall(m.c.beginCall(op, none, none, int(sizeOf[T]())*len(buf)))
 	if w, ok := r.Auditor().(*watch); ok {
 		return m.c.job.check.handle(m.c.job, &r.Object, w), nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -26,7 +27,7 @@ import (
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	if c.enterNow(elemOf[T](), dest, tag) {
 		defer c.leave()
-		if c.p2p.SendShort(bytesOf(buf), dest, tag) {
+		if !c.isTimed(calls.Send, len(bytesOf(buf))) && c.p2p.SendShort(bytesOf(buf), dest, tag) {
 			return nil
 		}
 		return c.sendEntered(bytesOf(buf), dest, tag, pml.Standard, sendOps[sendStandard])
@@ -147,11 +148,18 @@ func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) err
 		}
 	}
 	defer c.leave()
+	c.count(sendOps[kind], len(buf))
 	return c.sendEntered(buf, dest, tag, sendModes[kind], sendOps[kind])
 }
 
-// sendEntered is a blocking send after the checks. Lock held.
+// sendEntered is a blocking send after the checks, which was counted. Lock held.
 func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op string) error {
+	if rec := c.job.eng.Calls; rec != nil {
+		defer rec.End(c.record(op, dest, tag, len(buf)))
+		if mode == pml.Standard && c.p2p.SendShort(buf, dest, tag) {
+			return nil
+		}
+	}
 	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op); r != nil {
 		return awaitSend(c.ctx, r)
 	}
@@ -169,6 +177,7 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 		}
 	}
 	defer c.leave()
+	c.count(isendOps[kind], len(buf))
 	return c.isendEntered(buf, dest, tag, kind), nil
 }
 
@@ -182,15 +191,21 @@ func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (request.
 		return c.isend(elem, buf, dest, tag, sendStandard)
 	}
 	defer c.leave()
-	r := c.p2p.IsendShort(buf, dest, tag, isendOp)
+	var r request.Request
+	if !c.isTimed(calls.Isend, len(buf)) {
+		r = c.p2p.IsendShort(buf, dest, tag, isendOp)
+	}
 	if r == (request.Request{}) {
 		r = c.isendEntered(buf, dest, tag, sendStandard)
 	}
 	return r, nil
 }
 
-// isendEntered is isend after the checks. Lock held.
+// isendEntered is isend after the checks, which was counted. Lock held.
 func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) request.Request {
+	if rec := c.job.eng.Calls; rec != nil {
+		defer rec.End(c.record(isendOps[kind], dest, tag, len(buf)))
+	}
 	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle()
 }
 
@@ -245,6 +260,7 @@ func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received 
 	if err := c.contextErr(); err != nil {
 		return request.Empty(), c.fail(op, source, recvtag, err)
 	}
+	defer c.endCall(c.beginCall(op, dest, sendtag, len(send)))
 	if c.job.check != nil {
 		return c.sendrecvAudited(pml.Sendrecv{
 			Send: send, Dest: dest, SendTag: sendtag, Recv: recv, Elem: elem, Source: source, RecvTag: recvtag, Op: op,

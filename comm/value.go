@@ -33,6 +33,7 @@ func SendValue[T any](c *Comm, v T, dest, tag int) error {
 		return c.fail(op, dest, tag, err)
 	}
 	defer c.leave()
+	c.count(op, len(b))
 	if c.job.check != nil {
 		return c.sendAudited(elemOf[byte](), b, dest, tag, pml.Standard, op)
 	}

@@ -68,6 +68,7 @@ func (p *PML) matchFast(pr *peer, frag []byte) bool {
 		}
 		pr.TakeNext()
 		p.consumed(pr, len(data))
+		p.traceMatched(pr, &h, int64(len(data)))
 		return true
 	}
 	r := c.posted.first(pr.Rank(), int(h.tag))
@@ -79,6 +80,7 @@ func (p *PML) matchFast(pr *peer, frag []byte) bool {
 	p.consumed(pr, len(data))
 	r.move(recvMatched)
 	r.gotTag = int(h.tag)
+	p.traceMatched(pr, &h, int64(len(data)))
 	r.complete(data)
 	return true
 }
@@ -103,6 +105,7 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	if r != nil {
 		c.posted.remove(r)
 		r.matched(pr, int(in.tag))
+		p.traceMatched(pr, &in.matchHdr, in.length)
 		p.consumedMessage(pr, in.kind, len(data))
 		r.begin(in, data)
 		return nil

@@ -135,6 +135,7 @@ func (r *RecvRequest) Start() {
 func (r *RecvRequest) accept(m *message) {
 	p, pr := r.p, r.p.peer(m.source)
 	r.matched(pr, int(m.tag))
+	p.traceMatched(pr, &m.matchHdr, m.length)
 	r.begin(&m.incoming, m.data)
 	p.unbuffer(pr, m.kind, len(m.data))
 	p.consumedMessage(pr, m.kind, len(m.data))

@@ -99,11 +99,13 @@ func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int, flags uint8)
 	pr.credit.spend(len(buf)) // first, because no CREDIT may say more than was counted
 	h := matchHdr{context: c.id, flags: flags, tag: int32(tag), seq: pr.NextSeq()}
 	h.encode(p.scratch[:])
+	at := p.tracedAt()
 	if !pr.SendInline(tagMatch, p.scratch[:matchBytes], buf) {
 		pr.credit.unspend(len(buf))
 		return false
 	}
 	p.stats.SentInline++
+	p.traceSent(at, c, pr, tag, len(buf), h.seq)
 	return true
 }
 
@@ -251,6 +253,7 @@ func (s *SendRequest) launch() bool {
 		pr.posted.cost += int64(len(s.head.Payload)) + fragmentCostBytes
 	}
 	s.outstanding = 1
+	p.traceSent(p.tracedAt(), s.ctx, pr, s.tag, len(s.buf), pr.NextSeq())
 	p.send(pr, &s.head)
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -12,6 +13,7 @@ type list struct {
 	eng    *progress.Engine // nil if every handle is null
 	reqs   []Request        // those of the call, or what audited ones stand for
 	offset int              // of reqs in the list of the call
+	record *calls.Call      // of the call; nil if calls are not recorded
 }
 
 // lock takes the engine's lock for a call over several requests. All must belong to one rank, also
@@ -34,13 +36,20 @@ func lock(call string, reqs []Request) (list, error) {
 	if areAudited {
 		l.resolve()
 	}
+	if l.eng != nil && l.eng.Calls != nil {
+		l.record = l.begin(call)
+	}
 	return l, nil
 }
 
 func (l list) unlock() {
-	if l.eng != nil {
-		l.eng.Unlock()
+	if l.eng == nil {
+		return
 	}
+	if l.record != nil {
+		l.eng.Calls.End(l.record)
+	}
+	l.eng.Unlock()
 }
 
 // at returns the i-th object if it is active or complete, else nil.

@@ -96,6 +96,7 @@ type Object struct {
 	bytes       int64
 	cancelled   bool
 	err         error
+	traced      uint64 // the recorder's number of the operation; 0: it is not traced
 	moreWaiters []*progress.Waiter
 
 	auditor Auditor // if isAudited
@@ -156,6 +157,7 @@ func (o *Object) Activate() {
 	o.move(Active)
 	o.active = 1
 	o.persistent = false
+	o.traceBegin()
 }
 
 // ActivateIdle is Activate that is short enough to be inlined.
@@ -185,6 +187,7 @@ func (o *Object) startable() error {
 func (o *Object) start() {
 	o.move(Active)
 	o.active = 1
+	o.traceBegin()
 	if err := o.eng.Stopped(); err != nil {
 		o.Complete(Empty(), err)
 		return
@@ -320,6 +323,7 @@ func (o *Object) take(st *Status) error {
 // observe makes a complete object inactive if it is persistent, else releases it.
 func (o *Object) observe() {
 	if o.persistent {
+		o.traceEnd()
 		o.cancelled = false
 		o.move(Inactive)
 	} else {
@@ -368,6 +372,7 @@ func (o *Object) fill(st *Status, source, tag int, bytes int64) {
 // retire makes the object idle, its handles stale, and releases it.
 func (o *Object) retire() {
 	o.move(Idle)
+	o.traceEnd()
 	o.gen++
 	if o.ending != 0 {
 		o.endAudit()

@@ -115,7 +115,7 @@ func (r Request) IsPersistent() bool {
 func (r Request) Start() error {
 	// What is most often the case, without the calls and checks of the general path.
 	if o := r.o; o != nil && o.eng.TryLock() {
-		if o.gen == r.gen && o.state == Inactive && o.eng.Stopped() == nil {
+		if o.gen == r.gen && o.state == Inactive && o.eng.Stopped() == nil && o.eng.Calls == nil {
 			defer o.eng.Unlock()
 			o.move(Active)
 			o.active = 1
@@ -128,7 +128,7 @@ func (r Request) Start() error {
 	if o == nil {
 		return newError("start", nullHandle)
 	}
-	defer o.eng.Unlock()
+	defer o.leave(o.begin("start"))
 	if err := o.startable(); err != nil {
 		return err
 	}

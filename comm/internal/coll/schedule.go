@@ -132,6 +132,9 @@ func (s *Schedule) Name() string { return s.how.Name(s.call) }
 // Root is the root of the call, a rank of the communicator, or NoRoot.
 func (s *Schedule) Root() int { return s.root }
 
+// Bytes is the length that all ranks agree on; 0 if there is none.
+func (s *Schedule) Bytes() int { return s.agreed }
+
 // Number is the sequence number of the call.
 func (s *Schedule) Number() int { return s.seq }
 

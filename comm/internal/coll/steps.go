@@ -111,9 +111,9 @@ func (s *Schedule) doCopy(dst, src []byte) {
 		return
 	}
 	s.move(phaseApart)
-	s.team.p.Engine().Unlock()
+	call := s.team.p.Engine().Leave()
 	copy(dst, src)
-	s.team.p.Engine().Lock()
+	s.team.p.Engine().Return(call)
 	s.move(phaseRunning)
 }
 
@@ -141,16 +141,16 @@ var (
 func apart[A any](s *Schedule, f func(A), a A) error {
 	eng := s.team.p.Engine()
 	s.move(phaseApart)
-	eng.Unlock()
+	call := eng.Leave()
 	if !s.isInline && !s.Returns {
 		err := inGoroutine(f, a)
-		eng.Lock()
+		eng.Return(call)
 		s.move(phaseRunning)
 		return err
 	}
 	returned := false
 	defer func() {
-		eng.Lock()
+		eng.Return(call)
 		s.move(phaseRunning)
 		if !returned {
 			s.giveUp(errOperationPanicked)
