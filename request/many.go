@@ -11,7 +11,7 @@ import (
 // list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
 	eng    *progress.Engine // nil if every handle is null
-	reqs   []Request        // those of the call, or what audited ones stand for
+	reqs   []Request        // of the call; for audited handles, of the objects they stand for
 	offset int              // of reqs in the list of the call
 	record *calls.Call      // of the call; nil if calls are not recorded
 }

@@ -8,7 +8,7 @@ import (
 
 const (
 	// SampleNanos is the time between two samples of a kind and length, on average.
-	SampleNanos = 200_000
+	SampleNanos = 2_000_000
 	// LongNanos is the shortest wait for which a call is recorded though it is no sample.
 	LongNanos = 20_000
 	// maxInterval bounds the number of calls that a sample stands for, so that the rate adapts soon
