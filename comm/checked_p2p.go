@@ -82,5 +82,9 @@ func (c *Comm) isendrecvAudited(a pml.Sendrecv, sent, received elemType) request
 // receiveAudited posts the receive of a message that a probe has taken.
 func (m *Message) receiveAudited(typ elemType, buf []byte, elem int, op string) *pml.RecvRequest {
 	j := m.c.job
-	return j.pml.ImrecvAudited(m.m, buf, elem, op, newRecvWatch(j.check.typeOf(typ), buf))
+	w := newRecvWatch(j.check.typeOf(typ), buf)
+	if m.m == nil {
+		return j.pml.IrecvAudited(m.c.p2p, buf, elem, ProcNull, AnyTag, op, w)
+	}
+	return j.pml.ImrecvAudited(m.m, buf, elem, op, w)
 }

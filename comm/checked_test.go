@@ -323,6 +323,42 @@ func TestCheckedLostRequestIsReported(t *testing.T) {
 	assert.True(t, strings.HasPrefix(line, "world: irecv (peer 0, tag 1): the request is lost: it was started at checked_test.go:"), line)
 }
 
+// TestCheckedWaitAllWithMessageFromProcNull: the requests of a rank in checked mode are all audited.
+// So a call that looks at the first one knows what the others are.
+func TestCheckedWaitAllWithMessageFromProcNull(t *testing.T) {
+	got := []int{0}
+	exchange(t, func(w *comm.Comm) error {
+		if _, err := comm.Recv(w, []int{0}, 1, 2); err != nil { // rank 1 waits
+			return err
+		}
+		return comm.Send(w, []int{42}, 1, 1)
+	}, func(w *comm.Comm) error {
+		m, _, err := w.Mprobe(comm.ProcNull, 1)
+		if err != nil {
+			return err
+		}
+		first, err := comm.Imrecv(m, []int{0})
+		if err != nil {
+			return err
+		}
+		second, err := comm.Irecv(w, got, 0, 1)
+		if err != nil {
+			return err
+		}
+		if err := comm.Send(w, []int{0}, 0, 2); err != nil {
+			return err
+		}
+		sts := make([]request.Status, 2)
+		if err := request.WaitAllStatus([]request.Request{first, second}, sts); err != nil {
+			return err
+		}
+		assert.Equal(t, comm.ProcNull, sts[0].Source)
+		assert.Equal(t, 8, int(sts[1].Bytes))
+		assert.Equal(t, 42, got[0])
+		return nil
+	})
+}
+
 func TestCheckedFinalizeTellsOfRequestsNotWaitedFor(t *testing.T) {
 	told := make(chan string, 4)
 	var kept request.Request

@@ -182,11 +182,11 @@ func (m *Message) receive(typ elemType, buf []byte, elem int, op string) (*pml.R
 		return nil, c.fail(op, none, none, errUsedMessage)
 	}
 	m.used = true
-	if m.m == nil {
-		return c.job.pml.Irecv(c.p2p, buf, elem, ProcNull, AnyTag, op), nil
-	}
-	if c.job.check != nil {
+	switch {
+	case c.job.check != nil:
 		return m.receiveAudited(typ, buf, elem, op), nil
+	case m.m == nil:
+		return c.job.pml.Irecv(c.p2p, buf, elem, ProcNull, AnyTag, op), nil
 	}
 	return c.job.pml.Imrecv(m.m, buf, elem, op), nil
 }
