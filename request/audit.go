@@ -95,8 +95,8 @@ func (h lostHandle) collected() {
 // report calls lost if the handle is lost. It gives the lock back.
 func (h lostHandle) report() {
 	a := h.o.Auditor()
-	// A call that waits may hold no handle any more, but will observe the completion.
-	isLost := a != nil && h.o.gen == h.gen && h.o.Outstanding() && h.o.waiter == nil
+	// Calls that may give the lock back keep their handles until they end. So no call is under way.
+	isLost := a != nil && h.o.gen == h.gen && h.o.Outstanding()
 	h.o.eng.Unlock()
 	if isLost {
 		go h.lost(a)
@@ -123,6 +123,7 @@ func (o *Object) look() {
 // resolve replaces audited handles by those of the objects that they stand for. Lock held.
 func (l *list) resolve() {
 	handles := l.reqs
+	l.handles = &handles[0]
 	l.reqs = make([]Request, len(handles))
 	for i, r := range handles {
 		if r.o == nil || r.o.target == nil {

@@ -3,6 +3,7 @@ package request
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/progress"
@@ -14,10 +15,13 @@ type list struct {
 	reqs   []Request        // of the call; for audited handles, of the objects they stand for
 	offset int              // of reqs in the list of the call
 	record *calls.Call      // of the call; nil if calls are not recorded
+	// handles is the first of the audited handles, which stay reachable for the time of the call;
+	// nil if the handles are not audited.
+	handles *Request
 }
 
 // lock takes the engine's lock for a call over several requests. All must belong to one rank, also
-// those that are stale.
+// those that are stale. The handles of a rank are all audited, or none is.
 func lock(call string, reqs []Request) (list, error) {
 	l, areAudited := list{reqs: reqs}, false
 	for _, r := range reqs {
@@ -46,6 +50,7 @@ func (l list) unlock() {
 	if l.eng == nil {
 		return
 	}
+	runtime.KeepAlive(l.handles)
 	if l.record != nil {
 		l.eng.Calls.End(l.record)
 	}
@@ -151,7 +156,6 @@ func StartAll(reqs ...Request) error {
 		return err
 	}
 	defer l.unlock()
-	areAudited := len(reqs) > 0 && &reqs[0] != &l.reqs[0]
 	reqs = l.reqs
 	marked := 0
 	for i, r := range reqs {
@@ -184,7 +188,7 @@ func StartAll(reqs ...Request) error {
 		if err := r.o.startable(); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
-		if areAudited {
+		if l.handles != nil {
 			r.o.auditStart()
 		}
 		r.o.start()
@@ -278,7 +282,7 @@ func (l list) takeInOrder(sts []Status) int {
 // It returns the number of requests that the shortcut has taken.
 func (l list) takeRun(i int, sts []Status) int {
 	o := l.reqs[i].o
-	if o.short == nil || o.waiter != nil {
+	if o.short == nil || o.waiter != nil || o.ending != 0 {
 		return 0
 	}
 	var st *Status

@@ -249,9 +249,9 @@ func (o *Object) takeShort(st *Status) bool {
 }
 
 // MayTake reports whether a shortcut may end the operation of a request: r is a handle of o, which
-// is active, and no waiter watches it.
+// is active and not audited, and no waiter watches it.
 func (o *Object) MayTake(r Request) bool {
-	return r.o == o && r.gen == o.gen && o.state == Active && o.waiter == nil
+	return r.o == o && r.gen == o.gen && o.state == Active && o.waiter == nil && o.ending == 0
 }
 
 // Taken is Complete without an error and Take in one, for a shortcut. It sets *st unless st is nil.

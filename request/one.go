@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/mpigo/mpigo/internal/calls"
 )
@@ -53,6 +54,7 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 		*st = Empty()
 		return nil
 	}
+	defer runtime.KeepAlive(r.o) // see lostHandle.report
 	defer o.leave(o.begin("wait"))
 	if o.state == Active {
 		if err := o.Await(ctx); err != nil {
@@ -100,6 +102,7 @@ func (r Request) Test() (st Status, done bool, err error) {
 	if o == nil {
 		return Empty(), true, nil
 	}
+	defer runtime.KeepAlive(r.o)
 	defer o.leave(o.begin("test"))
 	switch o.settle(r.gen) {
 	case settledNothing:
@@ -117,6 +120,7 @@ func (r Request) GetStatus() (st Status, done bool, err error) {
 	if o == nil {
 		return Empty(), true, nil
 	}
+	defer runtime.KeepAlive(r.o)
 	defer o.eng.Unlock()
 	switch o.settle(r.gen) {
 	case settledNothing:

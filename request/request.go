@@ -54,7 +54,10 @@
 // not the operation.
 package request
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+)
 
 // Request is a handle. The zero value is the null handle. All copies of a handle are equal.
 // Goroutines may share it.
@@ -134,6 +137,7 @@ func (r Request) Start() error {
 	}
 	o.auditStart()
 	o.start()
+	runtime.KeepAlive(r.o)
 	return nil
 }
 
