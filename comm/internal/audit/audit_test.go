@@ -122,6 +122,19 @@ func TestCompareNamesFirstRankThatDiffers(t *testing.T) {
 	assert.EqualError(t, Compare(bad), "rank 1 describes its call wrongly")
 }
 
+// TestCompareFindsTypesThatDifferBehindBytes: bytes fit all types, but those do not fit each other.
+func TestCompareFindsTypesThatDifferBehindBytes(t *testing.T) {
+	var records []byte
+	for _, typ := range []Type{typeOf[byte](), typeOf[float64](), typeOf[byte](), typeOf[celsius](), typeOf[int32]()} {
+		assert.NoError(t, Compare(records))
+		call := Call{Name: "Bcast", Type: typ, Root: 0, Bytes: 16}
+		records = append(records, call.Encode()...)
+	}
+	err := Compare(records)
+	assert.ErrorIs(t, err, ErrType)
+	assert.EqualError(t, err, "rank 4 calls Bcast of []int32, rank 1 of []float64")
+}
+
 func TestOperationsOfGenericFunctionsFitAll(t *testing.T) {
 	sum, most := opOf("m/comm.Sum[...]", "", 0), opOf("m/comm.Max[...]", "", 0)
 	passedOn := opOf("main.reduce[...].func1", "main.go", 7)

@@ -124,35 +124,43 @@ func (c *Call) Decode(b []byte) (ok bool) {
 }
 
 // Compare compares the records of all ranks, one after the other. The error is about the first rank
-// whose call differs from that of rank 0, so it is the same at all ranks.
+// whose call differs from those before it, so it is the same at all ranks. Types are compared with
+// that of the first rank whose elements are not bytes, because bytes fit everything.
 func Compare(records []byte) error {
 	var first, other Call
+	typed, typedRank := Type{}, 0
 	for rank := 0; len(records) >= RecordBytes; rank++ {
 		if !other.Decode(records[:RecordBytes]) {
 			return differ(ErrCall, "rank %d describes its call wrongly", rank)
 		}
 		records = records[RecordBytes:]
 		if rank == 0 {
-			first = other
-		} else if err := other.differenceFrom(rank, &first); err != nil {
+			first, typed = other, other.Type
+			continue
+		}
+		if err := other.differenceFrom(rank, &first, typedRank, typed); err != nil {
 			return err
+		}
+		if typed.Kind == Bytes && other.Type.Kind != Bytes {
+			typed, typedRank = other.Type, rank
 		}
 	}
 	return nil
 }
 
-// differenceFrom is how the call of a rank differs from that of rank 0, or nil.
-func (c *Call) differenceFrom(rank int, first *Call) error {
+// differenceFrom is how the call of a rank differs from that of rank 0, or its type from that of
+// typedRank. It is nil if they do not differ.
+func (c *Call) differenceFrom(rank int, first *Call, typedRank int, typed Type) error {
 	switch {
 	case c.Name != first.Name:
 		return differ(ErrCall, "rank %d calls %s, rank 0 %s", rank, c.Name, first.Name)
 	case c.Root != first.Root:
 		return differ(ErrRoot, "rank %d calls %s with root %d, rank 0 with root %d", rank, c.Name, c.Root, first.Root)
-	case !c.Type.fits(first.Type, c.Op.Name != "" || first.Op.Name != ""):
-		if c.Type.Name == first.Type.Name {
-			return differ(ErrType, "rank %d calls %s of %v with another layout than that of rank 0", rank, c.Name, c.Type)
+	case !c.Type.fits(typed, c.Op.Name != "" || first.Op.Name != ""):
+		if c.Type.Name == typed.Name {
+			return differ(ErrType, "rank %d calls %s of %v with another layout than that of rank %d", rank, c.Name, c.Type, typedRank)
 		}
-		return differ(ErrType, "rank %d calls %s of %v, rank 0 of %v", rank, c.Name, c.Type, first.Type)
+		return differ(ErrType, "rank %d calls %s of %v, rank %d of %v", rank, c.Name, c.Type, typedRank, typed)
 	case !c.Op.fits(first.Op):
 		if c.Op.Name == first.Op.Name {
 			return differ(ErrOp, "rank %d calls %s with another %s than rank 0", rank, c.Name, c.Op.Name)
