@@ -41,11 +41,28 @@ func TestFreeWhileSharedMemoryIsSetUp(t *testing.T) {
 }
 
 // TestRanksWithDifferentSharedBytesUseMessages: the setting coll.shared.bytes differs between
-// ranks.
+// ranks, of one host or of several.
 func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
-	for _, blocks := range [][]int{{1024, 512, 1024}, {512, 1024, 1024}, {0, 512, 512}, {512, 512, 0}} {
-		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
-			runUnchecked(t, 3, func(w *Comm) {
+	for _, c := range []struct {
+		blocks    []int
+		placement string // "" is one host
+	}{
+		{[]int{1024, 512, 1024}, ""},
+		{[]int{512, 1024, 1024}, ""},
+		{[]int{0, 512, 512}, ""},
+		{[]int{512, 512, 0}, ""},
+		{[]int{1024, 1024, 512, 512}, "by twos"},
+		{[]int{512, 512, 1024, 1024}, "by twos"},
+		{[]int{512, 512, 0, 0}, "by twos"},
+		{[]int{512, 1024, 512, 1024}, "in turns"},
+		{[]int{512, 512, 512, 1024}, "by twos"},
+	} {
+		blocks, n := c.blocks, len(c.blocks)
+		t.Run(fmt.Sprint(blocks, c.placement), func(t *testing.T) {
+			runUnchecked(t, n, func(w *Comm) {
+				if c.placement != "" {
+					placeOnHosts(w, placements[c.placement])
+				}
 				locked(w, func() int {
 					w.job.hub = coll.NewHub(w.job.pml, blocks[w.Rank()], func(int) {})
 					return 0
@@ -53,15 +70,15 @@ func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 				d := must(w.Dup())
 				d.team.SetTuning(sharedTunings["short"])
 				check(d.Barrier())
-				for _, n := range []int{1, 30, 50, 500} {
-					sum := make([]int, n)
+				for _, elements := range []int{1, 30, 50, 500} {
+					sum := make([]int, elements)
 					for i := range sum {
 						sum[i] = i
 					}
 					check(Allreduce(d, nil, sum, Sum))
 					for i := range sum {
-						if sum[i] != 3*i {
-							failf("%d elements: element %d is %d", n, i, sum[i])
+						if sum[i] != n*i {
+							failf("%d elements: element %d is %d", elements, i, sum[i])
 						}
 					}
 				}

@@ -51,10 +51,13 @@ type area struct {
 	self   int // this rank's number among them
 	block  int // bytes of a rank's cells
 
-	mine  [areaEntries]publication // of this rank, by entry
-	next  int                      // where the next one may be in the cells
-	known uint64                   // the last round that all ranks are known to have passed
-	told  uint64                   // what this rank has said last that it has passed
+	mine [areaEntries]publication // of this rank, by entry
+	// counted is, by entry, the stamp of the round in which this rank was counted there last, as in
+	// a count.
+	counted [areaEntries]uint64
+	next    int    // where the next one may be in the cells
+	known   uint64 // the last round that all ranks are known to have passed
+	told    uint64 // what this rank has said last that it has passed
 }
 
 // publication is what a rank has put into a slot.
@@ -92,7 +95,8 @@ const (
 
 	// A count has so many bits for the ranks. The stamp above them loses its highest bits. So a
 	// count is mistaken for that of another round only if exactly 2³² collectives are in between,
-	// and no rank was counted in that entry meanwhile.
+	// and for that of a later one only if 2³¹ or more are. In both cases no rank was counted in
+	// that entry meanwhile. The second one does no harm if this rank was counted in that round.
 	countBits     = 12
 	mostAreaRanks = 1<<countBits - 1
 )
@@ -256,19 +260,21 @@ func (a *area) hasCome(rank int, stamp uint64) bool {
 // publishes that: so if any rank is missing in the count, some rank has not published. It reports
 // whether all have come. ok is false if the count cannot be right.
 func (a *area) arrive(stamp uint64) (last, ok bool) {
-	word := a.count(stamp)
+	word, counted := a.count(stamp), &a.counted[entryOf(stamp)]
 	for {
 		v, n := atomic.LoadUint64(word), uint64(1)
 		switch ahead := int64(v&^mostAreaRanks - stamp<<countBits); {
-		case ahead > 0: // others are in a later round: they have given this collective up
-			return false, true
 		case ahead == 0:
 			n = v&mostAreaRanks + 1
+		case v&^mostAreaRanks == *counted: // an earlier round, however long ago that was
+		case ahead > 0: // others are in a later round: they have given this collective up
+			return false, true
 		}
 		if n > uint64(a.ranks) {
 			return false, false
 		}
 		if atomic.CompareAndSwapUint64(word, v, stamp<<countBits|n) {
+			*counted = stamp << countBits
 			a.publish(stamp)
 			return n == uint64(a.ranks), true
 		}
@@ -408,7 +414,7 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		}
 		binary.LittleEndian.PutUint64(able, setUpUnable)
 		if mem != nil {
-			binary.LittleEndian.PutUint64(able, setUpAble)
+			binary.LittleEndian.PutUint64(able, setUpUnable|uint64(block))
 		}
 	})
 	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
@@ -422,7 +428,7 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
 		s.giveUp(err)
 	}
-	if err == nil && result == setUpAble {
+	if err == nil && mem != nil && result == setUpUnable|uint64(block) {
 		t.area, t.areaState = newArea(sharer, mem, len(t.local), slices.Index(t.local, t.rank), block), areaUsed
 		t.hub.addTeam(t)
 		return nil
@@ -437,23 +443,26 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 }
 
 // What the ranks tell each other at the end of a set-up. If a rank has made another call, its
-// message may be as long; all ranks then get a word that is none of these.
-const (
-	setUpUnable = 0x7075_2074_6573 << 8
-	setUpAble   = setUpUnable | 1
-)
+// message may be as long; all ranks then get a word that is none of these. A rank that is able to
+// share memory adds its block, which may differ from that of other hosts.
+const setUpUnable = 0x7365_7475 << 32
 
-func isSetUp(word uint64) bool { return word|1 == setUpAble }
+func isSetUp(word uint64) bool { return word>>32 == setUpUnable>>32 }
 
-// both is the operation on two such words which is setUpAble if both are, and 0 if one is neither.
+// both is the operation on two such words: their value if they are equal, else setUpUnable, but 0
+// if one of them is no such word.
 type both struct{}
 
 // Combine implements Combiner.
 func (both) Combine(in, inout []byte) {
 	v, w := binary.LittleEndian.Uint64(in), binary.LittleEndian.Uint64(inout)
 	result := uint64(0)
-	if isSetUp(v) && isSetUp(w) {
-		result = v & w
+	switch {
+	case !isSetUp(v) || !isSetUp(w):
+	case v == w:
+		result = v
+	default:
+		result = setUpUnable
 	}
 	binary.LittleEndian.PutUint64(inout, result)
 }

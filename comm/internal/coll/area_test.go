@@ -40,8 +40,10 @@ func TestAreaCountsArrivals(t *testing.T) {
 			require.Equal(t, count%5 != 0, *areas[0].count(stamp) == areas[0].allCounted(stamp))
 		}
 	}
-	late := stampOf(1, 0)
-	for _, a := range areas { // a rank that comes to a round that others gave up is never last
+	_, ok := areas[0].arrive(stampOf(60, 0))
+	require.True(t, ok)
+	late := stampOf(60-areaEntries, 0)
+	for _, a := range areas[1:] { // a rank that comes to a round that others gave up is never last
 		last, ok := a.arrive(late)
 		require.True(t, ok)
 		require.False(t, last)
@@ -51,6 +53,22 @@ func TestAreaCountsArrivals(t *testing.T) {
 		atomic.StoreUint64(areas[0].count(stamp), stamp<<countBits|wrong)
 		_, ok := areas[0].arrive(stamp)
 		require.False(t, ok, wrong)
+	}
+}
+
+// TestAreaEntryOfLongAgoIsUsedAgain: the last round of an entry was so many collectives ago that the
+// stamp in the count seems to be ahead.
+func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
+	areas := testAreas(3)
+	for _, count := range []uint64{5, 1<<31 + 5, 1<<32 + 13, 1<<33 - 3} {
+		stamp := stampOf(count, 0)
+		require.Equal(t, 5, entryOf(stamp))
+		for i, a := range areas {
+			last, ok := a.arrive(stamp)
+			require.True(t, ok)
+			require.Equal(t, i == len(areas)-1, last)
+		}
+		require.Equal(t, areas[0].allCounted(stamp), *areas[0].count(stamp))
 	}
 }
 
