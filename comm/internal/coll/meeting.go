@@ -97,7 +97,10 @@ const (
 // anyRank: a wait may be for every rank that has not come.
 const anyRank = -1
 
-var errAreaWrong = errors.New("a rank has written to the memory that the ranks share what cannot be right")
+var (
+	errAreaWrong  = errors.New("a rank has written to the memory that the ranks share what cannot be right")
+	errManyRounds = errors.New("the buffers are too long for the memory that the ranks share: raise coll.shared.bytes, or set it to 0")
+)
 
 // meet adds the step of a meeting.
 func (s *Schedule) meet(m meet) {
@@ -159,6 +162,9 @@ func (m *meeting) await(phase meetingPhase, word *uint64, target uint64, from in
 // come comes to the round of the next block, with what this rank puts into the area.
 func (s *Schedule) come() (done bool, err error) {
 	m, a := &s.meeting, s.team.area
+	if m.rounds >= mostRound { // a block may have a second round
+		return false, errManyRounds
+	}
 	stamp := s.count<<roundBits | uint64(m.rounds)
 	s.team.passRounds(stamp)
 	puts := m.call != meetBcast || a.self == m.root
@@ -253,6 +259,9 @@ func (s *Schedule) allHere() (done bool, err error) {
 	}
 	switch m.call {
 	case meetReduce:
+		if len(m.out) == 0 { // a barrier: keep the lock
+			return true, nil
+		}
 		return true, s.combineAtRoot()
 	case meetAllreduceLong, meetReduceLong:
 		return s.combineRange()

@@ -124,5 +124,10 @@ func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
 	if !fits && (a.block < t.SharedBlockBytes || 2*unit > a.block) {
 		return false
 	}
-	return bytes/max(s.blockBytes(call, bytes), 1) < mostRound/4
+	if fits && call != meetBcast {
+		return true // one block
+	}
+	// For a block, allreduceByHost takes two rounds for the reduction, and up to areaEntries+1 for
+	// the pieces of the bcast.
+	return bytes/max(s.blockBytes(call, bytes), 1) < mostRound/(2*areaEntries)
 }
