@@ -28,8 +28,9 @@ func (s *Schedule) length() int {
 	}
 }
 
-// blockBytes is how many bytes of that go through the area at a time. If they do not fit, two
-// blocks do.
+// blockBytes is how many bytes of that go through the area at a time. If all do not fit, there is
+// room for two blocks, and for areaEntries/2 of a bcast, so that a rank need not wait for room at
+// each block.
 func (s *Schedule) blockBytes(call meetingCall, length int) int {
 	a := s.team.area
 	room, unit := a.block, 1
