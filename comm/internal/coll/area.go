@@ -41,9 +41,10 @@ import (
 //
 // The team sets an area up before one of its first collectives, by messages that have a sequence
 // number of their own. On each host a rank makes the memory, the others map it. It is used only if
-// all ranks of all hosts could do so, and all have the same block. No rank completes the set-up unless all ranks take part in
-// it. A rank that gives up in the middle is unfit for collectives, or was told of one that did not
-// begin: so either all ranks have the area, or none, or none of the later collectives succeeds.
+// all ranks of all hosts could do so, and all have the same block. No rank completes the set-up
+// unless all ranks take part in it. A rank that gives up in the middle is unfit for collectives, or
+// was told of one that did not begin: so either all ranks have the area, or none, or none of the
+// later collectives succeeds.
 type area struct {
 	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte

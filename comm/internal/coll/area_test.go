@@ -56,8 +56,8 @@ func TestAreaCountsArrivals(t *testing.T) {
 	}
 }
 
-// TestAreaEntryOfLongAgoIsUsedAgain: the last round of an entry was so many collectives ago that the
-// stamp in the count seems to be ahead.
+// TestAreaEntryOfLongAgoIsUsedAgain: the last round of an entry was so many collectives ago that
+// its stamp in the count seems to be ahead.
 func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
 	areas := testAreas(3)
 	for _, count := range []uint64{5, 1<<31 + 5, 1<<32 + 13, 1<<33 - 3} {

@@ -29,8 +29,9 @@ var (
 
 // NewHub makes the hub of a rank. Each rank has room for blockBytes, less than 4 GiB, in the memory
 // that it shares with the ranks of its team on its host: longer vectors go through it in blocks. A
-// team shares no memory on any host if blockBytes differs between its ranks, or is 0. background is called, with the engine's lock, when a nonblocking collective of about so
-// many bytes has to wait: it has the rank make progress while IsActive, though no call waits.
+// team shares no memory on any host if blockBytes differs between its ranks, or is 0. background is
+// called, with the engine's lock, when a nonblocking collective of about so many bytes has to wait:
+// it has the rank make progress while IsActive, though no call waits.
 func NewHub(p *pml.PML, blockBytes int, background func(bytes int)) *Hub {
 	return &Hub{p: p, block: alignArea(blockBytes), background: background}
 }
