@@ -17,10 +17,13 @@ const module = "github.com/mpigo/mpigo/"
 // folder that is not listed has the rule of its longest listed prefix. Tests may import any
 // package.
 var mayImport = map[string][]string{
-	"progress":                       {},
+	"progress":                       {"internal/calls"},
+	"internal/calls":                 {},
+	"internal/trace":                 {}, // the form of a rank's trace
+	"internal/profile":               {}, // the form of a rank's profile
 	"internal/memcopy":               {},
 	"internal/tunable":               {},
-	"request":                        {"progress"},
+	"request":                        {"progress", "internal/calls"},
 	"btl":                            {"progress"},
 	"btl/base":                       {"btl"},
 	"btl/transport":                  {"btl", "progress", "internal/tunable"},
@@ -44,12 +47,14 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	// Programs that hang.
-	"internal/hangcases":  {"comm", "request"},
-	"scripts/hangs":       {"comm", "internal/hangcases"},
-	"internal/wireup":     {},
-	"comm":                {"comm/internal/coll", "comm/internal/rails", "pml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay"},
-	"comm/internal/coll":  {"pml", "btl", "request", "progress"}, // no Comm, no transport
-	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
+	"internal/hangcases":   {"comm", "request"},
+	"scripts/hangs":        {"comm", "internal/hangcases"},
+	"internal/wireup":      {},
+	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace"},
+	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
+	"comm/internal/audit":  {},                                    // what checked mode compares
+	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
+	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
 	"internal/introspect": {"internal/observe"},
@@ -60,12 +65,12 @@ var mayImport = map[string][]string{
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate"},
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace"},
 	// How TCP chooses and pairs addresses.
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
 	"examples":                  {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
-	"scripts":                 {"comm", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
+	"scripts":                 {"comm", "request", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},
 	"bench/compare":           {}, // runs programs
 	"internal/wireup/interop": {"internal/wireup"},

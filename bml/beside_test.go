@@ -19,8 +19,10 @@ func newTiers(t *testing.T, factor int, rails ...loop.RailConfig) (w *pair, pr *
 		resolve := r.cfg.Resolve
 		r.cfg.Resolve = func(peer int) ([]Route, error) {
 			routes, err := resolve(peer)
-			for i := range routes[1:] {
-				routes[1+i].Tier, routes[1+i].Beside, routes[1+i].Endpoint = 1+i, true, nil
+			for i := range routes {
+				if routes[i].Tier, routes[i].Beside = i, true; i > 0 {
+					routes[i].Endpoint = nil
+				}
 			}
 			return routes, err
 		}
@@ -152,4 +154,46 @@ func TestNoRemoteAccessByRailsOfSeveralTiers(t *testing.T) {
 	w.rails[0][0].lose(1, pathError(0))
 	require.Equal(t, []RailSet{0b10, 0b10}, sets())
 	require.NotZero(t, pr.rails[0].module.Attrs().Caps&btl.CapGet)
+}
+
+// An alternate is beside others only while one of its modules needs it.
+func TestAlternateBesideIsNeeded(t *testing.T) {
+	w := newWire(t, 2, withRails(3), withGrace(10*sec), withRoutes(func(all []Route) {
+		for i := 1; i < 3; i++ {
+			all[i].Tier, all[i].Beside = 1, true
+		}
+		all[2].Local, all[2].Remote, all[2].Alternate = 1, 1, true
+	}))
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	pr.hasLong = true
+	require.Equal(t, []bool{false, true, false}, []bool{pr.isBeside(&pr.rails[0]), pr.isBeside(&pr.rails[1]), pr.isBeside(&pr.rails[2])})
+	pr.rails[1].state = railDown
+	require.True(t, pr.isBeside(&pr.rails[2]))
+}
+
+// A rail beside others is compared with those of lower tiers that are up and have been measured.
+// One that has a share leaves if its bytes take more than twice the factor.
+func TestFactorOfRailBeside(t *testing.T) {
+	_, pr := threeRails(t)
+	pr.b.cfg.StripeFactor, pr.hasLong = 2, true
+	for i := range pr.rails {
+		pr.rails[i].tier, pr.rails[i].mayBeBeside = min(i, 1), true
+		pr.rails[i].meter.long.usual = []int64{100, 500, 1}[i]
+	}
+	pr.b.prefer(pr)
+	factor := func(own int64) float64 { return pr.besideFactor(1, own, longOf) }
+	require.EqualValues(t, 3, factor(300), "rail 2 is of the same tier")
+	require.Zero(t, factor(0))
+	require.True(t, pr.b.compareBeside(pr, 1))
+	require.True(t, pr.slow.Has(1), "it takes five times as long")
+	pr.becomesFast(&pr.rails[1])
+	pr.rails[1].meter.long.usual = 400
+	require.True(t, pr.b.compareBeside(pr, 1))
+	require.False(t, pr.slow.Has(1))
+	pr.rails[0].meter.long.usual = 0
+	require.Zero(t, factor(300))
+	pr.rails[0].meter.long.usual = 100
+	pr.up &^= 0b001
+	require.Zero(t, factor(300))
 }

@@ -27,6 +27,9 @@ type Config struct {
 	// it; 0: each rail's own limit.
 	RemoteAccess btl.Caps
 	RDMABytes    int
+	// NoShortcuts: fragments take no path that passes the layer above by (ShortSender,
+	// ShortReceiver, SlotReceiver), because it looks at each of them.
+	NoShortcuts bool
 	// StripeFactor is how many times as long as the best rail of the lowest tier a rail of a later
 	// tier may take for a byte to carry long messages beside it; 0: none does.
 	StripeFactor int

@@ -367,6 +367,8 @@ func (b *BML) useFirst(pr *Peer, index int) {
 	pr.stopInline()
 	if a.Caps&btl.CapInline != 0 && first.state == railUp && first.queue.Empty() {
 		pr.inliner, _ = first.endpoint.(btl.Inliner)
+	}
+	if pr.inliner != nil && !b.cfg.NoShortcuts {
 		pr.shortSender, _ = first.endpoint.(btl.ShortSender)
 		pr.shortReceiver, _ = first.endpoint.(btl.ShortReceiver)
 		pr.slotReceiver, _ = first.endpoint.(btl.SlotReceiver)

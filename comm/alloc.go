@@ -120,6 +120,11 @@ func (c *Comm) freeAlloc(bad error, first *byte, n int, elemBytes uintptr) error
 	if user, found := j.pml.User(a.pages); found {
 		return fmt.Errorf("%w: it is in use: %w: %v", ErrBuffer, ErrPending, user)
 	}
+	if j.check != nil {
+		if user := j.check.user(a.pages); user != nil {
+			return fmt.Errorf("%w: it is in use: %w: %w", ErrBuffer, ErrPending, user)
+		}
+	}
 	delete(j.allocs, first)
 	j.pml.RemoveMemory(a.pages)
 	free := unix.Munmap

@@ -64,7 +64,7 @@ func (p *asyncProgress) run() {
 	defer close(p.over)
 	look := time.NewTimer(lookEvery)
 	for p.pause(look) {
-		p.eng.Lock()
+		p.eng.Return(nil) // no call holds the lock
 		p.eng.Turn()
 		for idle := 0; !p.isEnding && (p.more() || p.live() || p.isLooking && idle < idleLooks); idle++ {
 			p.isLooking = true
@@ -80,7 +80,7 @@ func (p *asyncProgress) run() {
 			if !p.pause(look) {
 				return
 			}
-			p.eng.Lock()
+			p.eng.Return(nil)
 		}
 		p.isLooking = false
 		p.eng.Unlock()

@@ -67,10 +67,14 @@ func (c *Comm) open(how coll.How, call string, root int, err error) (*coll.Sched
 }
 
 // run does the schedule, or begins it, or makes its request, by the form of the call. It gives up
-// when the context of the view ends.
-func (c *Comm) run(s *coll.Schedule) (request.Request, error) {
+// when the context of the view ends. typ is nil if the call has no slices of the user's.
+func (c *Comm) run(s *coll.Schedule, typ elemType) (request.Request, error) {
 	if s.Op != nil && s.How() != blocking {
 		s.Returns = c.job.ownOps.has(s.Op)
+	}
+	defer c.endCall(c.beginCall(s.Name(), s.Root(), none, s.Bytes()))
+	if c.job.check != nil {
+		return c.runChecked(s, typ)
 	}
 	return s.Call(c.collectiveContext())
 }

@@ -9,12 +9,12 @@ import (
 // parts that arrive into out, in the order of ranks. in and out have the same length at all ranks,
 // a multiple of Size(). If in is nil, the parts to send are in out.
 func Alltoall[T any](c *Comm, in, out []T) error {
-	_, err := c.alltoall(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	_, err := c.alltoall(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
 }
 
-func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, err error) (request.Request, error) {
-	s, err := c.begin(how, "alltoall", err)
+func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, "alltoall", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -23,7 +23,7 @@ func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, err error) (requ
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Alltoall(in, out)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
 // checkExchange checks two buffers of n equal parts each. in is nil for in place.

@@ -19,5 +19,5 @@ func (c *Comm) barrier(how coll.How) (request.Request, error) {
 	defer c.endCollective(s)
 	s.NoBuffers()
 	s.Barrier()
-	return c.run(s)
+	return c.run(s, nil)
 }

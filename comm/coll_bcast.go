@@ -8,16 +8,16 @@ import (
 // Bcast copies the root's buffer to the buffer of every other rank. All buffers have the same
 // length.
 func Bcast[T any](c *Comm, buf []T, root int) error {
-	_, err := c.bcast(blocking, bytesOf(buf), root, checkElem[T](c))
+	_, err := c.bcast(blocking, bytesOf(buf), root, elemOf[T]())
 	return err
 }
 
-func (c *Comm) bcast(how coll.How, buf []byte, root int, err error) (request.Request, error) {
-	s, err := c.beginRooted(how, "bcast", root, err)
+func (c *Comm) bcast(how coll.How, buf []byte, root int, typ elemType) (request.Request, error) {
+	s, err := c.beginRooted(how, "bcast", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	s.Bcast(buf, root)
-	return c.run(s)
+	return c.run(s, typ)
 }

@@ -17,7 +17,7 @@ import (
 // behind. No later collective receives them, however many come in between.
 func TestLaterCollectiveNeverMatchesMessageOfFailedOne(t *testing.T) {
 	for between := range 20 {
-		run(t, 3, func(w *Comm) {
+		runUnchecked(t, 3, func(w *Comm) {
 			short := make([]byte, 10)
 			if w.Rank() == 0 {
 				assert.NoError(t, Bcast(w, short, 0), "the root does not wait for the other ranks")
@@ -225,7 +225,7 @@ func TestSplitWithForgedContextIDFails(t *testing.T) {
 			defer w.endCollective(s)
 			me := splitMember{id: pml.WorldContext, host: w.job.hostKey}
 			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))
-			_, err := w.run(s)
+			_, err := w.run(s, nil)
 			return err
 		}
 		// Rank 1 may give up before rank 0 has finished.

@@ -9,7 +9,7 @@ import (
 // len(out) == Size()*len(in). in has the same length at all ranks. Other ranks ignore out. If in is
 // nil at the root, the root's part is in its place in out.
 func Gather[T any](c *Comm, in, out []T, root int) error {
-	_, err := c.gather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+	_, err := c.gather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, elemOf[T]())
 	return err
 }
 
@@ -17,7 +17,7 @@ func Gather[T any](c *Comm, in, out []T, root int) error {
 // into the out of its rank: len(in) == Size()*len(out). Other ranks ignore in. If out is nil at the
 // root, the root's part stays in its place in in.
 func Scatter[T any](c *Comm, in, out []T, root int) error {
-	_, err := c.scatter(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, checkElem[T](c))
+	_, err := c.scatter(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, elemOf[T]())
 	return err
 }
 
@@ -25,46 +25,46 @@ func Scatter[T any](c *Comm, in, out []T, root int) error {
 // == Size()*len(in). in has the same length at all ranks. If in is nil, this rank's part is in its
 // place in out.
 func Allgather[T any](c *Comm, in, out []T) error {
-	_, err := c.allgather(blocking, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	_, err := c.allgather(blocking, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
 }
 
-func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, err error) (request.Request, error) {
-	s, err := c.beginRooted(how, "gather", root, err)
+func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, typ elemType) (request.Request, error) {
+	s, err := c.beginRooted(how, "gather", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
 		s.Gather(in, nil, root)
-		return c.run(s)
+		return c.run(s, typ)
 	}
 	if err := checkParts("out", in, out, elem, len(c.group)); err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Gather(in, out, root)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, err error) (request.Request, error) {
-	s, err := c.beginRooted(how, "scatter", root, err)
+func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, typ elemType) (request.Request, error) {
+	s, err := c.beginRooted(how, "scatter", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
 		s.Scatter(nil, out, root)
-		return c.run(s)
+		return c.run(s, typ)
 	}
 	if err := checkParts("in", out, in, elem, len(c.group)); err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Scatter(in, out, root)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) allgather(how coll.How, call string, in, out []byte, elem int, err error) (request.Request, error) {
-	s, err := c.begin(how, call, err)
+func (c *Comm) allgather(how coll.How, call string, in, out []byte, elem int, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, call, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -73,7 +73,7 @@ func (c *Comm) allgather(how coll.How, call string, in, out []byte, elem int, er
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Allgather(in, out)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
 // checkParts checks the buffers of a rank that has its own part, nil for in place, and a whole of n

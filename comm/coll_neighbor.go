@@ -15,7 +15,7 @@ import (
 // order of sources: len(out) == len(sources)*len(in). If there are no destinations, in may be
 // empty. Errors: ErrComm without a topology, and those of [Allgather].
 func NeighborAllgather[T any](c *Comm, in, out []T) error {
-	_, err := c.neighborAllgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	_, err := c.neighborAllgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
 }
 
@@ -23,14 +23,14 @@ func NeighborAllgather[T any](c *Comm, in, out []T) error {
 // source i go to out[displs[i]:]. Blocks must not overlap; elements between them do not change. If
 // displs is nil, the blocks lie one after the other.
 func NeighborAllgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
-	_, err := c.neighborAllgatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+	_, err := c.neighborAllgatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), elemOf[T]())
 	return err
 }
 
 // NeighborAlltoall sends block i of in to destination i, and puts what source i sends into block i
 // of out. All blocks are equally long: len(in)/len(dests) == len(out)/len(sources).
 func NeighborAlltoall[T any](c *Comm, in, out []T) error {
-	_, err := c.neighborAlltoall(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), checkElem[T](c))
+	_, err := c.neighborAlltoall(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
 }
 
@@ -40,7 +40,7 @@ func NeighborAlltoall[T any](c *Comm, in, out []T) error {
 // Blocks of out must not overlap. If displacements are nil, the blocks lie one after the other.
 func NeighborAlltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	_, err := c.neighborAlltoallv(blocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out),
-		layoutOf[T](rcounts, rdispls), checkElem[T](c))
+		layoutOf[T](rcounts, rdispls), elemOf[T]())
 	return err
 }
 
@@ -58,13 +58,13 @@ func (c *Comm) beginNeighbor(how coll.How, call string, err error) (s *coll.Sche
 }
 
 // exchange makes the steps for in and out, which are cut into parts, and runs them.
-func (c *Comm) exchange(s *coll.Schedule, topo *topology, in, out [][]byte) (request.Request, error) {
+func (c *Comm) exchange(s *coll.Schedule, typ elemType, topo *topology, in, out [][]byte) (request.Request, error) {
 	s.Neighbors(in, out, topo.sources, topo.dests, topo.isCart)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, err error) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighborallgather", err)
+func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+	s, topo, err := c.beginNeighbor(how, "neighborallgather", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -85,11 +85,11 @@ func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, err err
 	for range topo.dests {
 		s.Parts = append(s.Parts, in)
 	}
-	return c.exchange(s, topo, s.Parts[n:], s.Parts[:n])
+	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }
 
-func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, err error) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighborallgatherv", err)
+func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ elemType) (request.Request, error) {
+	s, topo, err := c.beginNeighbor(how, "neighborallgatherv", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -104,11 +104,11 @@ func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, err er
 	for range topo.dests {
 		s.Parts = append(s.Parts, in)
 	}
-	return c.exchange(s, topo, s.Parts[n:], s.Parts[:n])
+	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }
 
-func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, err error) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighboralltoall", err)
+func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+	s, topo, err := c.beginNeighbor(how, "neighboralltoall", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -128,11 +128,11 @@ func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, err erro
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Parts = blocks(blocks(s.Parts[:0], out, n), in, m)
-	return c.exchange(s, topo, s.Parts[n:], s.Parts[:n])
+	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }
 
-func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, err error) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighboralltoallv", err)
+func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (request.Request, error) {
+	s, topo, err := c.beginNeighbor(how, "neighboralltoallv", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -148,7 +148,7 @@ func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte,
 	if err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
-	return c.exchange(s, topo, s.Parts[n:], s.Parts[:n])
+	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }
 
 // checkBlocks checks that a buffer has a number of equal blocks.

@@ -254,7 +254,7 @@ func TestOperationThatEndsItsGoroutine(t *testing.T) {
 
 // When a rank becomes unfit for collectives, starts of persistent ones fail at all ranks.
 func TestPersistentCollectivesOfUnfitCommunicator(t *testing.T) {
-	run(t, 3, func(w *Comm) {
+	runUnchecked(t, 3, func(w *Comm) {
 		r := must(w.BarrierInit())
 		check(r.Start())
 		must(r.Wait())
@@ -280,7 +280,7 @@ func TestPersistentCollectivesOfUnfitCommunicator(t *testing.T) {
 // runs.
 func TestFreeDuringBlockingReceive(t *testing.T) {
 	for range 20 {
-		run(t, 2, func(w *Comm) {
+		runUnchecked(t, 2, func(w *Comm) {
 			c := must(w.Dup())
 			freed := make(chan error, 1)
 			var once sync.Once

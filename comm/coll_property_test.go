@@ -141,18 +141,19 @@ func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 					if !comm.SharesMemory(d) {
 						failf("the ranks share no memory any more")
 					}
-				}, comm.WithSetting("coll.shared.bytes", "128"))
+				}, comm.WithSetting("coll.shared.bytes", "128"), comm.WithSetting("check", "false"))
 			})
 		}
 	}
 }
 
 // TestRandomProgramsAgainstNaiveModel: random programs of all forms of collectives and of messages,
-// some of them with algorithms for long vectors, and through shared memory, on one host and on
-// several.
+// some of them with algorithms for long vectors, through shared memory, on one host and on several,
+// and in checked mode.
 func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
 	tunings, placements := comm.CollTunings(), comm.Placements()
-	for _, name := range []string{"defaults", "flat", "parts", "pieces", "shared, last combines", "shared, all combine"} {
+	for _, name := range []string{"defaults", "flat", "parts", "pieces", "shared, last combines", "shared, all combine", "checked"} {
+		isChecked := fmt.Sprint(name == "checked")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(50) {
@@ -165,7 +166,7 @@ func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
 					comm.SetTuning(w, tunings[name])
 					p := collprogram.New(seed, n)
 					return p.Run(w)
-				}))
+				}, comm.WithSetting("check", isChecked)))
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 // length at all ranks, and so has out at the root. Other ranks ignore out. If in is nil at the
 // root, the root's part is in out.
 func Reduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) error {
-	_, err := c.reduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, checkElem[T](c))
+	_, err := c.reduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, elemOf[T]())
 	return err
 }
 
@@ -17,7 +17,7 @@ func Reduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption)
 // the same bits. in and out have the same length at all ranks. If in is nil, this rank's part is in
 // out.
 func Allreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	_, err := c.allreduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.allreduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
@@ -30,8 +30,8 @@ func reductionOf[T any](op Op[T], opts []CollOption) coll.Reduction {
 	return r
 }
 
-func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, err error) (request.Request, error) {
-	s, err := c.beginRooted(how, "reduce", root, err)
+func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, typ elemType) (request.Request, error) {
+	s, err := c.beginRooted(how, "reduce", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -46,11 +46,11 @@ func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int,
 	}
 	s.Reduction = op
 	s.Reduce(in, out, root)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, err error) (request.Request, error) {
-	s, err := c.begin(how, "allreduce", err)
+func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, "allreduce", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -60,7 +60,7 @@ func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, err er
 	}
 	s.Reduction = op
 	s.Allreduce(in, out)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
 // checkOp checks that there is an operation.

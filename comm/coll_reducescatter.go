@@ -16,19 +16,19 @@ import (
 // If in is nil, this rank's contribution is in out, which then has the length of all. Its part of
 // the result is left at the front of out; the rest of out is undefined.
 func ReduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) error {
-	_, err := c.reduceScatter(blocking, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), checkElem[T](c))
+	_, err := c.reduceScatter(blocking, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
 // ReduceScatterBlock is ReduceScatter with equal parts: len(in) == Size()*len(out). If in is nil,
 // this rank's contribution is in out, and its part of the result is left at the front of out.
 func ReduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	_, err := c.reduceScatterBlock(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.reduceScatterBlock(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
-func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll.Reduction, err error) (request.Request, error) {
-	s, err := c.begin(how, "reducescatter", err)
+func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll.Reduction, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, "reducescatter", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -45,11 +45,11 @@ func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll
 	}
 	s.Reduction = op
 	s.ReduceScatter(in, out, s.Ints)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reduction, err error) (request.Request, error) {
-	s, err := c.begin(how, "reducescatterblock", err)
+func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, "reducescatterblock", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -74,7 +74,7 @@ func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reductio
 	}
 	s.Reduction = op
 	s.ReduceScatter(in, out, s.Ints)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
 // partEnds appends to dst where the part of each rank ends, in bytes, when the parts lie one after

@@ -9,19 +9,19 @@ import (
 // by element and in the order of ranks. in and out have the same length at all ranks. If in is nil,
 // this rank's part is in out.
 func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	_, err := c.scan(blocking, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.scan(blocking, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
 // Exscan is Scan without this rank's own part. At rank 0, which has no rank before it, out does not
 // change.
 func Exscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	_, err := c.scan(blocking, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), checkElem[T](c))
+	_, err := c.scan(blocking, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
-func (c *Comm) scan(how coll.How, call string, in, out []byte, op coll.Reduction, err error) (request.Request, error) {
-	s, err := c.begin(how, call, err)
+func (c *Comm) scan(how coll.How, call string, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, call, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -35,5 +35,5 @@ func (c *Comm) scan(how coll.How, call string, in, out []byte, op coll.Reduction
 	} else {
 		s.Exscan(in, out)
 	}
-	return c.run(s)
+	return c.run(s, typ)
 }

@@ -16,7 +16,7 @@ import (
 // TestFreeWhileSharedMemoryIsSetUp: another goroutine frees the communicator while the first
 // collective sets memory up. The collective completes.
 func TestFreeWhileSharedMemoryIsSetUp(t *testing.T) {
-	run(t, 3, func(w *Comm) {
+	runUnchecked(t, 3, func(w *Comm) {
 		for range 10 {
 			d := must(w.Dup())
 			d.team.SetTuning(sharedTunings["short"])
@@ -45,7 +45,7 @@ func TestFreeWhileSharedMemoryIsSetUp(t *testing.T) {
 func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 	for _, blocks := range [][]int{{1024, 512, 1024}, {512, 1024, 1024}, {0, 512, 512}, {512, 512, 0}} {
 		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
-			run(t, 3, func(w *Comm) {
+			runUnchecked(t, 3, func(w *Comm) {
 				locked(w, func() int {
 					w.job.hub = coll.NewHub(w.job.pml, blocks[w.Rank()], func(int) {})
 					return 0
@@ -89,7 +89,7 @@ func TestCollectivesThatFailWhileSharedMemoryIsSetUp(t *testing.T) {
 	for _, n := range []int{2, 3, 5, 8} {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			t.Parallel()
-			run(t, n, func(w *Comm) {
+			runUnchecked(t, n, func(w *Comm) {
 				defer hurry(w)()
 				for odd := range n {
 					for _, what := range []string{"bcast", "bcast of 40 bytes", "allgather", "reduce", "scan", "refused"} {
@@ -134,7 +134,7 @@ func TestCollectivesThatFailWhileSharedMemoryIsSetUp(t *testing.T) {
 func TestContextThatEndsWhileSharedMemoryIsSetUp(t *testing.T) {
 	for _, n := range []int{2, 4, 7} {
 		for early := range n {
-			run(t, n, func(w *Comm) {
+			runUnchecked(t, n, func(w *Comm) {
 				defer hurry(w)()
 				d := must(w.Dup())
 				d.team.SetTuning(sharedTunings["short"])
@@ -168,7 +168,7 @@ func TestContextThatEndsWhileSharedMemoryIsSetUp(t *testing.T) {
 // of its own. While they wait, other goroutines exchange messages.
 func TestCollectivesOfSeveralGoroutinesThroughSharedMemory(t *testing.T) {
 	const goroutines, rounds = 4, 60
-	run(t, 3, func(w *Comm) {
+	runUnchecked(t, 3, func(w *Comm) {
 		var running sync.WaitGroup
 		for g := range goroutines {
 			d, talk := must(w.Dup()), must(w.Dup())
@@ -207,7 +207,7 @@ func TestCollectivesOfSeveralGoroutinesThroughSharedMemory(t *testing.T) {
 
 // TestOnlyRanksOfOneHostShareMemory: of four ranks, two each are on one host.
 func TestOnlyRanksOfOneHostShareMemory(t *testing.T) {
-	run(t, 4, func(w *Comm) {
+	runUnchecked(t, 4, func(w *Comm) {
 		locked(w, func() int {
 			w.job.hosts = []int{0, 0, 1, 1}
 			return 0

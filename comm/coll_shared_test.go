@@ -67,7 +67,7 @@ func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
 	for n := 2; n <= 9; n++ {
 		for _, block := range []string{"128", "8K", "256K"} {
 			t.Run(fmt.Sprintf("%d ranks, blocks of %s", n, block), func(t *testing.T) {
-				run(t, n, func(w *Comm) {
+				runUnchecked(t, n, func(w *Comm) {
 					random := rand.New(rand.NewPCG(1, uint64(w.Rank())))
 					byMessages, byRankZero := must(w.Dup()), must(w.Dup())
 					byMessages.team.SetTuning(messagesOnly())
@@ -108,7 +108,7 @@ func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
 func TestOnlyBlockingCollectivesGoThroughSharedMemory(t *testing.T) {
 	for name, tuning := range sharedTunings {
 		t.Run(name, func(t *testing.T) {
-			run(t, 4, func(w *Comm) {
+			runUnchecked(t, 4, func(w *Comm) {
 				d := sharing(w, tuning)
 				in, sums := make([]int, 100), [3][]int{make([]int, 100), make([]int, 100), make([]int, 100)}
 				for i := range in {
@@ -142,7 +142,7 @@ func TestCollectivesThroughSharedMemoryThatFail(t *testing.T) {
 		for _, n := range []int{2, 3, 5, 8} {
 			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
 				t.Parallel()
-				run(t, n, func(w *Comm) {
+				runUnchecked(t, n, func(w *Comm) {
 					defer hurry(w)()
 					for odd := range n {
 						isOdd := w.Rank() == odd
@@ -189,7 +189,7 @@ func TestSharedMemoryCollectiveGivenUpByContext(t *testing.T) {
 	for name, tuning := range sharedTunings {
 		for _, n := range []int{2, 4, 7} {
 			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
-				run(t, n, func(w *Comm) {
+				runUnchecked(t, n, func(w *Comm) {
 					d := sharing(w, tuning)
 					vector := make([]int64, 500)
 					switch w.Rank() {
@@ -224,7 +224,7 @@ func TestOperationThatPanicsInSharedMemoryFailsEveryRank(t *testing.T) {
 	for name, tuning := range sharedTunings {
 		for _, n := range []int{2, 3, 5} {
 			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
-				run(t, n, func(w *Comm) {
+				runUnchecked(t, n, func(w *Comm) {
 					d := sharing(w, tuning)
 					e := sharing(w, tuning)
 					panicked := func(call func() error) (yes bool) {
@@ -280,7 +280,7 @@ func TestSharedMemoryCollectivesWithoutDeadRankFail(t *testing.T) {
 			t.Run(name+" "+c.name, func(t *testing.T) {
 				const n = 4
 				ended := make(chan struct{}, n)
-				run(t, n, func(w *Comm) {
+				runUnchecked(t, n, func(w *Comm) {
 					d := sharing(w, tuning)
 					if w.Rank() == 1 {
 						for range n - 1 {
@@ -365,7 +365,7 @@ func TestRanksAheadInSharedMemoryKeepTheirData(t *testing.T) {
 func TestNonsenseInSharedMemoryCrashesNothing(t *testing.T) {
 	const words = (8*2 + 3 + 3*8) * 16 // the entries, what the ranks have passed, the slots
 	for seed := range uint64(60) {
-		run(t, 3, func(w *Comm) {
+		runUnchecked(t, 3, func(w *Comm) {
 			defer hurry(w)()
 			tuning := sharedTunings[[]string{"short", "long", "mixed"}[seed%3]]
 			d := sharing(w, tuning)
@@ -397,7 +397,7 @@ func TestNonsenseInSharedMemoryCrashesNothing(t *testing.T) {
 // TestFreeWhileOthersCopyFromSharedMemory: a rank frees the communicator as soon as its last
 // collective has returned.
 func TestFreeWhileOthersCopyFromSharedMemory(t *testing.T) {
-	run(t, 4, func(w *Comm) {
+	runUnchecked(t, 4, func(w *Comm) {
 		for range 50 {
 			d := sharing(w, sharedTunings["mixed"])
 			sum := make([]int, 1000)
@@ -419,7 +419,7 @@ func TestSharedMemoryCollectivesAllocateNothing(t *testing.T) {
 	const rounds = 100
 	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
 		for _, n := range []int{2, 3, 8} {
-			run(t, n, func(w *Comm) {
+			runUnchecked(t, n, func(w *Comm) {
 				d := sharing(w, sharedTunings[name])
 				in, out := make([]float64, 500), make([]float64, 500)
 				for what, call := range []func(){

@@ -14,7 +14,7 @@ import (
 // the parts lie one after the other. Other ranks ignore out, counts and displs. If in is nil at the
 // root, the root's part is in its place in out.
 func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
-	_, err := c.gatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+	_, err := c.gatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, elemOf[T]())
 	return err
 }
 
@@ -23,7 +23,7 @@ func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error 
 // one after the other. Other ranks ignore in, counts and displs. If out is nil at the root, the
 // root's part stays in its place in in.
 func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
-	_, err := c.scatterv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, checkElem[T](c))
+	_, err := c.scatterv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, elemOf[T]())
 	return err
 }
 
@@ -32,7 +32,7 @@ func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error
 // do not change. If displs is nil, the parts lie one after the other. If in is nil, this rank's
 // part is in its place in out.
 func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
-	_, err := c.allgatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), checkElem[T](c))
+	_, err := c.allgatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), elemOf[T]())
 	return err
 }
 
@@ -43,7 +43,7 @@ func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 // has the length, of the part from rank r; scounts and sdispls are then ignored.
 func Alltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	_, err := c.alltoallv(blocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
-		checkElem[T](c))
+		elemOf[T]())
 	return err
 }
 
@@ -92,15 +92,15 @@ func checkOwn(what string, own, place []byte, elem int) error {
 	return checkApart(own, place)
 }
 
-func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, err error) (request.Request, error) {
-	s, err := c.beginRooted(how, "gatherv", root, err)
+func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, typ elemType) (request.Request, error) {
+	s, err := c.beginRooted(how, "gatherv", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
 		s.Gatherv(in, nil, root)
-		return c.run(s)
+		return c.run(s, typ)
 	}
 	s.Parts, err = l.parts(s.Parts[:0], "out", out, len(c.group))
 	if err == nil {
@@ -110,18 +110,18 @@ func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, err err
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Gatherv(in, s.Parts, root)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, err error) (request.Request, error) {
-	s, err := c.beginRooted(how, "scatterv", root, err)
+func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, typ elemType) (request.Request, error) {
+	s, err := c.beginRooted(how, "scatterv", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
 		s.Scatterv(nil, out, root)
-		return c.run(s)
+		return c.run(s, typ)
 	}
 	s.Parts, err = l.parts(s.Parts[:0], "in", in, len(c.group))
 	if err == nil {
@@ -131,11 +131,11 @@ func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, err er
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Scatterv(s.Parts, out, root)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, err error) (request.Request, error) {
-	s, err := c.begin(how, "allgatherv", err)
+func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, "allgatherv", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -148,11 +148,11 @@ func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, err error) (re
 		return request.Request{}, s.Refuse(err)
 	}
 	s.Allgatherv(in, s.Parts)
-	return c.run(s)
+	return c.run(s, typ)
 }
 
-func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, err error) (request.Request, error) {
-	s, err := c.begin(how, "alltoallv", err)
+func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (request.Request, error) {
+	s, err := c.begin(how, "alltoallv", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -182,5 +182,5 @@ func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layo
 	} else {
 		s.Alltoallv(s.Parts[:n], s.Parts[n:])
 	}
-	return c.run(s)
+	return c.run(s, typ)
 }

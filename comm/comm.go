@@ -31,8 +31,10 @@ const tagUB = 1<<30 - 1
 // A Comm is a view of the communicator. [Comm.WithContext] returns another view of the same one.
 type Comm struct {
 	*state
-	ctx  context.Context // of blocking calls through this view; never nil
-	done <-chan struct{} // ctx.Done(); nil if ctx never ends
+	ctx context.Context // of blocking calls through this view; never nil
+	// done is ctx.Done(), or nil if ctx never ends. In checked mode it is never nil, which keeps
+	// calls from the fast paths.
+	done <-chan struct{}
 }
 
 // state is a communicator at one rank. The engine's lock guards the fields that change.
@@ -54,7 +56,7 @@ type state struct {
 func (j *job) newComm(id pml.ContextID, name string, group []int, members *pml.Group, rank int) *Comm {
 	s := j.newState(name, group, members, rank)
 	s.open(id)
-	return &Comm{state: s, ctx: context.Background()}
+	return s.view(context.Background())
 }
 
 // newState makes a communicator that cannot be used before open is called.
@@ -69,6 +71,9 @@ func (s *state) open(id pml.ContextID) {
 	s.id, s.freed = id, false
 	s.p2p = s.job.pml.AddContext(id, s.members, s.rank, (*owner)(s))
 	s.team = coll.NewTeam(s.job.pml, id.Collective(), s.members, s.rank, (*owner)(s))
+	if s.job.check != nil {
+		s.team.ShareNothing() // which the ranks would have to agree on before they compare calls
+	}
 }
 
 // owner is a state as the owner of its contexts and of its team. It is a type of its own so that
@@ -175,7 +180,16 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return &Comm{state: c.state, ctx: ctx, done: ctx.Done()}
+	return c.view(ctx)
+}
+
+// view returns a view of the communicator.
+func (s *state) view(ctx context.Context) *Comm {
+	v := &Comm{state: s, ctx: ctx, done: ctx.Done()}
+	if v.done == nil && s.job.check != nil {
+		v.done = generalPath
+	}
+	return v
 }
 
 // enter takes the engine's lock for a call on c. It fails, and does not hold the lock, if c is nil

@@ -240,7 +240,7 @@ func (c *Comm) finishSetup(made *Comm, s *coll.Schedule) error {
 	defer s.Leave()
 	s.NoBuffers()
 	s.Barrier()
-	_, err := c.run(s)
+	_, err := c.run(s, nil)
 	if err != nil {
 		s.Revoke(coll.Failed) // if the context had ended before, run has told no rank
 		return err

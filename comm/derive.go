@@ -76,7 +76,7 @@ func (c *Comm) gatherParts(op string, own []byte, parts [][]byte) error {
 	}
 	defer c.endCollective(s)
 	s.Allgatherv(own, parts)
-	_, err = c.run(s)
+	_, err = c.run(s, nil)
 	return err
 }
 

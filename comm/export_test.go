@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
 )
 
 // For the tests of package comm_test, which may import what imports this package.
@@ -23,3 +24,10 @@ func CountsFor(w *Comm) []int    { return countsFor(w) }
 
 // SharesMemory reports whether the ranks of c share memory.
 func SharesMemory(c *Comm) bool { return shares(c) }
+
+// TellChecked has f told of what checked mode finds of requests.
+func TellChecked(c *Comm, f func(line string)) {
+	c.job.eng.Lock()
+	defer c.job.eng.Unlock()
+	c.job.check.tell = func(_ *job, o *request.Object, what error) { f(o.About(what).Error()) }
+}

@@ -105,7 +105,7 @@ func (c *Comm) gatherMembers(s *coll.Schedule, op string, me splitMember) ([]spl
 	}
 	me.call = digestOf([]byte(op)...)
 	b := c.contribute(s, me)
-	if _, err := c.run(s); err != nil {
+	if _, err := c.run(s, nil); err != nil {
 		return nil, err
 	}
 	all := c.decodeMembers(b)

@@ -24,6 +24,13 @@ func run(t testing.TB, n int, body func(w *Comm), opts ...Option) {
 	require.NoError(t, RunLocal(n, func(w *Comm) error { body(w); return nil }, opts...))
 }
 
+// runUnchecked is run of what checked mode does not do, or reports otherwise, whatever the
+// environment says.
+func runUnchecked(t testing.TB, n int, body func(w *Comm), opts ...Option) {
+	t.Helper()
+	run(t, n, body, append(opts, WithSetting("check", "false"))...)
+}
+
 // check panics on an error. At a rank, this ends the job with that error.
 func check(err error) {
 	if err != nil {

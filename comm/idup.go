@@ -27,11 +27,11 @@ func (c *Comm) Idup() (*Comm, request.Request, error) {
 	made := c.job.newState(derivedName(*c.name.Load(), op), c.group, c.members, c.rank)
 	made.topo, made.attrs = c.topo, attrs
 	s.AtEnd(func() error { return c.duplicate(s, made, me.call, c.decodeMembers(all)) })
-	r, err := s.Call(context.Background())
+	r, err := c.WithContext(context.Background()).run(s, nil)
 	if err != nil {
 		return nil, r, err
 	}
-	return &Comm{state: made, ctx: context.Background()}, r, nil
+	return made.view(context.Background()), r, nil
 }
 
 // duplicate makes a communicator of the ranks of c. As in makeComm, it takes the id that rank 0

@@ -145,6 +145,9 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	if client != nil {
 		j.others = manager{client}
 	}
+	if err := j.startRecording(false); err != nil {
+		return nil, errors.Join(err, j.eng.Close())
+	}
 	var r *rails.Rails
 	j.makePML(func(peer int) ([]pml.Route, error) { return r.Resolve(peer) })
 	r = rails.New(rails.Config{
@@ -159,7 +162,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 		defer j.eng.Unlock()
 		return nil, errors.Join(err, j.close(ErrFinalized))
 	}
-	return j.world, nil
+	return j.world, j.compareClocks(true)
 }
 
 // connect makes the rails and the world, and exchanges addresses with the other ranks.
@@ -187,6 +190,7 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	}
 	j.eng.Lock()
 	own := r.Card(j.crowded)
+	own.Checked = j.check != nil
 	j.eng.Unlock()
 	if err := client.PutCard(own); err != nil {
 		return err
@@ -204,6 +208,9 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	if err != nil {
 		return err
 	}
+	if err := j.agreeOnCheck(cards); err != nil {
+		return err
+	}
 	j.eng.Lock()
 	j.crowded = anyCrowded(cards, j.crowded)
 	j.hosts = make([]int, len(cards))
@@ -216,6 +223,10 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 			names[card.Host] = len(names)
 		}
 		j.hosts[rank] = names[card.Host]
+	}
+	if j.tracer() != nil {
+		cards[j.rank].Host = own.Host
+		j.recording.clocks.leaders = leaders(cards)
 	}
 	j.eng.Unlock()
 	r.Warn()

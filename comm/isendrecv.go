@@ -14,17 +14,17 @@ import (
 // send goes on: the request is complete when that is, with a cancelled status. Errors as for
 // Sendrecv; ErrBuffer if the slices overlap.
 func Isendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Request, error) {
-	bad := checkElem[T](c)
-	if bad == nil {
-		bad = checkElem[U](c)
-	}
-	return c.isendrecv(bad, pml.Sendrecv{
+	return c.isendrecv(elemOf[T](), elemOf[U](), pml.Sendrecv{
 		Send: bytesOf(send), Dest: dest, SendTag: sendtag,
 		Recv: bytesOf(recv), Elem: int(sizeOf[U]()), Source: source, RecvTag: recvtag, Op: "isendrecv",
 	})
 }
 
-func (c *Comm) isendrecv(bad error, a pml.Sendrecv) (request.Request, error) {
+func (c *Comm) isendrecv(sent, received elemType, a pml.Sendrecv) (request.Request, error) {
+	bad := c.checkElem(sent)
+	if bad == nil {
+		bad = c.checkElem(received)
+	}
 	if bad == nil {
 		bad = c.enter()
 	}
@@ -49,6 +49,10 @@ func (c *Comm) isendrecv(bad error, a pml.Sendrecv) (request.Request, error) {
 	}
 	if err := c.contextErr(); err != nil {
 		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
+	}
+	defer c.endCall(c.beginCall(a.Op, a.Dest, a.SendTag, len(a.Send)))
+	if c.job.check != nil {
+		return c.isendrecvAudited(a, sent, received), nil
 	}
 	return c.job.pml.Isendrecv(c.p2p, a).Handle(), nil
 }

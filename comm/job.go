@@ -40,7 +40,9 @@ type job struct {
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
 	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
+	check      *checker // checked mode; nil if it is off
 	closed     bool
+	recording  *recording // nil unless something is recorded
 	// introspection is the connection on which the launcher asks what this rank does; nil: none.
 	introspection io.Closer
 }
@@ -70,6 +72,9 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 		size:     size,
 		eng:      progress.New(engine),
 		settings: settings,
+	}
+	if settings.Bool("check") {
+		j.check = &checker{tell: tellUser}
 	}
 	sum := sha256.Sum256([]byte(hostID))
 	copy(j.hostKey[:], sum[:])
@@ -132,6 +137,7 @@ func (c *Comm) Finalize() error {
 		return c.fail(op, none, none, fmt.Errorf("%w: only the world is finalized", ErrComm))
 	}
 	j.ended = ErrFinalized
+	j.endAppTime()
 	j.pml.Leave(ErrFinalized)
 	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
 	// the second one no rank needs another one.
@@ -139,15 +145,21 @@ func (c *Comm) Finalize() error {
 	err := j.driveDuring(j.others.barrier)
 	j.eng.StopTimer(tell)
 	if err == nil {
+		_ = j.compareClocks(false) // without it, the trace has the comparison of the start
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
 	}
+	if j.check != nil {
+		j.tellUnobserved()
+	}
 	j.printStats()
+	recorded := j.writeRecords("")
+	j.stopRecording()
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
 	if errors.Is(err, ErrProcFailed) {
 		leaving = nil // what made the barrier fail makes leave fail too
 	}
-	return c.fail(op, none, none, errors.Join(err, closing, leaving))
+	return c.fail(op, none, none, errors.Join(err, recorded, closing, leaving))
 }
 
 // crash ends the job because the rank panics.
@@ -168,6 +180,7 @@ func (j *job) fail(err error) {
 		os.Stderr.Write(p.stack)
 	}
 	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
+	_ = j.writeRecordsSoon(line)
 	fmt.Fprintf(os.Stderr, "mpigo: %s\n", line)
 	j.others.abort(1, line)
 }
@@ -259,7 +272,9 @@ func (c *Comm) Abort(code int) {
 	if c.isNull() {
 		os.Exit(exitStatus(code))
 	}
-	c.job.others.abort(code, fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code))
+	why := fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code)
+	_ = c.job.writeRecordsSoon(why)
+	c.job.others.abort(code, why)
 }
 
 // exitStatus is the exit status of a process for a code. A code that is not zero does not become

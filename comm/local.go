@@ -95,6 +95,9 @@ func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*j
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}
 	j.crowded = l.crowded
+	if err := j.startRecording(true); err != nil {
+		return nil, err
+	}
 	j.makePML(func(peer int) ([]pml.Route, error) { return l.resolve(rank, peer) })
 	j.eng.Lock()
 	defer j.eng.Unlock()

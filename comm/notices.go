@@ -39,6 +39,9 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 
 // onRail tells the user of a rail that has failed or come back. Lock held.
 func (j *job) onRail(e pml.RailEvent) {
+	if r := j.recording; r != nil && r.trace != nil {
+		r.trace.Rail(e.Peer, describeRail(e))
+	}
 	if !j.settings.Bool("pml.notices") || j.ended != nil {
 		return
 	}
@@ -79,4 +82,25 @@ func describeRail(e pml.RailEvent) string {
 		why = strings.TrimPrefix(why, known)
 	}
 	return fmt.Sprintf("rail %s to %srank %d failed: %s; %s", e.Rail, other, e.Peer, why, now)
+}
+
+// describeErrors counts in one line what went wrong with a rail, "" if nothing did.
+func describeErrors(r pml.RailStatus) string {
+	none := pml.ErrorCounts{}
+	if r.Late == 0 && r.LocalErrors == none && r.PathErrors == none && r.RemoteErrors == none {
+		return ""
+	}
+	return fmt.Sprintf("rail %s to rank %d: late %d, local errors %+v, path errors %+v, remote errors %+v",
+		r.Rail, r.Peer, r.Late, r.LocalErrors, r.PathErrors, r.RemoteErrors)
+}
+
+// railErrors has a line for each rail with which something went wrong.
+func railErrors(rank int, rails []pml.RailStatus) string {
+	var b strings.Builder
+	for _, r := range rails {
+		if what := describeErrors(r); what != "" {
+			fmt.Fprintf(&b, "mpigo: rank %d:   %s\n", rank, what)
+		}
+	}
+	return b.String()
 }

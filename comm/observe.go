@@ -38,6 +38,9 @@ func attach(hook observe.Hook, jobs []*job) {
 	for rank, j := range jobs {
 		o := &observed{job: j, objects: make(map[*request.Object]struct{})}
 		j.eng.Lock()
+		if j.check != nil {
+			j.check.tell = nobody // the harness tells of such requests
+		}
 		j.eng.OnBound(
 			func(obj any) { o.objects[obj.(*request.Object)] = struct{}{} },
 			func(obj any) { delete(o.objects, obj.(*request.Object)) },
@@ -257,9 +260,9 @@ func (o *observed) Leaks() observe.Leaks {
 		switch {
 		case !obj.Outstanding():
 		case obj.State() == request.Active:
-			l.Requests = append(l.Requests, obj.About(errActive).Error())
+			l.Requests = append(l.Requests, withLine(obj, errActive))
 		default:
-			l.Requests = append(l.Requests, obj.About(errUnobserved).Error())
+			l.Requests = append(l.Requests, withLine(obj, errUnobserved))
 		}
 	}
 	slices.Sort(l.Requests)

@@ -10,22 +10,22 @@ import (
 // library while the request is active, and is kept alive until Free. Arguments and errors as for
 // Send.
 func SendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Standard, "send init")
+	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Standard, "send init")
 }
 
 // SsendInit is SendInit for synchronous sends, as of Ssend.
 func SsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Synchronous, "ssend init")
+	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Synchronous, "ssend init")
 }
 
 // BsendInit is SendInit for buffered sends, as of Bsend.
 func BsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Buffered, "bsend init")
+	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Buffered, "bsend init")
 }
 
 // RsendInit is SendInit for ready sends, as of Rsend.
 func RsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
-	return c.sendInit(checkElem[T](c), bytesOf(buf), dest, tag, pml.Ready, "rsend init")
+	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Ready, "rsend init")
 }
 
 // RecvInit makes a persistent request to receive into buf. The request is inactive: each Start
@@ -37,13 +37,21 @@ func RecvInit[T any](c *Comm, buf []T, source, tag int) (request.Request, error)
 		return request.Request{}, c.fail(op, source, tag, err)
 	}
 	defer c.leave()
-	return c.job.pml.RecvInit(c.p2p, bytesOf(buf), int(sizeOf[T]()), source, tag, op).Handle(), nil
+	r := c.job.pml.RecvInit(c.p2p, bytesOf(buf), int(sizeOf[T]()), source, tag, op)
+	if c.job.check != nil {
+		return c.auditRecv(r, elemOf[T](), bytesOf(buf)), nil
+	}
+	return r.Handle(), nil
 }
 
-func (c *Comm) sendInit(bad error, buf []byte, dest, tag int, mode pml.Mode, op string) (request.Request, error) {
-	if err := c.enterSend(bad, dest, tag); err != nil {
+func (c *Comm) sendInit(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) (request.Request, error) {
+	if err := c.enterSend(c.checkElem(typ), dest, tag); err != nil {
 		return request.Request{}, c.fail(op, dest, tag, err)
 	}
 	defer c.leave()
-	return c.job.pml.SendInit(c.p2p, buf, dest, tag, mode, op).Handle(), nil
+	r := c.job.pml.SendInit(c.p2p, buf, dest, tag, mode, op)
+	if c.job.check != nil {
+		return c.auditSend(r, typ, buf, mode), nil
+	}
+	return r.Handle(), nil
 }

@@ -35,6 +35,7 @@ func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error
 		return request.Empty(), false, c.fail(op, source, tag, err)
 	}
 	defer c.leave()
+	defer c.endCall(c.beginCall(op, source, tag, 0))
 	if source == ProcNull {
 		return nobodyStatus(), true, nil
 	}
@@ -62,6 +63,7 @@ func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bo
 		return nil, request.Empty(), false, c.fail(op, source, tag, err)
 	}
 	defer c.leave()
+	defer c.endCall(c.beginCall(op, source, tag, 0))
 	if source == ProcNull {
 		return &Message{c: c}, nobodyStatus(), true, nil
 	}
@@ -81,6 +83,7 @@ func (c *Comm) probe(source, tag int, matched bool, op string) (*Message, reques
 		return nil, request.Empty(), c.fail(op, source, tag, err)
 	}
 	defer c.leave()
+	defer c.endCall(c.beginCall(op, source, tag, 0))
 	if source == ProcNull {
 		return &Message{c: c}, nobodyStatus(), nil
 	}
@@ -124,26 +127,31 @@ func envelopeStatus(env pml.Envelope) request.Status {
 // Mrecv ignores the context of the view through which it was probed. A nil message, and one that
 // was received before, is ErrRequest; other errors as for Recv.
 func Mrecv[T any](m *Message, buf []T) (request.Status, error) {
-	return m.mrecv(checkElem[T](m.comm()), bytesOf(buf), int(sizeOf[T]()), "mrecv")
+	return m.mrecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), "mrecv")
 }
 
-func (m *Message) mrecv(bad error, buf []byte, elem int, op string) (request.Status, error) {
-	r, err := m.receive(bad, buf, elem, op)
+func (m *Message) mrecv(typ elemType, buf []byte, elem int, op string) (request.Status, error) {
+	r, err := m.receive(typ, buf, elem, op)
 	if err != nil {
 		return request.Empty(), err
 	}
 	defer m.c.leave()
+	defer m.c.endCall(m.c.beginCall(op, none, none, len(buf)))
 	return awaitRecv(context.Background(), r)
 }
 
 // Imrecv begins to receive a message that Mprobe or Improbe has taken. Errors as for Mrecv.
 func Imrecv[T any](m *Message, buf []T) (request.Request, error) {
 	const op = "imrecv"
-	r, err := m.receive(checkElem[T](m.comm()), bytesOf(buf), int(sizeOf[T]()), op)
+	r, err := m.receive(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), op)
 	if err != nil {
 		return request.Request{}, err
 	}
 	defer m.c.leave()
+	defer m.c.endCall(m.c.beginCall(op, none, none, int(sizeOf[T]())*len(buf)))
+	if w, ok := r.Auditor().(*watch); ok {
+		return m.c.job.check.handle(m.c.job, &r.Object, w), nil
+	}
 	return r.Handle(), nil
 }
 
@@ -157,8 +165,9 @@ func (m *Message) comm() *Comm {
 
 // receive posts the receive of the message, once. It holds the lock if it does not fail. The
 // communicator may have been freed, because the message has left its matching space.
-func (m *Message) receive(bad error, buf []byte, elem int, op string) (*pml.RecvRequest, error) {
+func (m *Message) receive(typ elemType, buf []byte, elem int, op string) (*pml.RecvRequest, error) {
 	c := m.comm()
+	bad := c.checkElem(typ)
 	if bad == nil && c.isNull() {
 		bad = errNoMessage
 	}
@@ -175,6 +184,9 @@ func (m *Message) receive(bad error, buf []byte, elem int, op string) (*pml.Recv
 	m.used = true
 	if m.m == nil {
 		return c.job.pml.Irecv(c.p2p, buf, elem, ProcNull, AnyTag, op), nil
+	}
+	if c.job.check != nil {
+		return m.receiveAudited(typ, buf, elem, op), nil
 	}
 	return c.job.pml.Imrecv(m.m, buf, elem, op), nil
 }

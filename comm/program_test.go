@@ -35,6 +35,7 @@ func runProgram(name string) {
 		"goexit":                goexitProgram,
 		"abort":                 abortProgram,
 		"unreachable":           unreachableProgram,
+		"beside":                besideProgram,
 		"background":            backgroundProgram,
 		"first":                 firstProgram,
 		"unreceived":            unreceivedProgram,

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -13,7 +14,8 @@ import (
 // This holds for all receives:
 //
 //   - T is any type without pointers. It may differ from the sender's, because types are not on the
-//     wire. A status counts whole elements of T, and bytes exactly.
+//     wire, except in checked mode (the tunable check). A status counts whole elements of T, and
+//     bytes exactly.
 //   - A message that is longer than buf fills it and is ErrTruncate. The status says how much was
 //     delivered. A shorter message does not change the rest of buf.
 //   - Goroutines may share c. The slice belongs to the library until the call returns or the
@@ -23,7 +25,7 @@ import (
 func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err error) {
 	if c.enterNow(elemOf[T](), source, tag) {
 		defer c.leave()
-		if !c.p2p.RecvShort(&st, bytesOf(buf), int(sizeOf[T]()), source, tag) {
+		if c.isTimed(calls.Recv, len(bytesOf(buf))) || !c.p2p.RecvShort(&st, bytesOf(buf), int(sizeOf[T]()), source, tag) {
 			err = c.recvEntered(&st, bytesOf(buf), int(sizeOf[T]()), source, tag)
 		}
 		return st, err
@@ -52,7 +54,10 @@ func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.
 		return c.irecvChecked(elem, buf, size, source, tag)
 	}
 	defer c.leave()
-	r := c.p2p.IrecvShort(buf, size, source, tag, irecvOp)
+	var r request.Request
+	if !c.isTimed(calls.Irecv, len(buf)) {
+		r = c.p2p.IrecvShort(buf, size, source, tag, irecvOp)
+	}
 	if r == (request.Request{}) {
 		r = c.irecvEntered(buf, size, source, tag)
 	}
@@ -65,11 +70,18 @@ func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (r
 		return request.Request{}, c.fail(irecvOp, source, tag, err)
 	}
 	defer c.leave()
+	c.count(irecvOp, len(buf))
+	if c.job.check != nil {
+		return c.irecvAudited(elem, buf, size, source, tag), nil
+	}
 	return c.irecvEntered(buf, size, source, tag), nil
 }
 
-// irecvEntered is irecv after the checks. Lock held.
+// irecvEntered is irecv after the checks, which was counted. Lock held.
 func (c *Comm) irecvEntered(buf []byte, size, source, tag int) request.Request {
+	if rec := c.job.eng.Calls; rec != nil {
+		defer rec.End(c.record(irecvOp, source, tag, len(buf)))
+	}
 	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, irecvOp).Handle()
 }
 
@@ -102,11 +114,28 @@ func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source,
 		return c.fail(recvOp, source, tag, err)
 	}
 	defer c.leave()
+	c.count(recvOp, len(buf))
+	if c.job.check != nil {
+		var err error
+		*st, err = c.recvAudited(elem, buf, size, source, tag)
+		return err
+	}
 	return c.recvEntered(st, buf, size, source, tag)
 }
 
-// recvEntered is recv after the checks. Lock held.
+// recvEntered is recv after the checks, which was counted. Lock held.
 func (c *Comm) recvEntered(st *request.Status, buf []byte, size, source, tag int) (err error) {
+	if rec := c.job.eng.Calls; rec != nil {
+		// The message mostly comes now, and then the call needs no record unless it is timed.
+		isTimed := rec.IsTimed(calls.Recv, len(buf))
+		if !isTimed && c.p2p.RecvShort(st, buf, size, source, tag) {
+			return nil
+		}
+		defer rec.End(c.record(recvOp, source, tag, len(buf)))
+		if isTimed && c.p2p.RecvShort(st, buf, size, source, tag) {
+			return nil
+		}
+	}
 	if r := c.job.pml.Recv(st, c.p2p, buf, size, source, tag, recvOp); r != nil {
 		*st, err = awaitRecv(c.ctx, r)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -26,7 +27,7 @@ import (
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	if c.enterNow(elemOf[T](), dest, tag) {
 		defer c.leave()
-		if c.p2p.SendShort(bytesOf(buf), dest, tag) {
+		if !c.isTimed(calls.Send, len(bytesOf(buf))) && c.p2p.SendShort(bytesOf(buf), dest, tag) {
 			return nil
 		}
 		return c.sendEntered(bytesOf(buf), dest, tag, pml.Standard, sendOps[sendStandard])
@@ -141,13 +142,24 @@ func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) err
 		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
 			return c.fail(sendOps[kind], dest, tag, err)
 		}
+		if c.job.check != nil {
+			defer c.leave()
+			return c.sendAudited(elem, buf, dest, tag, sendModes[kind], sendOps[kind])
+		}
 	}
 	defer c.leave()
+	c.count(sendOps[kind], len(buf))
 	return c.sendEntered(buf, dest, tag, sendModes[kind], sendOps[kind])
 }
 
-// sendEntered is a blocking send after the checks. Lock held.
+// sendEntered is a blocking send after the checks, which was counted. Lock held.
 func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op string) error {
+	if rec := c.job.eng.Calls; rec != nil {
+		defer rec.End(c.record(op, dest, tag, len(buf)))
+		if mode == pml.Standard && c.p2p.SendShort(buf, dest, tag) {
+			return nil
+		}
+	}
 	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op); r != nil {
 		return awaitSend(c.ctx, r)
 	}
@@ -159,8 +171,13 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
 			return request.Request{}, c.fail(isendOps[kind], dest, tag, err)
 		}
+		if c.job.check != nil {
+			defer c.leave()
+			return c.isendAudited(elem, buf, dest, tag, sendModes[kind], isendOps[kind]), nil
+		}
 	}
 	defer c.leave()
+	c.count(isendOps[kind], len(buf))
 	return c.isendEntered(buf, dest, tag, kind), nil
 }
 
@@ -174,15 +191,21 @@ func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (request.
 		return c.isend(elem, buf, dest, tag, sendStandard)
 	}
 	defer c.leave()
-	r := c.p2p.IsendShort(buf, dest, tag, isendOp)
+	var r request.Request
+	if !c.isTimed(calls.Isend, len(buf)) {
+		r = c.p2p.IsendShort(buf, dest, tag, isendOp)
+	}
 	if r == (request.Request{}) {
 		r = c.isendEntered(buf, dest, tag, sendStandard)
 	}
 	return r, nil
 }
 
-// isendEntered is isend after the checks. Lock held.
+// isendEntered is isend after the checks, which was counted. Lock held.
 func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) request.Request {
+	if rec := c.job.eng.Calls; rec != nil {
+		defer rec.End(c.record(isendOps[kind], dest, tag, len(buf)))
+	}
 	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle()
 }
 
@@ -200,20 +223,21 @@ func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 // Sendrecv sends and receives at the same time, so ranks that all call it do not wait for each
 // other. Both halves match ordinary sends and receives. The buffers must not overlap.
 func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Status, error) {
-	bad := checkElem[T](c)
-	if bad == nil {
-		bad = checkElem[U](c)
-	}
-	return c.sendrecv(bad, bytesOf(send), dest, sendtag, bytesOf(recv), int(sizeOf[U]()), source, recvtag, "sendrecv", false)
+	return c.sendrecv(elemOf[T](), bytesOf(send), dest, sendtag, elemOf[U](), bytesOf(recv), int(sizeOf[U]()), source, recvtag,
+		"sendrecv", false)
 }
 
 // SendrecvReplace is Sendrecv with one buffer: the received message replaces the one that is sent.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (request.Status, error) {
 	b := bytesOf(buf)
-	return c.sendrecv(checkElem[T](c), b, dest, sendtag, b, int(sizeOf[T]()), source, recvtag, "sendrecv replace", true)
+	return c.sendrecv(elemOf[T](), b, dest, sendtag, elemOf[T](), b, int(sizeOf[T]()), source, recvtag, "sendrecv replace", true)
 }
 
-func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, elem, source, recvtag int, op string, replace bool) (request.Status, error) {
+func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received elemType, recv []byte, elem, source, recvtag int, op string, replace bool) (request.Status, error) {
+	bad := c.checkElem(sent)
+	if bad == nil {
+		bad = c.checkElem(received)
+	}
 	if bad == nil {
 		bad = c.enter()
 	}
@@ -235,6 +259,12 @@ func (c *Comm) sendrecv(bad error, send []byte, dest, sendtag int, recv []byte, 
 	}
 	if err := c.contextErr(); err != nil {
 		return request.Empty(), c.fail(op, source, recvtag, err)
+	}
+	defer c.endCall(c.beginCall(op, dest, sendtag, len(send)))
+	if c.job.check != nil {
+		return c.sendrecvAudited(pml.Sendrecv{
+			Send: send, Dest: dest, SendTag: sendtag, Recv: recv, Elem: elem, Source: source, RecvTag: recvtag, Op: op,
+		}, sent, received, replace)
 	}
 	var s *pml.SendRequest
 	// The message must not be overwritten before it is sent. Only one that goes at once needs no

@@ -29,6 +29,8 @@ func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 		StripeFactor: int(j.settings.Int("pml.stripe.factor")),
 		GraceNanos:   int64(j.settings.Duration("pml.grace")),
 		OnRail:       j.onRail,
+		OnTransfer:   j.onTransfer(),
+		Tracer:       j.tracer(),
 		WindowBytes:  max(j.settings.Bytes("pml.unexpected.bytes")/int64(j.size), leastWindowBytes),
 	}
 }

@@ -69,7 +69,7 @@ func (j *job) printStats() {
 	counters := printedCounters(j.eng.Counters(), j.pml.Stats())
 	switch form {
 	case tunable.StatsTable:
-		_, _ = io.WriteString(os.Stderr, statsTable(j.rank, counters))
+		_, _ = io.WriteString(os.Stderr, statsTable(j.rank, counters)+railErrors(j.rank, j.pml.Rails()))
 	case tunable.StatsJSON:
 		_, _ = os.Stderr.Write(statsJSON(j.rank, j.size, counters))
 	}

@@ -33,6 +33,10 @@ func SendValue[T any](c *Comm, v T, dest, tag int) error {
 		return c.fail(op, dest, tag, err)
 	}
 	defer c.leave()
+	c.count(op, len(b))
+	if c.job.check != nil {
+		return c.sendAudited(elemOf[byte](), b, dest, tag, pml.Standard, op)
+	}
 	return c.sendEntered(b, dest, tag, pml.Standard, op)
 }
 
@@ -49,7 +53,7 @@ func RecvValue[T any](c *Comm, source, tag int) (T, request.Status, error) {
 		return zero, st, nil
 	}
 	b := make([]byte, min(st.Bytes, maxValueBytes))
-	if st, err = m.mrecv(nil, b, 1, op); err != nil {
+	if st, err = m.mrecv(elemOf[byte](), b, 1, op); err != nil {
 		return zero, st, err
 	}
 	v, err := decodeValue[T](b)

@@ -182,8 +182,12 @@ func openReachable(cmd *cli.Command, requested []slots.Host, agent remote.Agent,
 			return hs, failed, err
 		}
 		hs.close()
-		found := append(unreachableHosts(cmd, requested, agent, id, signals), first)
-		for _, f := range found {
+		hs = &hostSet{notices: hs.notices}
+		found, err := unreachableHosts(cmd, requested, agent, id, signals)
+		if err != nil {
+			return hs, failed, err
+		}
+		for _, f := range append(found, first) {
 			isSame := func(h slots.Host) bool { return h.Name == f.Host }
 			if i := slices.IndexFunc(requested, isSame); i >= 0 {
 				failed = append(failed, f)
@@ -191,7 +195,7 @@ func openReachable(cmd *cli.Command, requested []slots.Host, agent remote.Agent,
 			}
 		}
 		if len(requested) == 0 {
-			return &hostSet{notices: hs.notices}, failed, nil
+			return hs, failed, nil
 		}
 	}
 }
@@ -199,9 +203,9 @@ func openReachable(cmd *cli.Command, requested []slots.Host, agent remote.Agent,
 // maxTries bounds how many hosts are tried at a time.
 const maxTries = 16
 
-// unreachableHosts tries each remote host by itself.
-func unreachableHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, signals <-chan os.Signal) (failed []*remote.HostError) {
-	_ = interruptible(signals, func(ctx context.Context) error {
+// unreachableHosts tries each remote host by itself. Only a signal is an error.
+func unreachableHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, signals <-chan os.Signal) (failed []*remote.HostError, err error) {
+	err = interruptible(signals, func(ctx context.Context) error {
 		var mu sync.Mutex
 		var tries sync.WaitGroup
 		free := make(chan struct{}, maxTries)
@@ -227,9 +231,9 @@ func unreachableHosts(cmd *cli.Command, requested []slots.Host, agent remote.Age
 			})
 		}
 		tries.Wait()
-		return nil
+		return context.Cause(ctx)
 	})
-	return failed
+	return failed, err
 }
 
 // showWaiting prints what takes long, after 2 s and then every 10 s, until the result is called.

@@ -46,6 +46,12 @@ Flags of the job, before the first PROGRAM:
   --tag-output            begin each line with its rank: "[3] "
   --timestamp-output      begin each line with the time
   --output-dir DIR        write DIR/rank.N.stdout and DIR/rank.N.stderr instead
+  --profile DIR           count and time the calls of each rank: a page
+                          DIR/profile.html and a text DIR/profile.txt
+  --cpuprofile DIR        write a CPU profile of each rank for go tool pprof:
+                          DIR/cpu.N.pprof
+  --trace DIR             keep the last calls and messages of each rank, for
+                          ui.perfetto.dev: DIR/trace.json
   --stdin RANK|all|none   the ranks that read standard input (default 0)
   --timeout DURATION      end the job after this time: 30s, 5m, 1h30m; first print
                           what the ranks do

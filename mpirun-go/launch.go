@@ -81,6 +81,9 @@ func catchSignals() <-chan os.Signal {
 // runJob runs the job that cmd describes. It returns an error only for a failure before the job
 // starts; job.Run reports later failures.
 func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
+	if err := prepareRecords(cmd); err != nil {
+		return 0, usageError(err)
+	}
 	set, err := tunables(cmd.Settings)
 	if err != nil {
 		return 0, usageError(oneLine(err))
@@ -143,7 +146,9 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		}
 		cfg.OnStart = func(j jobsocket.Job) (stop func()) { return live.Serve(listener, j) }
 	}
-	return job.Run(cfg), nil
+	status := job.Run(cfg)
+	reportRecords(cmd, id.Size)
+	return status, nil
 }
 
 // commandLine returns the programs and their arguments in one line.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/trace/tracetest"
 )
 
 // rankMain is the program that the scripts run as ranks: "rank VERB ARG... , VERB ...". It runs the
@@ -160,6 +161,14 @@ func runVerb(verb string, args []string, me string) {
 	case "abort": // CODE MESSAGE
 		check(pmi.Abort(number(args[0]), strings.Join(args[1:], " ")))
 		time.Sleep(time.Hour)
+	case "late": // rank 1 receives from rank 0, which is late by MILLIS
+		check(late(time.Duration(number(args[0])) * time.Millisecond))
+	case "checktrace": // reads FILE, and prints how many messages and other things it has
+		f, err := os.Open(args[0])
+		check(err)
+		trace, err := tracetest.Read(f)
+		check(err)
+		fmt.Println("messages:", len(trace.Flows), "rails:", len(trace.Rails), "processes:", len(trace.Names))
 	case "world":
 		// Uses the library: the last rank runs VERB ARG... after Init, the others wait in a
 		// barrier.
@@ -254,4 +263,20 @@ func spawn(verb, file string) {
 	}
 	check(cmd.Start())
 	check(os.WriteFile(file, fmt.Appendln(nil, cmd.Process.Pid), 0o666))
+}
+
+// late is a job of 2 ranks in which a message comes late.
+func late(by time.Duration) error {
+	w, err := comm.Init()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 100_000)
+	if w.Rank() == 0 {
+		time.Sleep(by)
+		err = comm.Send(w, buf, 1, 5)
+	} else {
+		_, err = comm.Recv(w, buf, 0, 5)
+	}
+	return errors.Join(err, w.Finalize())
 }

@@ -79,12 +79,16 @@ func observed(change func(*observe.Hook)) comm.Option {
 // that it starts. They end the goroutine that calls, and the calls of all ranks. Then Run ends the
 // test, or skips it.
 //
+// The ranks are in checked mode (docs/checked-mode.md), unless opts have
+// comm.WithSetting("check", "false").
+//
 // opts are options of comm.RunLocal. If a rank stays in code of its own after a hang was reported,
 // Run returns without it.
 func Run(t testing.TB, n int, body func(t testing.TB, world *comm.Comm), opts ...comm.Option) {
 	t.Helper()
 	r := newRun(t, body)
-	opts = append(slices.Clone(opts), observed(func(h *observe.Hook) { h.Attach = r.attach }))
+	opts = append([]comm.Option{comm.WithSetting("check", "true")}, opts...)
+	opts = append(opts, observed(func(h *observe.Hook) { h.Attach = r.attach }))
 
 	ended := make(chan error, 1)
 	go pprof.Do(context.Background(), pprof.Labels(labelRun, r.id), func(ctx context.Context) {

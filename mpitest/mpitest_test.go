@@ -437,7 +437,8 @@ func TestHangInOtherCallsIsReported(t *testing.T) {
 			return
 		}
 		assert.Error(t, err)
-	}, mpitest.HangAfter(soon))
+		// In checked mode, the barrier of rank 2 waits for rank 4, and fails.
+	}, mpitest.HangAfter(soon), comm.WithSetting("check", "false"))
 	for _, want := range []string{
 		"Ssend to 4, tag 1, 100 bytes, for ",
 		" Probe from any rank, any tag, for ",
@@ -480,10 +481,25 @@ func TestLeakedRequestsFailTest(t *testing.T) {
 		require.NoError(t, world.Barrier())
 	})
 	assert.Contains(t, log, "rank 0: leak: 2 requests are active after the body:\n")
-	assert.Contains(t, log, "\n    world: isend (peer 1, tag 6): complete, but not waited for\n")
-	assert.Contains(t, log, "\n    world: irecv (peer 1, tag 5): still active\n")
+	assert.Regexp(t, `\n    world: isend \(peer 1, tag 6\): complete, but not waited for; started at mpitest_test.go:\d+\n`, log)
+	assert.Regexp(t, `\n    world: irecv \(peer 1, tag 5\): still active; started at mpitest_test.go:\d+\n`, log)
 	assert.Contains(t, log, "rank 1: leak: 2 requests are active after the body:\n")
-	assert.Contains(t, log, "\n    world: recv init (peer any, tag 8): still active\n")
+	assert.Regexp(t, `\n    world: recv init \(peer any, tag 8\): still active; started at mpitest_test.go:\d+\n`, log)
+}
+
+func TestRunChecksUnlessToldNotTo(t *testing.T) {
+	mismatch := func(t testing.TB, world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return comm.Allreduce(world, []float64{1}, make([]float64, 1), comm.Sum)
+		}
+		return comm.Allreduce(world, []int64{1}, make([]int64, 1), comm.Sum)
+	}
+	mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+		assert.ErrorContains(t, mismatch(t, world), "rank 1 calls Allreduce of []int64, rank 0 of []float64")
+	})
+	mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+		assert.NoError(t, mismatch(t, world))
+	}, comm.WithSetting("check", "false"))
 }
 
 func TestCompletedAndFreedRequestsAreNoLeak(t *testing.T) {

@@ -4,7 +4,8 @@ import "github.com/mpigo/mpigo/bml"
 
 // Types of package bml that callers of this package use. Package comm does not import bml.
 type (
-	Route      = bml.Route
-	RailEvent  = bml.RailEvent
-	RailStatus = bml.RailStatus
+	Route       = bml.Route
+	RailEvent   = bml.RailEvent
+	RailStatus  = bml.RailStatus
+	ErrorCounts = bml.ErrorCounts
 )

@@ -49,11 +49,12 @@ func (in *incoming) decode(tag btl.Tag, frag []byte) (data []byte, err error) {
 	return data, nil
 }
 
-// matchFast is the fast path of deliver. It receives a MATCH that is the next fragment of the peer,
-// if a receive from that peer is posted. In any other case it reports false and changes nothing.
+// matchFast is the fast path of deliver. It receives a MATCH that is the next fragment of the peer
+// and has no flags, if a receive from that peer is posted. In any other case it reports false and
+// changes nothing.
 func (p *PML) matchFast(pr *peer, frag []byte) bool {
 	var h matchHdr
-	if !h.parse(frag) || !pr.IsNext(h.seq) {
+	if !h.parsePlain(frag) || !pr.IsNext(h.seq) {
 		return false
 	}
 	c := p.context(h.context)
@@ -67,6 +68,7 @@ func (p *PML) matchFast(pr *peer, frag []byte) bool {
 		}
 		pr.TakeNext()
 		p.consumed(pr, len(data))
+		p.traceMatched(pr, &h, int64(len(data)))
 		return true
 	}
 	r := c.posted.first(pr.Rank(), int(h.tag))
@@ -78,6 +80,7 @@ func (p *PML) matchFast(pr *peer, frag []byte) bool {
 	p.consumed(pr, len(data))
 	r.move(recvMatched)
 	r.gotTag = int(h.tag)
+	p.traceMatched(pr, &h, int64(len(data)))
 	r.complete(data)
 	return true
 }
@@ -102,6 +105,7 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	if r != nil {
 		c.posted.remove(r)
 		r.matched(pr, int(in.tag))
+		p.traceMatched(pr, &in.matchHdr, in.length)
 		p.consumedMessage(pr, in.kind, len(data))
 		r.begin(in, data)
 		return nil

@@ -75,7 +75,9 @@
 // RAILDOWNACK, PROBE and PROBEACK, and the remote key descriptor. A fragment without a number may
 // come late, twice or never, and does no harm then.
 //
-//   - The only flag is 1: the sender can write, if the receiver sends it remote key descriptors.
+//   - Flag 1: the sender can write, if the receiver sends it remote key descriptors. The other
+//     seven flags are the kind of the message's elements, as the user of the package numbers them;
+//     0: not told. Only audited sends tell it (audited.go).
 //   - from and to are the range of bytes of the message that the receiver still wants. Equal
 //     negative values reject the message: −1 if the receiver has freed the communicator, −2 if all
 //     ranks are in Finalize and no receive matches.
@@ -125,6 +127,7 @@
 //	recvstate.go     states of a receive
 //	blockingrecv.go  a blocking receive without a request
 //	pair.go          a send and a receive under one request
+//	audited.go       sends and receives of the checked mode of package comm
 //	probe.go         probes and matched probes
 //	restart.go       transfers that start again after a rail failed
 //	nack.go          fragments that every rail refuses

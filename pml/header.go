@@ -56,8 +56,12 @@ func isMessage(tag btl.Tag) bool { return uint64(messageKinds)>>tag&1 != 0 }
 // isControl reports whether fragments of a kind are for the handler of a context (control.go).
 func isControl(tag btl.Tag) bool { return uint64(controlKinds)>>tag&1 != 0 }
 
-// flagPut is the flag of a RNDV or RGET whose sender can write, given remote key descriptors.
-const flagPut uint8 = 1
+const (
+	// flagPut is the flag of a RNDV or RGET whose sender can write, given remote key descriptors.
+	flagPut uint8 = 1
+	// The other flags are the kind of the elements of a message, or 0.
+	kindShift = 1
+)
 
 // Lengths of headers.
 const (
@@ -117,6 +121,18 @@ func (h *matchHdr) parse(b []byte) bool {
 	h.tag = int32(uint32(second))
 	h.seq = uint32(second >> 32)
 	return first>>56 == Version && h.tag >= 0
+}
+
+// parsePlain is parse of a header without flags. It reports false for all others.
+func (h *matchHdr) parsePlain(b []byte) bool {
+	if len(b) < matchBytes {
+		return false
+	}
+	first, second := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+	h.context = ContextID(first & (1<<48 - 1))
+	h.tag = int32(uint32(second))
+	h.seq = uint32(second >> 32)
+	return first>>48 == Version<<8 && h.tag >= 0
 }
 
 // rndvHdr is the header of a RNDV or RGET.

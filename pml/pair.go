@@ -39,6 +39,15 @@ type Sendrecv struct {
 // Isendrecv starts a send and a receive. The buffers, which do not overlap, belong to the library
 // until the request is complete.
 func (p *PML) Isendrecv(c *Context, a Sendrecv) *PairRequest {
+	r := p.newPair(c, a)
+	r.join(
+		p.Irecv(c, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op),
+		p.Isend(c, a.Send, a.Dest, a.SendTag, Standard, a.Op),
+	)
+	return r
+}
+
+func (p *PML) newPair(c *Context, a Sendrecv) *PairRequest {
 	r := p.freePairs.get()
 	if r == nil {
 		r = &PairRequest{p: p}
@@ -46,11 +55,14 @@ func (p *PML) Isendrecv(c *Context, a Sendrecv) *PairRequest {
 	}
 	r.ctx, r.source, r.tag, r.op, r.ElemBytes = c, a.Source, a.RecvTag, a.Op, a.Elem
 	r.Activate()
-	r.recv = p.Irecv(c, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op)
-	r.send = p.Isend(c, a.Send, a.Dest, a.SendTag, Standard, a.Op)
+	return r
+}
+
+// join makes two operations the halves of a pair.
+func (r *PairRequest) join(recv *RecvRequest, send *SendRequest) {
+	r.recv, r.send = recv, send
 	r.recv.pair, r.send.pair = r, r
 	r.advance()
-	return r
 }
 
 // or returns the object of the request that a user has: that of the pair, or else of the operation

@@ -38,6 +38,8 @@ type Config struct {
 	// OnTransfer, if set, is called when the bytes of a long message begin to move, with true, and
 	// when they have ended to.
 	OnTransfer func(begins bool)
+	// Tracer, if set, is told of each message. Messages then take no shortcut.
+	Tracer Tracer
 	// OnIllegal, if set, is called for each transition that the tables of states do not allow,
 	// which is a bug. It is for tests.
 	OnIllegal func(what string)
@@ -184,7 +186,7 @@ func (p *PML) newBML() *bml.BML {
 	return bml.New(bml.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Engine: cfg.Engine, Upper: (*upper)(p), Kinds: p.kinds(), Version: Version,
 		MatchBytes: matchBytes, AnnounceBytes: rndvBytes, AnswerBytes: ackBytes,
-		EagerBytes: cfg.EagerBytes, RemoteAccess: cfg.Protocol.caps(), RDMABytes: cfg.RDMABytes,
+		NoShortcuts: cfg.Tracer != nil, EagerBytes: cfg.EagerBytes, RemoteAccess: cfg.Protocol.caps(), RDMABytes: cfg.RDMABytes,
 		StripeFactor: cfg.StripeFactor,
 		Resolve:      func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) },
 		Grace:        time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,

@@ -67,15 +67,20 @@ func (p *PML) RecvInit(c *Context, buf []byte, elem, source, tag int, op string)
 // of the same message ends with ErrRequest.
 func (p *PML) Imrecv(m *Message, buf []byte, elem int, op string) *RecvRequest {
 	r := p.newRecv(m.ctx, buf, elem, m.env.Source, m.env.Tag, op)
+	r.receiveMessage(m)
+	return r
+}
+
+// receiveMessage starts a receive of a message that was taken out of matching.
+func (r *RecvRequest) receiveMessage(m *Message) {
 	r.Activate()
 	if msg := m.msg; msg != nil {
 		m.msg = nil
-		p.taken.remove(msg)
+		r.p.taken.remove(msg)
 		r.accept(msg)
 	} else {
 		r.finish(request.ErrRequest)
 	}
-	return r
 }
 
 func (p *PML) newRecv(c *Context, buf []byte, elem, source, tag int, op string) *RecvRequest {
@@ -130,6 +135,7 @@ func (r *RecvRequest) Start() {
 func (r *RecvRequest) accept(m *message) {
 	p, pr := r.p, r.p.peer(m.source)
 	r.matched(pr, int(m.tag))
+	p.traceMatched(pr, &m.matchHdr, m.length)
 	r.begin(&m.incoming, m.data)
 	p.unbuffer(pr, m.kind, len(m.data))
 	p.consumedMessage(pr, m.kind, len(m.data))
@@ -178,6 +184,9 @@ func (r *RecvRequest) begin(in *incoming, data []byte) {
 	if in.isNack {
 		r.finish(errPeerRefused)
 		return
+	}
+	if in.flags > flagPut {
+		r.tellKind(in.flags >> kindShift)
 	}
 	if in.kind == tagMatch {
 		r.complete(data)

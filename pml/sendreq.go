@@ -36,7 +36,11 @@ type SendRequest struct {
 	dest int // rank in the communicator, or ProcNull
 	tag  int
 	mode Mode
-	op   string
+	// flags of the message: the kind of its elements.
+	flags uint8
+	// mayShort: the shortest way is open, which has neither flags nor a request.
+	mayShort bool
+	op       string
 	// isBcopy: buf is a copy that the PML has made (bcopy.go).
 	isBcopy bool
 	// detached: buf is a copy, made by Detach.
@@ -84,22 +88,24 @@ func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 		return true
 	}
 	pr := p.peers[c.group.world[dest]]
-	return pr != nil && p.sendInline(c, pr, buf, tag)
+	return pr != nil && p.sendInline(c, pr, buf, tag, 0)
 }
 
 // sendInline sends a short message without a request, if that can be done now.
-func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int) bool {
+func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int, flags uint8) bool {
 	if len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
 		return false
 	}
 	pr.credit.spend(len(buf)) // first, because no CREDIT may say more than was counted
-	h := matchHdr{context: c.id, tag: int32(tag), seq: pr.NextSeq()}
+	h := matchHdr{context: c.id, flags: flags, tag: int32(tag), seq: pr.NextSeq()}
 	h.encode(p.scratch[:])
+	at := p.tracedAt()
 	if !pr.SendInline(tagMatch, p.scratch[:matchBytes], buf) {
 		pr.credit.unspend(len(buf))
 		return false
 	}
 	p.stats.SentInline++
+	p.traceSent(at, c, pr, tag, len(buf), h.seq)
 	return true
 }
 
@@ -124,7 +130,7 @@ func (p *PML) newSend(c *Context, buf []byte, dest, tag int, mode Mode, op strin
 		s = p.makeSend()
 	}
 	s.ctx, s.buf, s.dest, s.tag, s.mode, s.op = c, buf, dest, tag, mode, op
-	s.detached = false
+	s.detached, s.flags, s.mayShort = false, 0, mode != Synchronous
 	return s
 }
 
@@ -138,7 +144,7 @@ func (p *PML) makeSend() *SendRequest {
 
 // Start implements request.Operation.
 func (s *SendRequest) Start() {
-	if s.mode != Synchronous && s.ctx.SendShort(s.buf, s.dest, s.tag) {
+	if s.mayShort && s.ctx.SendShort(s.buf, s.dest, s.tag) {
 		s.CompleteEmpty()
 		return
 	}
@@ -163,7 +169,7 @@ func (s *SendRequest) launchOrPend() {
 			return
 		}
 	}
-	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag) {
+	if s.mode != Synchronous && p.sendInline(s.ctx, pr, s.buf, s.tag, s.flags) {
 		s.CompleteEmpty()
 		return
 	}
@@ -172,7 +178,11 @@ func (s *SendRequest) launchOrPend() {
 		return
 	}
 	if s.mode == Buffered {
-		p.Isend(s.ctx, slices.Clone(s.buf), s.dest, s.tag, Standard, s.op).Abandon()
+		b := p.newSend(s.ctx, slices.Clone(s.buf), s.dest, s.tag, Standard, s.op)
+		b.flags = s.flags
+		b.Activate()
+		b.launchOrPend()
+		b.Abandon()
 		s.CompleteEmpty()
 		return
 	}
@@ -214,7 +224,7 @@ func (s *SendRequest) launch() bool {
 	if small && !eagerly {
 		p.stats.Throttled++
 	}
-	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
+	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, flags: s.flags, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
 	s.head.Reset()
 	s.head.Request, s.head.Then = s, p.headDone
 	if eagerly {
@@ -243,6 +253,7 @@ func (s *SendRequest) launch() bool {
 		pr.posted.cost += int64(len(s.head.Payload)) + fragmentCostBytes
 	}
 	s.outstanding = 1
+	p.traceSent(p.tracedAt(), s.ctx, pr, s.tag, len(s.buf), pr.NextSeq())
 	p.send(pr, &s.head)
 	return true
 }

@@ -63,11 +63,14 @@ func (e *Engine) drive(w *Waiter, empty int) {
 		case e.cfg.NoSleep:
 			if yields%yieldsPerOrigin == 0 {
 				w.origin.note(e)
+				e.noteParked()
 			}
 			e.yield()
 		case drowsy, yields%yieldsPerClockRead == 0 && e.Now()-yieldSince >= e.cfg.YieldNanos:
 			w.origin.note(e)
-			if drowsy = !e.sleep(w); !drowsy {
+			if drowsy = !e.sleep(w); drowsy {
+				e.noteParked()
+			} else {
 				empty = 0
 			}
 		default:
@@ -78,8 +81,8 @@ func (e *Engine) drive(w *Waiter, empty int) {
 
 // idle calls Config.Idle without the lock.
 func (e *Engine) idle() {
-	e.mu.Unlock()
-	defer e.Lock() // also if it panics: the function that recovers unlocks
+	call := e.Leave()
+	defer e.Return(call) // also if it panics: the function that recovers unlocks
 	e.cfg.Idle()
 }
 
@@ -87,14 +90,14 @@ func (e *Engine) idle() {
 func (e *Engine) yield() {
 	e.cYields++
 	own := !e.cfg.YieldProcess || e.cYields%e.ownEvery == 0
-	e.mu.Unlock()
+	call := e.Leave()
 	if e.cfg.YieldProcess {
 		yieldProcess()
 	}
 	if own {
 		runtime.Gosched()
 	}
-	e.Lock()
+	e.Return(call)
 }
 
 // letOthers lets those goroutines run that wait for the lock or were woken. It reports whether
@@ -114,7 +117,7 @@ func (e *Engine) letOthers() bool {
 // letGo gives the lock to the goroutines that wait for it in Lock, and the processor to those that
 // were woken and are about to.
 func (e *Engine) letGo(yields int) {
-	e.mu.Unlock()
+	call := e.Leave()
 	for range yields {
 		runtime.Gosched()
 		if e.wanted.Load() == 0 {
@@ -122,6 +125,7 @@ func (e *Engine) letGo(yields int) {
 		}
 	}
 	e.mu.Lock()
+	e.resume(call)
 }
 
 // sleep blocks on the Wakeup until an event is due (package doc, "Idle policy"). It reports whether
@@ -151,8 +155,8 @@ func (e *Engine) sleep(w *Waiter) bool {
 
 // blockFor blocks on the Wakeup without the lock. It reports whether Wake was called.
 func (e *Engine) blockFor(nanos int64) (woken bool) {
-	e.mu.Unlock()
-	defer e.Lock()
+	call := e.Leave()
+	defer e.Return(call)
 	return e.cfg.Wakeup.Sleep(nanos)
 }
 

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // ErrStopped is the error of waits on an engine that was stopped without a cause.
@@ -58,6 +60,10 @@ type Counters struct {
 type Engine struct {
 	mu     sync.Mutex
 	wanted atomic.Int32 // goroutines in Lock that did not get mu at once
+
+	// Calls records the calls of the rank; nil if nothing observes them. It is set before the first
+	// call, and never changed.
+	Calls *calls.Recorder
 
 	// ownEvery: every ownEvery-th yield to other processes is also one to other goroutines. Never
 	// changes.

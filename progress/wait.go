@@ -75,7 +75,10 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 	if w.need <= 0 {
 		return nil
 	}
-	w.eng, w.ctxErr, w.origin.since = e, nil, 0
+	w.eng, w.ctxErr, w.origin.since, w.origin.isWanted = e, nil, 0, false
+	if e.Calls != nil {
+		defer e.waited(e.waits())
+	}
 	if w.mayGiveUp = ctx != nil && ctx.Done() != nil; w.mayGiveUp {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -127,9 +130,17 @@ func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
 		return 0
 	}
 	e.Undoze()
-	turns, failed := e.cfg.SpinTurns, e.failed
+	if e.Calls != nil {
+		return e.spinRecorded(need, ahead)
+	}
+	return e.spin(need, ahead, e.cfg.SpinTurns)
+}
+
+// spin is Spin for so many turns.
+func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
+	failed := e.failed
 	if ahead != nil {
-		if turns, empty = e.spinAhead(need, ahead); *need <= 0 {
+		if turns, empty = e.spinAhead(need, ahead, turns); *need <= 0 {
 			return 0
 		}
 	}
@@ -167,11 +178,11 @@ type Ahead interface {
 	Look() (events int, able bool)
 }
 
-// spinAhead is Spin while ahead can look. It returns the turns that are left, and the number of
+// spinAhead is spin while ahead can look. It returns the turns that are left, and the number of
 // turns since the last event.
-func (e *Engine) spinAhead(need *int32, ahead Ahead) (turns, empty int) {
+func (e *Engine) spinAhead(need *int32, ahead Ahead, most int) (turns, empty int) {
 	failed := e.failed
-	for turns = e.cfg.SpinTurns; turns > 0 && e.coming == 0 && e.wanted.Load() == 0 && e.failed == failed; turns -= turnsPerAhead {
+	for turns = most; turns > 0 && e.coming == 0 && e.wanted.Load() == 0 && e.failed == failed; turns -= turnsPerAhead {
 		n, able := ahead.Look()
 		if !able {
 			return turns, empty
@@ -205,7 +216,9 @@ func (e *Engine) park(w *Waiter) {
 		w.ch = make(chan struct{}, 1)
 	}
 	e.cParks++
-	w.origin.note(e)
+	if w.origin.isWanted {
+		w.origin.note(e)
+	}
 	e.parked = append(e.parked, w)
 	w.parked = true
 	e.mu.Unlock()

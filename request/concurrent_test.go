@@ -136,9 +136,9 @@ func TestRequestTakenAwayDuringWaitEndsIt(t *testing.T) {
 				r := newRank()
 				reqs := []Request{r.make(t, row.state)}
 				o := reqs[0].o.op.(*op)
-				first := spawn(func() string { return calls[wait](t, r, reqs) })
+				first := spawn(func() string { return byName[wait](t, r, reqs) })
 				r.waiting(t, o, 1)
-				second := spawn(func() string { return calls[wait](t, r, reqs) })
+				second := spawn(func() string { return byName[wait](t, r, reqs) })
 				r.waiting(t, o, 2)
 				require.NoError(t, row.do(o, reqs[0]))
 				assert.Equal(t, want, within(t, first, wait))
@@ -175,7 +175,7 @@ func TestObjectReusedDuringWaitIsNotObserved(t *testing.T) {
 		t.Run(wait, func(t *testing.T) {
 			r := newRank()
 			o, h := r.active("")
-			done := spawn(func() string { return calls[wait](t, r, []Request{h}) })
+			done := spawn(func() string { return byName[wait](t, r, []Request{h}) })
 			r.waiting(t, o, 1)
 			var another Request
 			r.locked(func() { another = o.become(t) })
@@ -196,7 +196,7 @@ func TestObjectReusedDuringTestIsNotObserved(t *testing.T) {
 			var another Request
 			r.Engine = progress.New(progress.Config{Idle: func() { r.locked(func() { another = o.become(t) }) }})
 			o, h := r.active("")
-			assert.Equal(t, want, calls[test](t, r, []Request{h}))
+			assert.Equal(t, want, byName[test](t, r, []Request{h}))
 			assert.Equal(t, "complete", stateOf(t, another))
 			assert.True(t, h.IsNull())
 		})
@@ -242,7 +242,7 @@ func TestOneOfTwoRequestsEndsDuringWait(t *testing.T) {
 			r := newRank()
 			reqs := r.makeAll(t, "active active")
 			a, b := reqs[0].o.op.(*op), reqs[1].o.op.(*op)
-			done := spawn(func() string { return calls[row.wait](t, r, reqs) })
+			done := spawn(func() string { return byName[row.wait](t, r, reqs) })
 			r.waiting(t, b, 1)
 			row.do(a, reqs[0])
 			if row.waitsOn {

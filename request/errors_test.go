@@ -122,7 +122,7 @@ func TestStopDuringWaitEndsIt(t *testing.T) {
 		t.Run(row.call, func(t *testing.T) {
 			r := newRank()
 			reqs := r.makeAll(t, "active p-active")
-			done := spawn(func() string { return calls[row.call](t, r, reqs) })
+			done := spawn(func() string { return byName[row.call](t, r, reqs) })
 			r.waiting(t, reqs[0].o.op.(*op), 1)
 			r.Stop(nil)
 			assert.Equal(t, row.want, within(t, done, row.call))

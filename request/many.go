@@ -4,25 +4,28 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/progress"
 )
 
 // list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
 	eng    *progress.Engine // nil if every handle is null
-	reqs   []Request
-	offset int // of reqs in the list of the call
+	reqs   []Request        // those of the call, or what audited ones stand for
+	offset int              // of reqs in the list of the call
+	record *calls.Call      // of the call; nil if calls are not recorded
 }
 
 // lock takes the engine's lock for a call over several requests. All must belong to one rank, also
 // those that are stale.
 func lock(call string, reqs []Request) (list, error) {
-	l := list{reqs: reqs}
+	l, areAudited := list{reqs: reqs}, false
 	for _, r := range reqs {
 		switch {
 		case r.o == nil || r.o.eng == l.eng:
 		case l.eng == nil:
 			l.eng = r.o.eng
+			areAudited = r.o.target != nil
 		default:
 			return list{}, newError(call, "the requests belong to several ranks")
 		}
@@ -30,13 +33,23 @@ func lock(call string, reqs []Request) (list, error) {
 	if l.eng != nil {
 		l.eng.Lock()
 	}
+	if areAudited {
+		l.resolve()
+	}
+	if l.eng != nil && l.eng.Calls != nil {
+		l.record = l.begin(call)
+	}
 	return l, nil
 }
 
 func (l list) unlock() {
-	if l.eng != nil {
-		l.eng.Unlock()
+	if l.eng == nil {
+		return
 	}
+	if l.record != nil {
+		l.eng.Calls.End(l.record)
+	}
+	l.eng.Unlock()
 }
 
 // at returns the i-th object if it is active or complete, else nil.
@@ -138,6 +151,8 @@ func StartAll(reqs ...Request) error {
 		return err
 	}
 	defer l.unlock()
+	areAudited := len(reqs) > 0 && &reqs[0] != &l.reqs[0]
+	reqs = l.reqs
 	marked := 0
 	for i, r := range reqs {
 		switch {
@@ -169,6 +184,9 @@ func StartAll(reqs ...Request) error {
 		if err := r.o.startable(); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
+		if areAudited {
+			r.o.auditStart()
+		}
 		r.o.start()
 	}
 	return nil
@@ -195,7 +213,7 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 	if first == len(reqs) {
 		return nil
 	}
-	l.reqs, l.offset = reqs[first:], first
+	l.reqs, l.offset = l.reqs[first:], first
 	if sts != nil {
 		sts = sts[first:]
 	}

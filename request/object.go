@@ -75,8 +75,8 @@ type Object struct {
 	active     int32  // 1 while the state is Active, else 0; for Spin
 	state      State
 	persistent bool
-	orphan     bool // freed while active; released when complete
-	marked     bool // StartAll's, to find a handle that is in the list twice
+	ending     uint8 // what else to do when the operation ends: isOrphan, isAudited
+	marked     bool  // StartAll's, to find a handle that is in the list twice
 	eng        *progress.Engine
 	// The waiters of the calls that wait for the object, while it is active. Mostly there is one.
 	// moreWaiters is empty if waiter is nil.
@@ -96,12 +96,22 @@ type Object struct {
 	bytes       int64
 	cancelled   bool
 	err         error
+	traced      uint64 // the recorder's number of the operation; 0: it is not traced
 	moreWaiters []*progress.Waiter
+
+	auditor Auditor // if isAudited
+	target  *Object // of the object of an audited handle; nil for all others
 
 	op    Operation
 	ahead progress.Ahead // looks for the end of the operation; nil if there is none
 	short Shortcut       // nil if there is none
 }
+
+// Bits of Object.ending.
+const (
+	isOrphan  = 1 << iota // freed while active; released when complete
+	isAudited             // see Audit
+)
 
 // Bind ties a new object to its engine and operation. The owner calls it once, with the lock held.
 func (o *Object) Bind(eng *progress.Engine, op Operation) {
@@ -147,6 +157,7 @@ func (o *Object) Activate() {
 	o.move(Active)
 	o.active = 1
 	o.persistent = false
+	o.traceBegin()
 }
 
 // ActivateIdle is Activate that is short enough to be inlined.
@@ -176,6 +187,7 @@ func (o *Object) startable() error {
 func (o *Object) start() {
 	o.move(Active)
 	o.active = 1
+	o.traceBegin()
 	if err := o.eng.Stopped(); err != nil {
 		o.Complete(Empty(), err)
 		return
@@ -197,21 +209,36 @@ func (o *Object) CompleteEmpty() { o.CompleteTransfer(AnySource, AnyTag, 0, nil)
 func (o *Object) CompleteTransfer(source, tag int, bytes int64, err error) {
 	o.move(Complete)
 	o.active = 0
-	o.source, o.tag, o.bytes, o.err = source, tag, bytes, err
-	o.ordinal = o.eng.CountCompletion(err != nil)
-	if o.orphan {
-		o.retire()
+	if o.ending != 0 {
+		o.completeSpecially(source, tag, bytes, err)
 		return
 	}
+	o.source, o.tag, o.bytes, o.err = source, tag, bytes, err
+	o.ordinal = o.eng.CountCompletion(err != nil)
 	if o.waiter != nil {
 		o.notify(err != nil)
 	}
 }
 
+// completeSpecially is the rest of CompleteTransfer for an object that is an orphan, or audited.
+func (o *Object) completeSpecially(source, tag int, bytes int64, err error) {
+	orphan := o.ending&isOrphan != 0
+	if !orphan && !o.cancelled {
+		err = o.auditor.Completed(err)
+	}
+	o.source, o.tag, o.bytes, o.err = source, tag, bytes, err
+	o.ordinal = o.eng.CountCompletion(err != nil)
+	if orphan {
+		o.retire()
+		return
+	}
+	o.notify(err != nil)
+}
+
 // takeShort asks the shortcut of an active object, if it has one and no waiter watches it. It sets
 // *st, unless st is nil.
 func (o *Object) takeShort(st *Status) bool {
-	if o.short == nil || o.waiter != nil || o.orphan {
+	if o.short == nil || o.waiter != nil || o.ending != 0 {
 		return false
 	}
 	source, tag, bytes, ok := o.short.TakeShort()
@@ -296,6 +323,7 @@ func (o *Object) take(st *Status) error {
 // observe makes a complete object inactive if it is persistent, else releases it.
 func (o *Object) observe() {
 	if o.persistent {
+		o.traceEnd()
 		o.cancelled = false
 		o.move(Inactive)
 	} else {
@@ -311,12 +339,12 @@ func (o *Object) Abandon() {
 		return
 	}
 	o.gen++
-	o.orphan = true
+	o.ending |= isOrphan
 	o.notify(true)
 }
 
 // Abandoned reports whether the object was abandoned and is still active. Lock held.
-func (o *Object) Abandoned() bool { return o.orphan }
+func (o *Object) Abandoned() bool { return o.ending&isOrphan != 0 }
 
 // outcome sets *st to the status of a complete object, and returns its described error.
 func (o *Object) outcome(st *Status) error {
@@ -344,8 +372,11 @@ func (o *Object) fill(st *Status, source, tag int, bytes int64) {
 // retire makes the object idle, its handles stale, and releases it.
 func (o *Object) retire() {
 	o.move(Idle)
+	o.traceEnd()
 	o.gen++
-	o.orphan = false
+	if o.ending != 0 {
+		o.endAudit()
+	}
 	o.err, o.cancelled = nil, false
 	if o.pool != nil {
 		o.pool.put(o)

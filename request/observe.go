@@ -5,7 +5,7 @@ import "github.com/mpigo/mpigo/progress"
 // Outstanding reports whether the user still has to wait for the operation: it is active or
 // complete, no call has observed it, and it was not freed. Lock held.
 func (o *Object) Outstanding() bool {
-	return (o.state == Active || o.state == Complete) && !o.orphan
+	return (o.state == Active || o.state == Complete) && o.ending&isOrphan == 0
 }
 
 // About wraps err with the operation's parameters. Lock held.

@@ -1,6 +1,10 @@
 package request
 
-import "context"
+import (
+	"context"
+
+	"github.com/mpigo/mpigo/internal/calls"
+)
 
 // Wait waits until the operation is complete and returns its status and its own error. For null and
 // inactive requests it returns the empty status at once.
@@ -20,14 +24,18 @@ func (r Request) waitShort(st *Status) bool {
 		return false
 	}
 	defer o.eng.Unlock()
+	rec := o.eng.Calls
+	if rec != nil && rec.IsDue(calls.Wait, 0) {
+		return false
+	}
 	if o.state == Active && o.gen == r.gen {
-		return o.takeShort(st)
+		return o.takeShort(st) && counted(rec)
 	}
 	if o.state != Complete || o.gen != r.gen || o.err != nil {
 		return false
 	}
 	_ = o.take(st)
-	return true
+	return counted(rec)
 }
 
 // WaitContext is Wait that returns ctx's error when ctx ends. The operation goes on, and its buffer
@@ -45,7 +53,7 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 		*st = Empty()
 		return nil
 	}
-	defer o.eng.Unlock()
+	defer o.leave(o.begin("wait"))
 	if o.state == Active {
 		if err := o.Await(ctx); err != nil {
 			*st = Empty()
@@ -92,7 +100,7 @@ func (r Request) Test() (st Status, done bool, err error) {
 	if o == nil {
 		return Empty(), true, nil
 	}
-	defer o.eng.Unlock()
+	defer o.leave(o.begin("test"))
 	switch o.settle(r.gen) {
 	case settledNothing:
 		return Empty(), true, nil
@@ -117,6 +125,9 @@ func (r Request) GetStatus() (st Status, done bool, err error) {
 		return Empty(), false, o.stoppedError()
 	}
 	err = o.outcome(&st)
+	if o.ending&isAudited != 0 {
+		o.auditor.Released()
+	}
 	return st, true, err
 }
 

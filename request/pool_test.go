@@ -24,7 +24,7 @@ func (r *rank) atOnce(pool *Pool) Request {
 // complete with the empty status, whether it is in the list once or several times. The object goes
 // back to its pool once, when it is observed or freed, and then serves the next request.
 func TestCallsOverRequestThatIsCompleteAtOnce(t *testing.T) {
-	for name, call := range calls {
+	for name, call := range byName {
 		for times := 1; times <= 3; times++ {
 			var pool Pool
 			r := newRank()

@@ -42,6 +42,11 @@
 //	WaitSome, TestSome     outcount Undefined
 //	Completed              yields nothing
 //
+// # Audited requests
+//
+// In the checked mode of package comm, an [Auditor] watches each operation, and sees its start and
+// its end. Its handle is told apart from others when it is about to be taken for stale (audit.go).
+//
 // # Buffers
 //
 // A request keeps its buffer from the call that starts the operation until the operation is
@@ -66,6 +71,9 @@ func (r Request) enter() *Object {
 	}
 	r.o.eng.Lock()
 	if r.o.gen != r.gen {
+		if o := r.audited(); o != nil {
+			return o
+		}
 		r.o.eng.Unlock()
 		return nil
 	}
@@ -107,7 +115,7 @@ func (r Request) IsPersistent() bool {
 func (r Request) Start() error {
 	// What is most often the case, without the calls and checks of the general path.
 	if o := r.o; o != nil && o.eng.TryLock() {
-		if o.gen == r.gen && o.state == Inactive && o.eng.Stopped() == nil {
+		if o.gen == r.gen && o.state == Inactive && o.eng.Stopped() == nil && o.eng.Calls == nil {
 			defer o.eng.Unlock()
 			o.move(Active)
 			o.active = 1
@@ -120,10 +128,11 @@ func (r Request) Start() error {
 	if o == nil {
 		return newError("start", nullHandle)
 	}
-	defer o.eng.Unlock()
+	defer o.leave(o.begin("start"))
 	if err := o.startable(); err != nil {
 		return err
 	}
+	o.auditStart()
 	o.start()
 	return nil
 }

@@ -66,7 +66,7 @@ func TestCallsOverInactiveRequestReturn(t *testing.T) {
 	o, h := r.persistent("p")
 	for range 3 {
 		for _, name := range []string{"Wait", "Test", "GetStatus", "WaitAny", "TestAny", "WaitAllStatus", "TestAll", "WaitSome", "TestSome", "Completed"} {
-			calls[name](t, r, []Request{h})
+			byName[name](t, r, []Request{h})
 			assert.Equal(t, "inactive", stateOf(t, h), name)
 		}
 		require.NoError(t, h.Start())
@@ -214,7 +214,7 @@ func TestLaterStartDoesNotSignalEarlierWaiter(t *testing.T) {
 
 // A call with a stale handle must not touch the operation that its object is now.
 func TestCallsOverStaleHandleTouchNothing(t *testing.T) {
-	for name := range calls {
+	for name := range byName {
 		t.Run(name, func(t *testing.T) {
 			r := newRank()
 			o, h := r.active("old")
@@ -223,8 +223,8 @@ func TestCallsOverStaleHandleTouchNothing(t *testing.T) {
 			again, fresh := r.persistent("new")
 			require.Same(t, o, again)
 			for range 2 {
-				got := calls[name](t, r, []Request{h})
-				assert.Equal(t, calls[name](t, newRank(), []Request{{}}), got)
+				got := byName[name](t, r, []Request{h})
+				assert.Equal(t, byName[name](t, newRank(), []Request{{}}), got)
 				assert.False(t, fresh.IsNull())
 				if !fresh.IsActive() {
 					require.NoError(t, fresh.Start())

@@ -15,7 +15,7 @@ import (
 // use the first.
 type call func(t *testing.T, r *rank, reqs []Request) string
 
-var calls = map[string]call{
+var byName = map[string]call{
 	"Wait": func(_ *testing.T, _ *rank, reqs []Request) string { return outcomeText(reqs[0].Wait()) },
 	"WaitContext, ended": func(t *testing.T, _ *rank, reqs []Request) string {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -194,13 +194,13 @@ func oneCell(t *testing.T, name, state, want, coming string) {
 	if want == "…" {
 		want = coming
 		o := reqs[0].o.op.(*op)
-		done := spawn(func() string { return calls[name](t, r, reqs) })
+		done := spawn(func() string { return byName[name](t, r, reqs) })
 		r.waiting(t, o, 1)
 		assert.Equal(t, before, stateOf(t, reqs[0]), "the state during the call")
 		o.complete(message, nil)
 		got = within(t, done, name)
 	} else {
-		got = calls[name](t, r, reqs)
+		got = byName[name](t, r, reqs)
 	}
 	persistent := strings.HasPrefix(before, "p-") || before == "inactive"
 	after := before
@@ -237,7 +237,7 @@ func (row callRow) run(t *testing.T, before, after func(t *testing.T, r *rank, r
 		if before != nil {
 			before(t, r, reqs)
 		}
-		assert.Equal(t, row.want, calls[row.call](t, r, reqs))
+		assert.Equal(t, row.want, byName[row.call](t, r, reqs))
 		assert.Equal(t, row.after, statesOf(t, reqs))
 		if after != nil {
 			after(t, r, reqs)
@@ -332,7 +332,7 @@ func TestSameRequestSeveralTimesInList(t *testing.T) {
 		t.Run(row.call+" "+row.state, func(t *testing.T) {
 			r := newRank()
 			h := r.make(t, row.state)
-			assert.Equal(t, row.want, calls[row.call](t, r, []Request{h, h, h}))
+			assert.Equal(t, row.want, byName[row.call](t, r, []Request{h, h, h}))
 			assert.Equal(t, row.after, stateOf(t, h))
 			r.locked(func() { assert.Equal(t, 1, len(r.free)+len(r.live(h)), "number of objects") })
 		})
@@ -439,7 +439,7 @@ func TestCallsTurnOnlyIfNeeded(t *testing.T) {
 			r := newRank()
 			reqs := r.makeAll(t, row.states)
 			before := r.turns()
-			calls[row.call](t, r, reqs)
+			byName[row.call](t, r, reqs)
 			assert.Equal(t, row.want, r.turns()-before)
 		})
 	}
@@ -507,7 +507,7 @@ func TestCallsOverRequestsOfTwoRanksFail(t *testing.T) {
 		t.Run(row.call, func(t *testing.T) {
 			a, b := newRank(), newRank()
 			reqs := []Request{a.make(t, "complete"), {}, b.make(t, "complete")}
-			assert.Equal(t, row.want, calls[row.call](t, a, reqs))
+			assert.Equal(t, row.want, byName[row.call](t, a, reqs))
 			assert.Equal(t, "complete null complete", statesOf(t, reqs))
 		})
 	}

@@ -5,7 +5,7 @@
 # diagnose must then say the same. With MPICH, two cases also run under its Hydra on the three
 # hosts, where rank 0 answers diagnose.
 # Usage: hangs.sh [CASE…]
-# By default all cases run. Needs root, openssh-server and iproute2. Takes about a minute.
+# By default all cases run. Needs root, openssh-server and iproute2. Takes about two minutes.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 case "${1:-}" in -h | --help) help; exit ;; esac

@@ -21,7 +21,7 @@ func (v *view) causes() (out []Cause) {
 	out = append(out, v.withoutReport()...)
 	out = append(out, v.unreachable()...)
 	out = append(out, v.mismatches(collectives)...)
-	out = append(out, v.nearMisses()...)
+	out = append(out, v.nearMisses(true)...)
 	out = append(out, v.late(collectives)...)
 	out = append(out, v.deadlocks()...)
 	out = append(out, v.outsiders(out)...)
@@ -370,7 +370,7 @@ func (v *view) outsiders(causes []Cause) (out []Cause) {
 		case len(r.outside) == 0:
 			c.Kind, c.Text = KindAwaitsOthers, fmt.Sprintf("rank %d: no goroutine of the program was found", i)
 		default:
-			c.Text = fmt.Sprintf("rank %d: it is in no call that waits: %s", i, doing(r.outside[0]))
+			c.Text = fmt.Sprintf("rank %d: in no call that waits: %s", i, doing(r.outside[0]))
 			if !r.hasActive() {
 				c.Kind = KindAwaitsOthers
 			}

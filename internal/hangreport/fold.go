@@ -282,8 +282,11 @@ func (v *view) isCut(rank, peer int) bool {
 	})
 }
 
-// notes are the rails that are down, folded.
+// notes are near misses that may be none, and the rails that are down, folded.
 func (v *view) notes() (out []string) {
+	for _, c := range v.nearMisses(false) {
+		out = append(out, c.Text)
+	}
 	const most = 4
 	var order []string
 	from := make(map[string][]int)

@@ -2,18 +2,18 @@ package hangreport
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
 // nearMisses are receives that wait although a message has arrived that differs from what they wait
-// for in one respect: the tag, the communicator or the source. A rank that may go on may still
-// receive the message by another call, so only ranks of a deadlock, certain or possible, count, and
-// those that have nothing else to wait for.
-func (v *view) nearMisses() (out []Cause) {
+// for in one respect: the tag, the communicator or the source. In a deadlock, that is the cause.
+// Otherwise the rank may still receive the message by a later call.
+func (v *view) nearMisses(ofDeadlock bool) (out []Cause) {
 	for i := range v.ranks {
-		r := &v.ranks[i]
-		if r.Report == nil || r.left || len(r.outside) > 0 || r.hasMoved() {
+		isDeadlocked := slices.Contains(v.certain.Ranks, i) || slices.Contains(v.possible.Ranks, i)
+		if isDeadlocked != ofDeadlock || v.ranks[i].Report == nil || v.ranks[i].left {
 			continue
 		}
 		if c, ok := v.nearMiss(i); ok {

@@ -141,6 +141,47 @@ func TestSharedMemoryNeedsOnlyRanksThatAreLate(t *testing.T) {
 	}
 }
 
+// TestNearMissIsCauseOnlyOfDeadlock: a rank that may still be released may receive the message
+// later.
+func TestNearMissIsCauseOnlyOfDeadlock(t *testing.T) {
+	for _, m := range []struct {
+		message observe.Message
+		miss    string
+	}{
+		{observe.Message{Source: 1, Tag: 8, Comm: "world"}, "another tag"},
+		{observe.Message{Source: 1, Tag: 7, Comm: "half"}, "another communicator"},
+		{observe.Message{Source: 0, Tag: 7, Comm: "world"}, "another source"},
+		{observe.Message{Source: 0, Tag: 9, Comm: "world"}, ""},
+	} {
+		ranks := cycle()
+		ranks[0].Report.Unreceived = []observe.Message{m.message}
+		f := Analyze(ranks)
+		if m.miss == "" {
+			assert.Equal(t, KindDeadlock, f.Causes[0].Kind, f)
+			continue
+		}
+		assert.Equal(t, KindNearMiss, f.Causes[0].Kind, f)
+		assert.True(t, strings.HasSuffix(first(f), "that has arrived has "+m.miss), f)
+		add(ranks[1], goroutine("running", false))
+		f = Analyze(ranks)
+		assert.NotEqual(t, KindNearMiss, f.Causes[0].Kind, f)
+		require.Len(t, f.Notes, 1)
+		assert.Contains(t, f.Notes[0], m.miss)
+	}
+}
+
+// TestRailsThatAreDownAreCausesOrNotes: a rail is a cause if operations wait for it.
+func TestRailsThatAreDownAreCausesOrNotes(t *testing.T) {
+	ranks := cycle()
+	ranks[0].Report.Rails = []introspect.Rail{{Name: "tcp eth0", Peer: 1, State: "down", Error: "connection refused"}}
+	f := Analyze(ranks)
+	assert.Equal(t, []string{"at rank 0: rail tcp eth0 to rank 1 is down: connection refused"}, f.Notes)
+	ranks[0].Report.Snapshot.Pending[0].By = nil
+	f = Analyze(ranks)
+	assert.Equal(t, "hang: rank 0 does not reach rank 1: rail tcp eth0 to rank 1 is down: connection refused", first(f))
+	assert.Empty(t, f.Notes)
+}
+
 // TestReportOfManyDifferentRanksFitsScreen: ranks that cannot be folded are cut off in the text,
 // and are complete in JSON.
 func TestReportOfManyDifferentRanksFitsScreen(t *testing.T) {

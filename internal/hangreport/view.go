@@ -3,7 +3,6 @@ package hangreport
 import (
 	"slices"
 
-	"github.com/mpigo/mpigo/internal/goroutines"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/waitgraph"
@@ -283,14 +282,4 @@ func (v *view) waitingFor(ranks []int) (out []int) {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// site returns the line and call of the first goroutine of a rank that is outside of the library.
-func (r *rankView) site() (introspect.Frame, introspect.Goroutine, bool) {
-	for _, g := range r.outside {
-		if f, ok := goroutines.Site(g.Frames); ok {
-			return f, g, true
-		}
-	}
-	return introspect.Frame{}, introspect.Goroutine{}, false
 }

@@ -69,7 +69,8 @@ func TestAskOfStoppedRankEndsWithContext(t *testing.T) {
 	})
 }
 
-// Questions to a rank that does not read leave one goroutine behind, which ends with the connection.
+// Questions to a rank that does not read leave one goroutine behind, which ends with the
+// connection.
 func TestQuestionsToRankThatDoesNotReadDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		launcher, end := net.Pipe()

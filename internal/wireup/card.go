@@ -15,6 +15,7 @@ type Card struct {
 	Host           string // HostID; ranks with equal Host may share memory
 	PID            int
 	Oversubscribed bool   // the rank's machine has more ranks of the job than cores for them
+	Checked        bool   // the rank is in checked mode
 	Rails          []Rail // in the rank's order of preference
 }
 
@@ -26,6 +27,13 @@ type Rail struct {
 
 // cardVersion is the version of the encoding.
 const cardVersion = 2
+
+// Flags of a card.
+const (
+	flagOversubscribed = 1 << iota
+	flagChecked
+	flagsKnown = flagOversubscribed | flagChecked
+)
 
 // Bounds of a card. Every card within them fits in one Put.
 const (
@@ -40,18 +48,22 @@ const (
 //
 // Numbers are unsigned varints, and the length of a text precedes it:
 //
-//	version (1 byte), host, PID, oversubscribed (0 or 1), number of rails; of each: name, address
+//	version (1 byte), host, PID, flags (oversubscribed 1, checked 2), number of rails; of each:
+//	name, address
 func (c Card) Encode() ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	b := appendText([]byte{cardVersion}, c.Host)
 	b = binary.AppendUvarint(b, uint64(c.PID))
-	oversubscribed := byte(0)
+	flags := byte(0)
 	if c.Oversubscribed {
-		oversubscribed = 1
+		flags |= flagOversubscribed
 	}
-	b = append(b, oversubscribed)
+	if c.Checked {
+		flags |= flagChecked
+	}
+	b = append(b, flags)
 	b = binary.AppendUvarint(b, uint64(len(c.Rails)))
 	for _, r := range c.Rails {
 		b = appendText(b, r.BTL)
@@ -103,7 +115,9 @@ func DecodeCard(b []byte) (Card, error) {
 		return Card{}, cardError("version %d, this program knows %d", b[0], cardVersion)
 	}
 	d := cardReader{rest: b[1:]}
-	c := Card{Host: string(d.text(maxHostBytes)), PID: d.number(maxPID), Oversubscribed: d.number(1) == 1}
+	c := Card{Host: string(d.text(maxHostBytes)), PID: d.number(maxPID)}
+	flags := d.number(flagsKnown)
+	c.Oversubscribed, c.Checked = flags&flagOversubscribed != 0, flags&flagChecked != 0
 	if n := d.number(maxRails); n > 0 && !d.bad {
 		c.Rails = make([]Rail, 0, n)
 		for range n {

@@ -24,7 +24,7 @@ func TestEncodeDecodeCardRoundTrip(t *testing.T) {
 		want := Card{
 			Host:           rapid.StringN(0, 60, maxHostBytes).Draw(t, "host"),
 			PID:            rapid.IntRange(0, maxPID).Draw(t, "pid"),
-			Oversubscribed: rapid.Bool().Draw(t, "oversubscribed"),
+			Oversubscribed: rapid.Bool().Draw(t, "oversubscribed"), Checked: rapid.Bool().Draw(t, "checked"),
 		}
 		for range rapid.IntRange(0, maxRails).Draw(t, "rails") {
 			want.Rails = append(want.Rails, Rail{
@@ -106,7 +106,7 @@ func TestDecodeCardOfBadBytesFails(t *testing.T) {
 		"endless number":                  "\x02" + strings.Repeat("\xff", 20),
 		"number longer than needed":       "\x02\x00\x80\x00\x00\x00",
 		"rail without name":               "\x02\x00\x00\x00\x01\x00\x00",
-		"oversubscribed is 2":             "\x02\x00\x00\x02\x00",
+		"an unknown flag":                 "\x02\x00\x00\x04\x00",
 	} {
 		_, err := DecodeCard([]byte(b))
 		assert.ErrorIs(t, err, ErrCard, name)

@@ -20,12 +20,13 @@ func programs() map[string]program {
 		"finalize":  finalizeLate,
 		"idle":      idle,
 		"init-time": initTime,
+		"mismatch":  mismatch,
 	}
 }
 
 func main() {
 	if len(os.Args) < 2 || programs()[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: jobs bytes|large|endless|finalize|idle|init-time [flags]")
+		fmt.Fprintln(os.Stderr, "usage: jobs bytes|large|endless|finalize|idle|init-time|mismatch [flags]")
 		os.Exit(2)
 	}
 	comm.Run(func(world *comm.Comm) error { return programs()[os.Args[1]](world, os.Args[2:]) })

@@ -333,6 +333,9 @@ func (t *Team) SharedMemory() []byte {
 	return t.area.mem
 }
 
+// ShareNothing has all collectives go by messages. All ranks call it, before the first collective.
+func (t *Team) ShareNothing() { t.areaState = areaOff }
+
 // wantsArea reports whether the team sets an area up before the next collective. All ranks that
 // make the same call agree on that. Only a call that waits for all ranks in any case may do it: a
 // program may rely on others not to wait.

@@ -36,6 +36,7 @@
 //	persistent.go  persistent ones
 //	sequence.go    which collectives are under way, failed or over
 //	revoke.go      collectives that a rank gives up, and the fragments that say so
+//	checked.go     checked mode: what the ranks compare before a collective
 //	mismatch.go    signatures of calls, and probes for calls that do not belong together
 //	errors.go      the errors of collectives
 //	area.go        memory that the ranks of one host share

@@ -57,6 +57,9 @@ func (s *Schedule) signature() Signature {
 	if s.setUp { // whatever call the rank is in
 		return Signature{Call: hashOf("set up")}
 	}
+	if s.isChecked { // the check compares more
+		return Signature{Call: hashOf("checked")}
+	}
 	sign := Signature{Call: hashOf(s.call), Root: int64(s.root), Bytes: uint64(s.agreed)}
 	if s.Op != nil {
 		sign.Kind = uint64(s.Elem)

@@ -36,6 +36,9 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 
 // compareInits gathers the signatures of all ranks' calls. It borrows the schedule for that.
 func (s *Schedule) compareInits(ctx context.Context) error {
+	if s.isChecked {
+		return s.checkInit(ctx)
+	}
 	steps, words, used, want, noBuffers, ours := s.steps, s.words, s.used, s.want, s.noBuffers, s.signature()
 	all := make([]byte, s.size*signatureBytes)
 	s.steps, s.words, s.used, s.noBuffers, s.waits = nil, nil, 0, true, false

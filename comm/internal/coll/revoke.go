@@ -125,7 +125,8 @@ func (h handler) Arriving(from, tag int) (keep bool, err error) {
 	if err := checkTag(tag); err != nil {
 		return false, err
 	}
-	if s := h.underWay(tag); s != nil && s.tag != tag { // the rank has called another form
+	if s := h.underWay(tag); s != nil && s.tag != tag && !s.takesAhead(tag) {
+		// The rank has called another form.
 		rank, _ := h.group.Rank(from)
 		h.revoke(s.tag, &RevokedError{Rank: rank, Reason: Differs})
 	}
@@ -255,7 +256,11 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 
 // Revoke gives the collective up at every rank. The caller has to give its sends up.
 func (s *Schedule) Revoke(reason Reason) {
-	s.team.revoke(s.tag, &RevokedError{Rank: s.rank, Reason: reason})
+	tag := s.tag
+	if s.check.isRunning {
+		tag = s.check.tag
+	}
+	s.team.revoke(tag, &RevokedError{Rank: s.rank, Reason: reason})
 }
 
 // revoke gives up a collective that is under way. If it has failed already, the ranks are told of

@@ -185,6 +185,7 @@ func (s *Schedule) recycle() {
 	s.used, s.want = 0, 0
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
 	s.failure, s.setUp, s.hook, s.atEnd = failure{}, false, nil, nil
+	s.isChecked, s.check = false, checking{}
 	s.probed, s.wasIdle = s.probed[:0], false
 	if len(t.idle) >= idleWithMemory {
 		s.words = nil

@@ -34,6 +34,7 @@ type Schedule struct {
 	isInline   bool    // the goroutine of the call runs the steps, and waits
 	isActive   bool    // it counts in Hub.active
 	setUp      bool    // it sets up the team's area
+	isChecked  bool    // it has begun with a check, see Check
 	// cause is why a nonblocking collective ends with an error, once it is failing.
 	cause error
 	// wakes has a nonblocking collective go on when what is posted has ended.
@@ -60,6 +61,7 @@ type Schedule struct {
 	meets   []meet       // of the steps that go through the team's area
 	meeting meeting      // the present one
 	hook    func()       // of stepCall
+	check   checking     // in checked mode
 	atEnd   func() error // see AtEnd
 
 	recvs []postedRecv // since the last step that waited
@@ -108,6 +110,7 @@ const (
 	stepCombine                 // b = a ∘ b
 	stepCall                    // Schedule.hook
 	stepMeet                    // Schedule.meets, of which peer is the index
+	stepCheck                   // part number peer of Schedule.check
 )
 
 // postedRecv is a receive that a step has posted.
@@ -128,6 +131,9 @@ func (s *Schedule) Name() string { return s.how.Name(s.call) }
 
 // Root is the root of the call, a rank of the communicator, or NoRoot.
 func (s *Schedule) Root() int { return s.root }
+
+// Bytes is the length that all ranks agree on; 0 if there is none.
+func (s *Schedule) Bytes() int { return s.agreed }
 
 // Number is the sequence number of the call.
 func (s *Schedule) Number() int { return s.seq }
@@ -150,6 +156,9 @@ func (s *Schedule) AtEnd(f func() error) { s.atEnd = f }
 // NeedsAll reports whether no rank can return from the collective before all ranks have called it,
 // whatever the schedule is: the result depends on what each rank contributes.
 func (s *Schedule) NeedsAll() bool {
+	if s.isChecked {
+		return true
+	}
 	switch s.call {
 	case "allreduce", "allgather", "alltoall", "reducescatterblock":
 		return s.agreed > 0

@@ -54,6 +54,10 @@ func (s *Schedule) post() (waiting bool, err error) {
 			}
 		case stepCall:
 			s.hook()
+		case stepCheck:
+			if err := s.doCheck(int(st.peer)); err != nil {
+				return false, err
+			}
 		}
 	}
 	return s.isOutstanding(), nil
@@ -107,9 +111,9 @@ func (s *Schedule) doCopy(dst, src []byte) {
 		return
 	}
 	s.move(phaseApart)
-	s.team.p.Engine().Unlock()
+	call := s.team.p.Engine().Leave()
 	copy(dst, src)
-	s.team.p.Engine().Lock()
+	s.team.p.Engine().Return(call)
 	s.move(phaseRunning)
 }
 
@@ -137,16 +141,16 @@ var (
 func apart[A any](s *Schedule, f func(A), a A) error {
 	eng := s.team.p.Engine()
 	s.move(phaseApart)
-	eng.Unlock()
+	call := eng.Leave()
 	if !s.isInline && !s.Returns {
 		err := inGoroutine(f, a)
-		eng.Lock()
+		eng.Return(call)
 		s.move(phaseRunning)
 		return err
 	}
 	returned := false
 	defer func() {
-		eng.Lock()
+		eng.Return(call)
 		s.move(phaseRunning)
 		if !returned {
 			s.giveUp(errOperationPanicked)
@@ -186,8 +190,9 @@ func inGoroutine[A any](f func(A), a A) error {
 // that is more than a mismatch of arguments, the communicator becomes unfit for collectives. Sends
 // go on in the background, from copies.
 func (s *Schedule) revokeFor(cause error) {
-	call, revoked, panicked := (*callError)(nil), (*pml.RevokedError)(nil), (*panicError)(nil)
+	call, revoked, panicked, check := (*callError)(nil), (*pml.RevokedError)(nil), (*panicError)(nil), (*CheckError)(nil)
 	switch {
+	case errors.As(cause, &check): // every rank has found the same
 	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
 		s.Revoke(Failed)
 		s.team.markUnfit(s.how.Name(s.call), cause)

@@ -50,6 +50,9 @@ type Command struct {
 	TagOutput       bool
 	TimestampOutput bool
 	OutputDir       string
+	Profile         string        // --profile DIR
+	CPUProfile      string        // --cpuprofile DIR
+	Trace           string        // --trace DIR
 	Stdin           int           // a rank, StdinAll or StdinNone
 	Timeout         time.Duration // 0: no limit
 	HangAfter       time.Duration // --hang-after; 0: no reports about hangs
@@ -252,6 +255,9 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&c.TagOutput, "tag-output", false, "")
 	flags.BoolVar(&c.TimestampOutput, "timestamp-output", false, "")
 	define(flags, notEmpty, &c.OutputDir, "output-dir")
+	define(flags, notEmpty, &c.Profile, "profile")
+	define(flags, notEmpty, &c.CPUProfile, "cpuprofile")
+	define(flags, notEmpty, &c.Trace, "trace")
 	define(flags, parseStdin, &c.Stdin, "stdin")
 	define(flags, parseTimeout, &c.Timeout, "timeout")
 	define(flags, parseHangAfter, &c.HangAfter, "hang-after")

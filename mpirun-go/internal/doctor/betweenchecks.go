@@ -53,10 +53,7 @@ func connections(j *Job, h *Host) (list []result) {
 		}
 		worked += good
 		if total == 0 && isOther(h, &j.Hosts[peer]) {
-			t := trouble{outcome: "", level: Broken, detail: unrelated(j, peer, h.Rank)}
-			if j.allows("ibverbs") && len(h.Facts.RDMA) > 0 {
-				t.level = Warning
-			}
+			t := untried(j, peer, h)
 			if from[t] == nil {
 				order = append(order, t)
 			}
@@ -87,6 +84,28 @@ func connections(j *Job, h *Host) (list []result) {
 	}
 	return list
 }
+
+// untried says why there is no probe from one host to another.
+func untried(j *Job, from int, to *Host) trouble {
+	addresses := make([][]Interface, len(j.Hosts))
+	for i := range j.Hosts {
+		addresses[i] = j.Hosts[i].interfaces()
+	}
+	if slices.ContainsFunc(plan(from, addresses), func(p Probe) bool { return p.To == to.Rank }) {
+		return trouble{outcome: notTried, level: Broken}
+	}
+	t := trouble{outcome: unpaired, level: Broken, detail: unrelated(j, from, to.Rank)}
+	if j.allows("ibverbs") && len(to.Facts.RDMA) > 0 {
+		t.level = Warning
+	}
+	return t
+}
+
+// Outcomes of two hosts without a probe.
+const (
+	unpaired Outcome = "unpaired"  // no address of the one leads to the other
+	notTried Outcome = "not tried" // the doctor's rank has ended before
+)
 
 // isOther reports whether two hosts are two machines, as far as is known.
 func isOther(a, b *Host) bool {
@@ -128,7 +147,9 @@ func (t trouble) result(j *Job, h *Host, from []string, port uint16) result {
 		r.fix = fmt.Sprintf("ping -M do -s 8972 %v, with smaller sizes until it answers; then ip link set INTERFACE mtu THAT+28, or raise the switch's", t.to)
 	case Foreign:
 		r.found, r.fix = fmt.Sprintf("%v leads to another machine %s: two have the same address", t.to, who), other
-	case "":
+	case notTried:
+		r.found, r.fix = "not tried "+who+": the doctor's rank there ended before", "mpirun-go doctor, again; the lines before this report may say why the rank ended"
+	case unpaired:
 		r.found, r.fix = who+": "+t.detail, "name networks that all hosts share: --set tcp.include=NETWORK/BITS"
 	default:
 		r.found, r.fix = fmt.Sprintf("%v %s fails %s: %s", t.to, ports, who, t.detail), other

@@ -1,0 +1,198 @@
+package comm
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+
+	"github.com/mpigo/mpigo/comm/internal/audit"
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/request"
+)
+
+// runChecked is run in checked mode: the ranks compare their calls first.
+func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, error) {
+	call := audit.Call{
+		Name: goName(s.How(), s.BlockingName()), Type: c.job.check.typeOf(typ), Root: s.Root(),
+		Bytes: s.Agreed(), InPlace: s.InPlace(),
+	}
+	if s.Op != nil {
+		call.Op, call.InOrder = audit.OpAt(reflect.ValueOf(s.Op).Pointer()), !s.Commutes
+	}
+	lengths := c.partLengths(s, call.Name, call.Type.Size)
+	if lengths != nil {
+		call.Bytes = audit.NoLength
+	}
+	s.Check(coll.Check{
+		Record:  call.Encode(),
+		Compare: func(records []byte) error { return differs(audit.Compare(records)) },
+		Lengths: lengths,
+	})
+	if s.How() == blocking {
+		return s.Call(c.collectiveContext())
+	}
+	w := newWatch(s.Inputs()...)
+	s.Audit(w)
+	r, err := s.Call(c.collectiveContext())
+	if err != nil {
+		s.Unaudit()
+		return r, err
+	}
+	return c.job.check.handle(c.job, &s.Object, w), nil
+}
+
+// differs makes an error of this package of one that package audit has found.
+func differs(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &differsError{err}
+}
+
+// differsError is the error of calls that do not belong together. It Is ErrComm, because the
+// communicator does not permit them, and the kind of the argument that differs.
+type differsError struct{ found error }
+
+func (e *differsError) Error() string { return e.found.Error() }
+
+func (e *differsError) Is(target error) bool {
+	switch target {
+	case ErrComm:
+		return true
+	case ErrType:
+		return errors.Is(e.found, audit.ErrType)
+	case ErrRoot:
+		return errors.Is(e.found, audit.ErrRoot)
+	case ErrOp:
+		return errors.Is(e.found, audit.ErrOp)
+	case ErrCount:
+		return errors.Is(e.found, audit.ErrCount)
+	}
+	return false
+}
+
+// partLengths are the lengths of a call whose parts may have any, or nil.
+func (c *Comm) partLengths(s *coll.Schedule, name string, elem int) *coll.PartLengths {
+	n, me := len(c.group), c.rank
+	var give, take []int // by rank; −1: nothing is exchanged
+	isAgreement := false
+	switch s.BlockingName() {
+	case "gatherv", "scatterv":
+		give, take = nothing(n), nothing(n)
+		own, parts := give, take
+		if s.BlockingName() == "scatterv" {
+			own, parts = take, give
+		}
+		if me != s.Root() {
+			own[s.Root()] = s.OwnLength()
+			break
+		}
+		for r, part := range s.Parts {
+			if r != me {
+				parts[r] = len(part)
+			}
+		}
+	case "allgatherv":
+		take = lengthsOf(s.Parts)
+		give = uniform(n, take[me])
+	case "reducescatter":
+		give = make([]int, n)
+		for r, end := range s.Ints {
+			give[r] = end
+			if r > 0 {
+				give[r] -= s.Ints[r-1]
+			}
+		}
+		take = uniform(n, give[me])
+		isAgreement = true
+	case "alltoallv":
+		give = lengthsOf(s.Parts[:n])
+		take = lengthsOf(s.Parts[len(s.Parts)-n:]) // the same in place
+	default:
+		if c.topo == nil || !strings.HasPrefix(s.BlockingName(), "neighbor") {
+			return nil
+		}
+		sources := len(c.topo.sources)
+		return newPartLengths(c.topo.sources, c.topo.dests, c.topo.isCart,
+			lengthsOf(s.Parts[sources:]), lengthsOf(s.Parts[:sources]),
+			audit.Mismatch{Receiver: me, ElemBytes: elem}, name)
+	}
+	all := make([]int, n)
+	for r := range all {
+		all[r] = r
+	}
+	give[me], take[me] = -1, -1 // which the call itself compares
+	return newPartLengths(all, all, false, give, take,
+		audit.Mismatch{Receiver: me, ElemBytes: elem, IsAgreement: isAgreement}, name)
+}
+
+// newPartLengths lets ranks compare the lengths that they give to dests with those that they take
+// from sources. found has what is known of a mismatch that this rank finds.
+func newPartLengths(sources, dests []int, pairs bool, give, take []int, found audit.Mismatch, name string) *coll.PartLengths {
+	l := &coll.PartLengths{Pairs: pairs, RecordBytes: audit.MismatchBytes}
+	for i, dest := range dests {
+		if give[i] < 0 {
+			dest = coll.NoRank
+		}
+		l.Dests, l.Give = append(l.Dests, dest), append(l.Give, uint64(max(give[i], 0)))
+	}
+	for i, source := range sources {
+		if take[i] < 0 {
+			source = coll.NoRank
+		}
+		l.Sources = append(l.Sources, source)
+	}
+	l.Compare = func(got []uint64) []byte {
+		m := found
+		for i, source := range l.Sources {
+			if source != coll.NoRank && got[i] != uint64(take[i]) {
+				m.Found, m.Sender, m.Sent, m.Due = true, source, int(got[i]), take[i]
+				break
+			}
+		}
+		return m.Encode()
+	}
+	l.CompareAll = func(records []byte) error { return differs(audit.CompareMismatches(name, records)) }
+	return l
+}
+
+func lengthsOf(parts [][]byte) []int {
+	lengths := make([]int, len(parts))
+	for i, part := range parts {
+		lengths[i] = len(part)
+	}
+	return lengths
+}
+
+// uniform is a list of n equal lengths.
+func uniform(n, length int) []int {
+	lengths := make([]int, n)
+	for i := range lengths {
+		lengths[i] = length
+	}
+	return lengths
+}
+
+// nothing is a list of n lengths of parts that are not exchanged.
+func nothing(n int) []int { return uniform(n, -1) }
+
+// goName is the name of a collective call in Go. call is that of its blocking form in errors.
+func goName(how coll.How, call string) string {
+	name, known := map[string]string{
+		"reducescatter": "ReduceScatter", "reducescatterblock": "ReduceScatterBlock",
+		"neighborallgather": "NeighborAllgather", "neighborallgatherv": "NeighborAllgatherv",
+		"neighboralltoall": "NeighborAlltoall", "neighboralltoallv": "NeighborAlltoallv",
+	}[call]
+	if !known {
+		for _, word := range strings.Fields(call) {
+			name += strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	switch how {
+	case nonblocking:
+		return "I" + strings.ToLower(name[:1]) + name[1:]
+	case persistent:
+		return name + "Init"
+	}
+	return name
+}

@@ -1,0 +1,86 @@
+package comm
+
+import (
+	"bytes"
+
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// Point-to-point calls in checked mode, after the checks of their arguments. Each message tells the
+// kind of its elements, which the receiver compares with its own. Lock held.
+
+func (c *Comm) sendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) error {
+	kind := c.job.check.typeOf(typ).Kind
+	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, uint8(kind), newWatch(buf)))
+}
+
+func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) request.Request {
+	k := c.job.check
+	w := newWatch(buf)
+	if mode == pml.Buffered {
+		w.sends = nil // the call has copied it
+	}
+	r := c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, uint8(k.typeOf(typ).Kind), w)
+	return k.handle(c.job, &r.Object, w)
+}
+
+func (c *Comm) recvAudited(typ elemType, buf []byte, size, source, tag int) (request.Status, error) {
+	w := newRecvWatch(c.job.check.typeOf(typ), buf)
+	return awaitRecv(c.ctx, c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, recvOp, w))
+}
+
+func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) request.Request {
+	k := c.job.check
+	w := newRecvWatch(k.typeOf(typ), buf)
+	r := c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, irecvOp, w)
+	return k.handle(c.job, &r.Object, w)
+}
+
+// auditSend has a persistent send watched.
+func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.Mode) request.Request {
+	k := c.job.check
+	w := newWatch(buf)
+	if mode == pml.Buffered {
+		w.sends = nil
+	}
+	r.Tell(uint8(k.typeOf(typ).Kind))
+	r.Audit(w)
+	return k.handle(c.job, &r.Object, w)
+}
+
+// auditRecv has a persistent receive watched.
+func (c *Comm) auditRecv(r *pml.RecvRequest, typ elemType, buf []byte) request.Request {
+	k := c.job.check
+	w := newRecvWatch(k.typeOf(typ), buf)
+	r.Audit(w)
+	return k.handle(c.job, &r.Object, w)
+}
+
+// sendrecvAudited is the end of sendrecv. With replace, the message goes from a copy.
+func (c *Comm) sendrecvAudited(a pml.Sendrecv, sent, received elemType, replace bool) (request.Status, error) {
+	k := c.job.check
+	if replace {
+		a.Send = bytes.Clone(a.Send)
+	}
+	s := c.job.pml.IsendAudited(c.p2p, a.Send, a.Dest, a.SendTag, pml.Standard, a.Op, uint8(k.typeOf(sent).Kind), newWatch(a.Send))
+	r := c.job.pml.IrecvAudited(c.p2p, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op, newRecvWatch(k.typeOf(received), a.Recv))
+	st, err := awaitRecv(c.ctx, r)
+	if serr := awaitSend(c.ctx, s); err == nil {
+		err = serr
+	}
+	return st, err
+}
+
+func (c *Comm) isendrecvAudited(a pml.Sendrecv, sent, received elemType) request.Request {
+	k := c.job.check
+	w := newWatch(a.Send)
+	r := c.job.pml.IsendrecvAudited(c.p2p, a, uint8(k.typeOf(sent).Kind), w, newRecvWatch(k.typeOf(received), a.Recv))
+	return k.handle(c.job, &r.Object, w)
+}
+
+// receiveAudited posts the receive of a message that a probe has taken.
+func (m *Message) receiveAudited(typ elemType, buf []byte, elem int, op string) *pml.RecvRequest {
+	j := m.c.job
+	return j.pml.ImrecvAudited(m.m, buf, elem, op, newRecvWatch(j.check.typeOf(typ), buf))
+}

@@ -1,0 +1,189 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+
+	"github.com/mpigo/mpigo/comm/internal/audit"
+	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/request"
+)
+
+// watch is what checked mode knows of an operation under way. The engine's lock guards it. It
+// implements request.Auditor and pml.MatchAuditor.
+//
+// A buffer that is sent must not change until a call has observed the completion (MPI 4.1, section
+// 3.7.2); reading it is allowed. A buffer that is received into must not change until a message
+// has matched; after that, the message changes it.
+type watch struct {
+	line     string     // of the call that has started the operation
+	typ      audit.Type // of the elements that are received
+	sends    []audit.Buffer
+	recv     audit.Buffer
+	fault    error // what was found before the operation has ended
+	released bool  // the buffers are the user's again
+	told     bool  // that the request is lost
+
+	// If the user has the request:
+	object *request.Object
+	of     *checker
+	place  int // in of.watched
+}
+
+var _ pml.MatchAuditor = (*watch)(nil)
+
+// library has how the names of the library's functions begin that may be between the user's and
+// newWatch. It is never written.
+var library = []string{
+	reflect.TypeFor[Comm]().PkgPath() + ".", reflect.TypeFor[Comm]().PkgPath() + "/internal/",
+	reflect.TypeFor[request.Request]().PkgPath() + ".",
+}
+
+// newWatch makes the watch of an operation that begins now, with the buffers that it sends. Lock
+// held.
+func newWatch(sends ...[]byte) *watch {
+	w := &watch{line: callerLine()}
+	for _, mem := range sends {
+		w.sends = append(w.sends, audit.Watch(mem))
+	}
+	return w
+}
+
+// newRecvWatch is newWatch of a receive.
+func newRecvWatch(typ audit.Type, recv []byte) *watch {
+	w := newWatch()
+	w.typ, w.recv = typ, audit.Watch(recv)
+	return w
+}
+
+// callerLine is the user's line on the stack.
+func callerLine() string { return audit.Caller(library) }
+
+// Started implements request.Auditor.
+func (w *watch) Started() {
+	w.line, w.fault, w.released = callerLine(), nil, false
+	for i := range w.sends {
+		w.sends[i].Again()
+	}
+	w.recv.Again()
+}
+
+// Matched implements pml.MatchAuditor.
+func (w *watch) Matched(source int, kind uint8) {
+	switch sent := audit.Kind(kind); {
+	case !w.recv.IsIntact():
+		w.fault = w.changed("before a message had come, by the program or by another receive")
+	case !sent.Fits(w.typ.Kind):
+		w.fault = fmt.Errorf("%w: rank %d sent %v, this rank receives %v", ErrType, source, sent, w.typ)
+	}
+}
+
+// Completed implements request.Auditor.
+func (w *watch) Completed(err error) error {
+	switch {
+	case w.fault != nil && (err == nil || errors.Is(err, ErrTruncate)):
+		return w.fault
+	case err != nil:
+		return err
+	}
+	return w.Look()
+}
+
+// Look implements request.Auditor.
+func (w *watch) Look() error {
+	if w.released || !slices.ContainsFunc(w.sends, func(b audit.Buffer) bool { return !b.IsIntact() }) {
+		return nil
+	}
+	return w.changed("before a call had told that the operation is complete")
+}
+
+// Released implements request.Auditor.
+func (w *watch) Released() { w.released = true }
+
+// changed is the error of a buffer that was written to.
+func (w *watch) changed(when string) error {
+	return fmt.Errorf("%w: it was written to %s; started at %s", ErrBuffer, when, w.line)
+}
+
+// holds reports whether some of mem belongs to the operation.
+func (w *watch) holds(mem []byte) bool {
+	uses := func(b audit.Buffer) bool { return coll.Overlap(mem, b.Mem()) }
+	return !w.released && (uses(w.recv) || slices.ContainsFunc(w.sends, uses))
+}
+
+// Ended implements request.Auditor.
+func (w *watch) Ended() {
+	w.sends, w.recv = nil, audit.Buffer{}
+	if w.of == nil {
+		return
+	}
+	all := w.of.watched
+	last := len(all) - 1
+	all[w.place], all[last] = all[last], nil
+	if w.place < last {
+		all[w.place].place = w.place
+	}
+	w.of.watched, w.of, w.object = all[:last], nil, nil
+}
+
+// handle is the handle of a request that is watched. Lock held.
+func (k *checker) handle(j *job, o *request.Object, w *watch) request.Request {
+	w.object, w.of, w.place = o, k, len(k.watched)
+	k.watched = append(k.watched, w)
+	return o.AuditedHandle(func(a request.Auditor) { j.tellLost(a) })
+}
+
+// isOutstanding reports whether the user still has to wait for the request. Lock held.
+func (w *watch) isOutstanding() bool { return w.object != nil && w.object.Outstanding() }
+
+// user is the request to which some of mem belongs, or nil. Lock held.
+func (k *checker) user(mem []byte) error {
+	for _, w := range k.watched {
+		if w.isOutstanding() && w.holds(mem) {
+			return w.object.About(fmt.Errorf("started at %s, and not waited for", w.line))
+		}
+	}
+	return nil
+}
+
+// tellLost tells the user of a request to which no handle is left.
+func (j *job) tellLost(a request.Auditor) {
+	j.eng.Lock()
+	defer j.eng.Unlock()
+	w := a.(*watch)
+	if j.ended != nil || w.told || !w.isOutstanding() {
+		return
+	}
+	w.told = true
+	j.check.tell(j, w.object, fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line))
+}
+
+// tellUnobserved tells the user of the requests that nobody has waited for, in Finalize. Lock held.
+func (j *job) tellUnobserved() {
+	for _, w := range j.check.watched {
+		if w.isOutstanding() && !w.told {
+			j.check.tell(j, w.object, fmt.Errorf("nothing has waited for the request, which was started at %s", w.line))
+		}
+	}
+}
+
+// tellUser prints a warning about a request. Lock held.
+func tellUser(j *job, o *request.Object, what error) {
+	fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: %s\n", j.rank, oneLine(o.About(what)))
+}
+
+// nobody is told about requests.
+func nobody(*job, *request.Object, error) {}
+
+// withLine describes a request, with the line that has started it if that is known. Lock held.
+func withLine(o *request.Object, what error) string {
+	text := o.About(what).Error()
+	if w, ok := o.Auditor().(*watch); ok {
+		text += "; started at " + w.line
+	}
+	return text
+}

@@ -1,0 +1,27 @@
+package audit
+
+import (
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Caller is the line of the user that has called the library, as "main.go:51": the innermost one of
+// a function whose name has none of the given prefixes. Test files are the user's.
+func Caller(library []string) string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := frames.Next()
+		hasPrefix := func(prefix string) bool { return strings.HasPrefix(f.Function, prefix) }
+		isOurs := slices.ContainsFunc(library, hasPrefix) && !strings.HasSuffix(f.File, "_test.go")
+		if !isOurs && f.File != "" {
+			return filepath.Base(f.File) + ":" + strconv.Itoa(f.Line)
+		}
+		if !more {
+			return "an unknown line"
+		}
+	}
+}

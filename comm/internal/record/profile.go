@@ -1,0 +1,160 @@
+package record
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/internal/calls"
+	"github.com/mpigo/mpigo/internal/profile"
+)
+
+// maxSites bounds the memory for lines. Calls at further lines count as those of an unknown line.
+const maxSites = 1 << 14
+
+// siteKey is a line and what is called there.
+type siteKey struct {
+	at   *frame
+	kind calls.Kind
+}
+
+// site is what was timed at a line.
+type site struct {
+	receives, sends bool
+	// itself has the calls that stand for themselves, samples those that stand for others too.
+	itself, samples sums
+	timed           uint64
+	min, max        int64
+}
+
+// sums are over calls, each times its weight.
+type sums struct{ weight, nanos, waiting, moving, bytes float64 }
+
+func (s *sums) add(c *calls.Call) {
+	w := float64(c.Weight)
+	s.weight += w
+	s.nanos += w * float64(c.Nanos)
+	s.waiting += w * float64(c.Waiting)
+	s.moving += w * float64(c.Moving)
+	s.bytes += w * float64(max(c.Bytes, 0))
+}
+
+// plus is s and t, with t scaled.
+func (s sums) plus(t sums, scale float64) sums {
+	return sums{
+		s.weight + scale*t.weight, s.nanos + scale*t.nanos, s.waiting + scale*t.waiting,
+		s.moving + scale*t.moving, s.bytes + scale*t.bytes,
+	}
+}
+
+// Profile sums up the calls of a rank by line. The engine's lock guards it.
+type Profile struct {
+	locator *locator
+	sites   map[siteKey]*site
+}
+
+// NewProfile makes an empty profile.
+func NewProfile() *Profile {
+	return &Profile{locator: newLocator(), sites: make(map[siteKey]*site)}
+}
+
+// Ended implements calls.Sink.
+func (p *Profile) Ended(c *calls.Call) {
+	key := siteKey{p.locator.find(), c.Kind}
+	s := p.sites[key]
+	if s == nil {
+		if len(p.sites) >= maxSites {
+			key.at = &p.locator.empty
+		}
+		if s = p.sites[key]; s == nil {
+			s = &site{min: c.Nanos}
+			p.sites[key] = s
+		}
+	}
+	s.receives, s.sends = s.receives || c.Receives, s.sends || c.Sends
+	s.timed++
+	if c.Weight == 1 {
+		s.itself.add(c)
+	} else {
+		s.samples.add(c)
+	}
+	s.min, s.max = min(s.min, c.Nanos), max(s.max, c.Nanos)
+}
+
+// Fill writes the calls to a file. rec is the recorder whose sink the profile is.
+func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
+	exact, estimated := make(map[calls.Kind]float64), make(map[calls.Kind]float64)
+	byKind := make(map[calls.Kind]int)
+	for _, n := range rec.Counts() {
+		i, known := byKind[n.Kind]
+		if !known {
+			i = len(f.Kinds)
+			byKind[n.Kind] = i
+			f.Kinds = append(f.Kinds, profile.Kind{Name: rec.Name(n.Kind)})
+		}
+		k := &f.Kinds[i]
+		k.Calls += n.Calls
+		for len(k.Sizes) <= n.Class {
+			k.Sizes = append(k.Sizes, 0)
+		}
+		k.Sizes[n.Class] = n.Calls
+		exact[n.Kind] += float64(n.Calls)
+	}
+	for key, s := range p.sites {
+		exact[key.kind] -= s.itself.weight
+		estimated[key.kind] += s.samples.weight
+	}
+	for key, s := range p.sites {
+		// The samples stand for all calls but the last few.
+		scale := 0.0
+		if n := estimated[key.kind]; n > 0 {
+			scale = max(exact[key.kind], 0) / n
+		}
+		sum := s.itself.plus(s.samples, scale)
+		name := rec.Name(key.kind)
+		f.Sites = append(f.Sites, profile.Site{
+			Call: name, Function: key.at.function, File: key.at.file, Line: key.at.line,
+			Calls: sum.weight, Timed: s.timed, Nanos: sum.nanos, Waiting: sum.waiting, Moving: sum.moving,
+			State: waitState(name, s.receives, s.sends), Min: s.min, Max: s.max,
+			Bytes: sum.bytes, Sends: isSend(name),
+		})
+	}
+	slices.SortFunc(f.Sites, func(a, b profile.Site) int {
+		return cmp.Or(-cmp.Compare(a.Nanos, b.Nanos), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Call, b.Call))
+	})
+}
+
+// isSend reports whether calls of a name send a message, as their bytes.
+func isSend(call string) bool {
+	return strings.Contains(call, "send") && !strings.HasSuffix(call, " init")
+}
+
+// waitState says what a wait in a call means.
+func waitState(call string, receives, sends bool) string {
+	base := strings.TrimSuffix(call, " init")
+	switch {
+	case receives && sends:
+		return profile.LatePartner
+	case receives:
+		return profile.LateSender
+	case sends:
+		return profile.LateReceiver
+	}
+	switch base {
+	case "send", "ssend", "bsend", "rsend", "send value":
+		return profile.LateReceiver
+	case "recv", "probe", "mprobe", "mrecv", "recv value":
+		return profile.LateSender
+	case "sendrecv", "sendrecv replace":
+		return profile.LatePartner
+	case "barrier":
+		return profile.LateAtBarrier
+	case "bcast", "scatter", "scatterv":
+		return profile.LateRoot
+	case "reduce", "gather", "gatherv":
+		return profile.LateLeaf
+	case "scan", "exscan":
+		return profile.LatePartner
+	}
+	return profile.LateAtNxN
+}

@@ -1,0 +1,70 @@
+package record
+
+import (
+	"runtime"
+	"strings"
+)
+
+// frame is a line of the program.
+type frame struct {
+	function, file string
+	line           int
+}
+
+// locator finds the user's line of a call on the stack.
+type locator struct {
+	// known has the frame of each program counter that was seen; nil: it is inside the library.
+	known map[uintptr]*frame
+	pcs   [32]uintptr
+	empty frame
+}
+
+func newLocator() *locator { return &locator{known: make(map[uintptr]*frame)} }
+
+// find returns the user's line of the call that the goroutine is in.
+func (l *locator) find() *frame {
+	for _, pc := range l.pcs[:runtime.Callers(3, l.pcs[:])] {
+		f, seen := l.known[pc]
+		if !seen {
+			f = look(pc)
+			l.known[pc] = f
+		}
+		if f != nil {
+			return f
+		}
+	}
+	return &l.empty
+}
+
+// look returns the innermost function at a program counter, which may be inlined into others, that
+// is not of the library; nil if all are.
+func look(pc uintptr) *frame {
+	frames := runtime.CallersFrames([]uintptr{pc})
+	for {
+		f, more := frames.Next()
+		if f.Function != "" && !isLibrary(f.Function, f.File) {
+			return &frame{f.Function, f.File, f.Line}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+// isLibrary reports whether a function belongs to the library, or to the runtime.
+func isLibrary(function, file string) bool {
+	if strings.HasSuffix(file, "_test.go") {
+		return false
+	}
+	const module = "github.com/mpigo/mpigo/"
+	rest, inside := strings.CutPrefix(function, module)
+	if !inside {
+		return strings.HasPrefix(function, "runtime.")
+	}
+	for _, prefix := range []string{"comm.", "comm/internal/", "request.", "progress.", "internal/calls.", "pml.", "bml."} {
+		if strings.HasPrefix(rest, prefix) {
+			return true
+		}
+	}
+	return false
+}

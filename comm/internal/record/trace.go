@@ -1,0 +1,147 @@
+package record
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/mpigo/mpigo/internal/calls"
+	"github.com/mpigo/mpigo/internal/trace"
+	"github.com/mpigo/mpigo/pml"
+)
+
+// event is a trace.Event before its words are made.
+type event struct {
+	kind    trace.Type
+	open    bool
+	call    calls.Kind
+	track   int32
+	number  uint32
+	peer    int32
+	tag     int32
+	at      int64
+	nanos   int64
+	bytes   int64
+	context uint64
+	request uint64
+	line    *frame
+	text    string // the communicator's name, or what happened to a rail
+}
+
+// Trace is a flight recorder: it keeps the last events of a rank. The engine's lock guards it.
+type Trace struct {
+	locator *locator
+	ring    []event
+	next    uint64 // number of the next event
+	rec     *calls.Recorder
+}
+
+// NewTrace makes a trace of so many events. Its memory is taken at once.
+func NewTrace(events int) *Trace {
+	return &Trace{locator: newLocator(), ring: make([]event, events)}
+}
+
+// Use sets the recorder whose sink the trace is.
+func (t *Trace) Use(rec *calls.Recorder) { t.rec = rec }
+
+// add returns the place of the next event.
+func (t *Trace) add(kind trace.Type, at int64) *event {
+	e := &t.ring[t.next%uint64(len(t.ring))]
+	t.next++
+	*e = event{kind: kind, at: at, track: -1, peer: -1, tag: -1}
+	if c := t.rec.Current(); c != nil {
+		e.track = int32(c.Track)
+	}
+	return e
+}
+
+// Ended implements calls.Sink.
+func (t *Trace) Ended(c *calls.Call) { t.fill(t.add(trace.Call, c.Start), c) }
+
+func (t *Trace) fill(e *event, c *calls.Call) {
+	e.call, e.track, e.nanos = c.Kind, int32(c.Track), c.Nanos
+	e.peer, e.tag, e.bytes = int32(c.Peer), int32(c.Tag), int64(c.Bytes)
+	e.text, e.request, e.line = c.Comm, c.Request, t.locator.find()
+}
+
+// Begun and Observed implement calls.RequestSink.
+func (t *Trace) Begun(id uint64, c *calls.Call) {
+	e := t.add(trace.Begun, calls.Now())
+	e.call, e.request, e.peer, e.tag, e.bytes = c.Kind, id, int32(c.Peer), int32(c.Tag), int64(c.Bytes)
+}
+
+func (t *Trace) Observed(id uint64) { t.add(trace.Observed, calls.Now()).request = id }
+
+// Now implements pml.Tracer.
+func (t *Trace) Now() int64 { return calls.Now() }
+
+// Sent implements pml.Tracer.
+func (t *Trace) Sent(at int64, m pml.TracedMessage) { t.message(t.add(trace.Sent, at), m) }
+
+// Matched implements pml.Tracer.
+func (t *Trace) Matched(m pml.TracedMessage) { t.message(t.add(trace.Matched, calls.Now()), m) }
+
+func (t *Trace) message(e *event, m pml.TracedMessage) {
+	e.peer, e.tag, e.bytes, e.context, e.number = int32(m.Peer), int32(m.Tag), m.Bytes, uint64(m.Context), m.Number
+}
+
+// Rail says what has happened to a rail.
+func (t *Trace) Rail(peer int, what string) {
+	e := t.add(trace.Rail, calls.Now())
+	e.peer, e.text = int32(peer), what
+}
+
+// Fill writes the events of the last nanos nanoseconds to a file, and the calls under way; 0: all
+// that there are.
+func (t *Trace) Fill(f *trace.File, nanos int64) {
+	f.Written = calls.Now()
+	from := uint64(0)
+	if n := uint64(len(t.ring)); t.next > n {
+		from = t.next - n
+	}
+	f.Dropped = from
+	for ; from < t.next; from++ {
+		e := &t.ring[from%uint64(len(t.ring))]
+		if nanos > 0 && e.at+e.nanos < f.Written-nanos {
+			f.Dropped++
+			continue
+		}
+		f.Events = append(f.Events, t.words(e))
+	}
+	t.rec.UnderWay(func(c *calls.Call) {
+		f.Events = append(f.Events, t.words(&event{
+			kind: trace.Call, open: true, at: c.Start, nanos: max(f.Written-c.Start, 1), call: c.Kind, track: int32(c.Track),
+			peer: int32(c.Peer), tag: int32(c.Tag), bytes: int64(c.Bytes), text: c.Comm, request: c.Request,
+		}))
+	})
+}
+
+func (t *Trace) words(e *event) trace.Event {
+	out := trace.Event{
+		Type: e.kind, At: e.at, Track: int(e.track), Nanos: e.nanos, Peer: int(e.peer), Tag: int(e.tag), Bytes: e.bytes,
+		Context: e.context, Number: e.number, Request: e.request, Open: e.open,
+	}
+	switch e.kind {
+	case trace.Call:
+		out.Name, out.Comm = t.rec.Name(e.call), e.text
+	case trace.Begun:
+		out.Name = t.rec.Name(e.call)
+	case trace.Rail:
+		out.Name = e.text
+	}
+	if e.line != nil && e.line.file != "" {
+		out.Line = fmt.Sprintf("%s:%d", filepath.Base(e.line.file), e.line.line)
+	}
+	return out
+}
+
+// Both passes calls to a profile and a trace.
+type Both struct {
+	*Profile
+	*Trace
+}
+
+// Ended implements calls.Sink.
+func (b Both) Ended(c *calls.Call) {
+	b.Profile.Ended(c)
+	b.Trace.Ended(c)
+}

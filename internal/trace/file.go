@@ -1,0 +1,134 @@
+// Package trace has the form of the file in which a rank writes the last events of its calls and
+// messages. Package comm/internal/record writes it. mpirun-go makes one trace of those of a job.
+package trace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+)
+
+// Version of the form.
+const Version = 1
+
+// File is the trace of a rank. Times are in nanoseconds of CLOCK_MONOTONIC of the rank's host.
+type File struct {
+	Version int      `json:"v"`
+	Rank    int      `json:"rank"`
+	Size    int      `json:"size"`
+	Host    string   `json:"host"`
+	PID     int      `json:"pid"`
+	Command []string `json:"command"`
+	// Written is when the file was written.
+	Written int64 `json:"written"`
+	// Error says why the rank did not come to Finalize.
+	Error string `json:"error,omitempty"`
+	// Dropped is the number of older events, for which there was no room.
+	Dropped uint64 `json:"dropped,omitempty"`
+	// Clocks has how far the clock of the rank's host is ahead of that of rank 0's host. Only one
+	// rank of a host has these, and none of rank 0's host.
+	Clocks []Clock `json:"clocks,omitempty"`
+	Events []Event `json:"events"`
+}
+
+// Clock is a comparison of the clocks of two hosts.
+type Clock struct {
+	At    int64 `json:"at"`    // by the clock of this host
+	Ahead int64 `json:"ahead"` // of this host's clock
+	// Error is how wrong Ahead may be: half of the least round trip.
+	Error int64 `json:"error"`
+}
+
+// Event is an event of a rank. Peers are ranks of the job, −1: none.
+type Event struct {
+	Type Type  `json:"t"`
+	At   int64 `json:"at"`
+	// Track tells calls that overlap apart: those of several goroutines. −1: of no call.
+	Track int    `json:"track"`
+	Name  string `json:"name,omitempty"`
+	Nanos int64  `json:"nanos,omitempty"` // duration of a call
+	Peer  int    `json:"peer"`
+	Tag   int    `json:"tag"`
+	Bytes int64  `json:"bytes,omitempty"`
+	Comm  string `json:"comm,omitempty"`
+	Line  string `json:"line,omitempty"`
+	// Context and Number name a message between two ranks.
+	Context uint64 `json:"context,omitempty"`
+	Number  uint32 `json:"number,omitempty"`
+	// Request numbers the operation that a call has begun, or that an event is about.
+	Request uint64 `json:"request,omitempty"`
+	// Open: the call had not ended when the file was written.
+	Open bool `json:"open,omitempty"`
+}
+
+// Type of an event.
+type Type string
+
+const (
+	Call     Type = "call"     // a call of the user
+	Sent     Type = "sent"     // a message was sent
+	Matched  Type = "matched"  // a message has matched a receive
+	Begun    Type = "begun"    // a nonblocking operation has begun
+	Observed Type = "observed" // the user has observed its completion
+	Rail     Type = "rail"     // a rail has failed or come back, as Name says
+)
+
+// Path is the file of a rank in a directory.
+func Path(dir string, rank int) string { return filepath.Join(dir, fmt.Sprintf("trace.%d.json", rank)) }
+
+// maxBytes bounds a file, so that a wrong one does not fill the memory.
+const maxBytes = 1 << 30
+
+// ErrFormat means that a file is no trace of this version.
+var ErrFormat = errors.New("not a trace of this version")
+
+// Write writes a trace.
+func (f *File) Write(w io.Writer) error {
+	f.Version = Version
+	return json.NewEncoder(w).Encode(f)
+}
+
+// maxRanks is the largest size of a job, and maxNanos the latest time: 146 years.
+const (
+	maxRanks = 1 << 16
+	maxNanos = 1 << 62
+)
+
+// Read reads a trace and checks it.
+func Read(r io.Reader) (*File, error) {
+	var f File
+	if err := json.NewDecoder(io.LimitReader(r, maxBytes)).Decode(&f); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	return &f, f.check()
+}
+
+func (f *File) check() error {
+	isTime := func(t int64) bool { return t >= 0 && t < maxNanos }
+	if f.Version != Version || f.Size < 1 || f.Size > maxRanks || f.Rank < 0 || f.Rank >= f.Size {
+		return fmt.Errorf("%w: wrong version, rank or size", ErrFormat)
+	}
+	for _, c := range f.Clocks {
+		if !isTime(c.At) || c.Ahead < -maxNanos || c.Ahead > maxNanos || !isTime(c.Error) {
+			return fmt.Errorf("%w: wrong clock", ErrFormat)
+		}
+	}
+	for i := range f.Events {
+		e := &f.Events[i]
+		switch e.Type {
+		case Call, Begun, Observed, Rail:
+		case Sent, Matched:
+			if e.Peer < 0 || e.Peer >= f.Size {
+				return fmt.Errorf("%w: wrong peer of a message", ErrFormat)
+			}
+		default:
+			return fmt.Errorf("%w: unknown event %q", ErrFormat, e.Type)
+		}
+		if !isTime(e.At) || !isTime(e.Nanos) || e.Track < -1 || e.Track > 1<<20 {
+			return fmt.Errorf("%w: wrong time or track", ErrFormat)
+		}
+	}
+	return nil
+}

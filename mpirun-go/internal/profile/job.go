@@ -1,0 +1,337 @@
+// Package profile makes a page and a text of the profiles of a job's ranks.
+package profile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/internal/profile"
+)
+
+// Job is the profiles of a job's ranks.
+type Job struct {
+	Size  int
+	Files []*profile.File // of the ranks that have one, by rank
+	// Missing has the ranks without a file, and Why the reasons that are not that there is none.
+	Missing []int
+	Why     []string
+}
+
+// Clear removes the profiles of an earlier job from a directory.
+func Clear(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "profile.*.json"))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+// Load reads the profiles of a job of so many ranks.
+func Load(dir string, size int) (*Job, error) {
+	j := &Job{Size: size}
+	for rank := range size {
+		f, err := load(dir, rank, size)
+		switch {
+		case err == nil:
+			j.Files = append(j.Files, f)
+			continue
+		case !errors.Is(err, fs.ErrNotExist):
+			j.Why = append(j.Why, fmt.Sprintf("rank %d: %v", rank, err))
+		}
+		j.Missing = append(j.Missing, rank)
+	}
+	if len(j.Files) == 0 {
+		return nil, fmt.Errorf("%s has no profile of a rank", dir)
+	}
+	return j, nil
+}
+
+func load(dir string, rank, size int) (*profile.File, error) {
+	in, err := os.Open(profile.Path(dir, rank))
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	f, err := profile.Read(in)
+	if err == nil && (f.Rank != rank || f.Size != size) {
+		err = fmt.Errorf("%w: it is of rank %d of %d", profile.ErrFormat, f.Rank, f.Size)
+	}
+	return f, err
+}
+
+// Write writes the page and the text of a job to a directory, and returns the path of the page.
+func (j *Job) Write(dir string) (page string, err error) {
+	page = filepath.Join(dir, "profile.html")
+	write := func(path string, to func(f *os.File) error) error {
+		f, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(to(f), f.Close())
+	}
+	return page, errors.Join(
+		write(page, func(f *os.File) error { return j.HTML(f) }),
+		write(filepath.Join(dir, "profile.txt"), func(f *os.File) error { return j.Text(f) }),
+	)
+}
+
+// Site is the calls of a name at a line, of all ranks.
+type Site struct {
+	ID             int
+	Call, Function string
+	File           string
+	Line           int
+	State          string
+	Sends          bool
+	ByRank         []RankSite // of the ranks that call it
+	Total          profile.Site
+	// COV is the coefficient of variation of the ranks' times: the standard deviation as a part of
+	// the mean.
+	COV float64
+}
+
+// RankSite is what a rank does at a line.
+type RankSite struct {
+	Rank int
+	profile.Site
+}
+
+// Sites lists the lines of all ranks. The numbers follow files and lines.
+func (j *Job) Sites() []*Site {
+	type key struct {
+		call, file string
+		line       int
+	}
+	byKey := make(map[key]*Site)
+	var all []*Site
+	for _, f := range j.Files {
+		for _, s := range f.Sites {
+			k := key{s.Call, s.File, s.Line}
+			site := byKey[k]
+			if site == nil {
+				site = &Site{Call: s.Call, Function: s.Function, File: s.File, Line: s.Line, State: s.State, Sends: s.Sends, Total: profile.Site{Min: math.MaxInt64}}
+				byKey[k] = site
+				all = append(all, site)
+			}
+			site.ByRank = append(site.ByRank, RankSite{f.Rank, s})
+			t := &site.Total
+			t.Calls += s.Calls
+			t.Timed += s.Timed
+			t.Nanos += s.Nanos
+			t.Waiting += s.Waiting
+			t.Moving += s.Moving
+			t.Bytes += s.Bytes
+			t.Min, t.Max = min(t.Min, s.Min), max(t.Max, s.Max)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Site) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Call, b.Call))
+	})
+	for i, s := range all {
+		s.ID = i + 1
+		s.COV = variation(s.ByRank)
+	}
+	return all
+}
+
+func variation(ranks []RankSite) float64 {
+	sum, squares, n := 0.0, 0.0, float64(len(ranks))
+	for _, r := range ranks {
+		sum += r.Nanos
+	}
+	mean := sum / n
+	if mean == 0 || n < 2 {
+		return 0
+	}
+	for _, r := range ranks {
+		squares += (r.Nanos - mean) * (r.Nanos - mean)
+	}
+	return math.Sqrt(squares/(n-1)) / mean
+}
+
+// Where is the line as reports print it.
+func (s *Site) Where() string {
+	if s.File == "" {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s:%d", filepath.Base(s.File), s.Line)
+}
+
+// byTime sorts by time, longest first.
+func byTime(sites []*Site) []*Site {
+	out := slices.Clone(sites)
+	slices.SortStableFunc(out, func(a, b *Site) int { return -cmp.Compare(a.Total.Nanos, b.Total.Nanos) })
+	return out
+}
+
+// Times of a rank, in nanoseconds.
+type Times struct {
+	Rank                     int
+	Host                     string
+	App, Calls               float64 // Calls is part of App
+	Waiting, Moving, Working float64 // parts of Calls
+}
+
+// Times lists the times of the ranks.
+func (j *Job) Times() []Times {
+	var all []Times
+	for _, f := range j.Files {
+		t := Times{Rank: f.Rank, Host: f.Host, App: float64(f.AppNanos)}
+		for _, s := range f.Sites {
+			t.Calls += s.Nanos
+			t.Waiting += s.Waiting
+			t.Moving += s.Moving
+		}
+		t.Working = max(t.Calls-t.Waiting-t.Moving, 0)
+		all = append(all, t)
+	}
+	return all
+}
+
+// sumOf adds up the times of all ranks.
+func sumOf(times []Times) (sum Times) {
+	for _, t := range times {
+		sum.App += t.App
+		sum.Calls += t.Calls
+		sum.Waiting += t.Waiting
+		sum.Moving += t.Moving
+		sum.Working += t.Working
+	}
+	return sum
+}
+
+// share is a part of a whole, in percent.
+func share(part, whole float64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return 100 * part / whole
+}
+
+// callName is the name of a call in Go: "wait all" is WaitAll.
+func callName(op string) string {
+	var b strings.Builder
+	for word := range strings.FieldsSeq(op) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}
+
+// state is the time in a wait state, and the line where most of it is.
+type state struct {
+	Name    string
+	Nanos   float64
+	Worst   *Site
+	Rank    int // with the most
+	ofWorst float64
+}
+
+// States lists the wait states by time.
+func (j *Job) States(sites []*Site) []*state {
+	byName := make(map[string]*state)
+	var all []*state
+	for _, s := range sites {
+		if s.Total.Waiting == 0 {
+			continue
+		}
+		st := byName[s.State]
+		if st == nil {
+			st = &state{Name: s.State}
+			byName[s.State] = st
+			all = append(all, st)
+		}
+		st.Nanos += s.Total.Waiting
+		if s.Total.Waiting > st.ofWorst {
+			st.Worst, st.ofWorst = s, s.Total.Waiting
+			most := slices.MaxFunc(s.ByRank, func(a, b RankSite) int { return cmp.Compare(a.Waiting, b.Waiting) })
+			st.Rank = most.Rank
+		}
+	}
+	slices.SortFunc(all, func(a, b *state) int { return -cmp.Compare(a.Nanos, b.Nanos) })
+	return all
+}
+
+// named is a counter over all ranks.
+type named struct {
+	Name  string
+	Count uint64
+}
+
+// Protocols adds up the counters of the protocols.
+func (j *Job) Protocols() []named {
+	var all []named
+	for _, f := range j.Files {
+		for _, p := range f.Protocols {
+			i := slices.IndexFunc(all, func(n named) bool { return n.Name == p.Name })
+			if i < 0 {
+				i = len(all)
+				all = append(all, named{Name: p.Name})
+			}
+			all[i].Count += p.Count
+		}
+	}
+	return all
+}
+
+// kind is the calls of a name by all ranks.
+type kind struct {
+	Name  string
+	Calls uint64
+	Sizes []uint64 // by the number of bits of the length
+	Nanos float64
+}
+
+// Kinds lists the calls by name, with the most time first.
+func (j *Job) Kinds() []*kind {
+	byName := make(map[string]*kind)
+	var all []*kind
+	of := func(name string) *kind {
+		if byName[name] == nil {
+			byName[name] = &kind{Name: name}
+			all = append(all, byName[name])
+		}
+		return byName[name]
+	}
+	for _, f := range j.Files {
+		for _, k := range f.Kinds {
+			sum := of(k.Name)
+			sum.Calls += k.Calls
+			for i, n := range k.Sizes {
+				for len(sum.Sizes) <= i {
+					sum.Sizes = append(sum.Sizes, 0)
+				}
+				sum.Sizes[i] += n
+			}
+		}
+		for _, s := range f.Sites {
+			of(s.Call).Nanos += s.Nanos
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *kind) int { return -cmp.Compare(a.Nanos, b.Nanos) })
+	return all
+}
+
+// isCollective reports whether a call is one, by its name: the calls that are none are few.
+func isCollective(call string) bool {
+	for _, part := range []string{"send", "recv", "probe", "wait", "test", "start", "completed"} {
+		if strings.Contains(call, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// isSend reports whether the lengths of a call are those of messages that it sends.
+func isSend(call string) bool {
+	return strings.Contains(call, "send") && !strings.HasSuffix(call, " init")
+}
+
+// Working is the time in the calls that is neither waiting nor moving.
+func (s *Site) Working() float64 { return max(s.Total.Nanos-s.Total.Waiting-s.Total.Moving, 0) }

@@ -1,0 +1,196 @@
+package profile
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mostSites is how many lines the tables of call sites have.
+const mostSites = 20
+
+// ruleChars is the length of the lines between the sections.
+const ruleChars = 78
+
+// Text writes the report as mpiP does, so that its readers find the same columns.
+func (j *Job) Text(to io.Writer) error {
+	w := &writer{to: to}
+	j.header(w)
+	times := j.Times()
+	sum := sumOf(times)
+
+	w.section("MPI Time (seconds)")
+	w.line("%-5s %11s %11s %8s %11s %11s", "Task", "AppTime", "MPITime", "MPI%", "Waiting", "Moving")
+	row := func(task string, t Times) {
+		w.line("%-5s %11.4g %11.4g %8.2f %11.4g %11.4g", task, t.App/1e9, t.Calls/1e9, share(t.Calls, t.App), t.Waiting/1e9, t.Moving/1e9)
+	}
+	for _, t := range times {
+		row(fmt.Sprint(t.Rank), t)
+	}
+	row("*", sum)
+
+	sites := j.Sites()
+	w.section(fmt.Sprintf("Callsites: %d", len(sites)))
+	w.line("%3s %-28s %5s %-28s %s", "ID", "File", "Line", "Function", "Call")
+	for _, s := range sites {
+		file, _, _ := strings.Cut(s.Where(), ":")
+		w.line("%3d %-28s %5d %-28s %s", s.ID, file, s.Line, s.Function, callName(s.Call))
+	}
+
+	w.section("Aggregate Time (top twenty, descending, milliseconds)")
+	w.line("%-20s %4s %11s %7s %7s %11s %6s %9s", "Call", "Site", "Time", "App%", "MPI%", "Count", "COV", "Wait%")
+	for _, s := range first(byTime(sites), mostSites) {
+		t := s.Total
+		w.line("%-20s %4d %11.4g %7.2f %7.2f %11.0f %6.2f %9.2f", callName(s.Call), s.ID, t.Nanos/1e6,
+			share(t.Nanos, sum.App), share(t.Nanos, sum.Calls), t.Calls, s.COV, share(t.Waiting, t.Nanos))
+	}
+
+	w.section("Aggregate Sent Message Size (top twenty, descending, bytes)")
+	w.line("%-20s %4s %11s %11s %11s %7s", "Call", "Site", "Count", "Total", "Avrg", "Sent%")
+	senders := slices.DeleteFunc(slices.Clone(sites), func(s *Site) bool { return !s.Sends })
+	slices.SortStableFunc(senders, func(a, b *Site) int { return -cmp.Compare(a.Total.Bytes, b.Total.Bytes) })
+	all := 0.0
+	for _, s := range senders {
+		all += s.Total.Bytes
+	}
+	for _, s := range first(senders, mostSites) {
+		t := s.Total
+		w.line("%-20s %4d %11.0f %11.4g %11.4g %7.2f", callName(s.Call), s.ID, t.Calls, t.Bytes, t.Bytes/max(t.Calls, 1), share(t.Bytes, all))
+	}
+
+	w.section("Wait States (seconds)")
+	w.line("%-18s %11s %7s  %s", "State", "Time", "MPI%", "Most of it at")
+	for _, st := range j.States(sites) {
+		w.line("%-18s %11.4g %7.2f  %s, %s, rank %d", st.Name, st.Nanos/1e9, share(st.Nanos, sum.Calls), st.Worst.Where(), callName(st.Worst.Call), st.Rank)
+	}
+
+	j.sizes(w, "Collective Data Size (calls)", isCollective)
+	j.sizes(w, "Point-To-Point Message Size (calls)", isSend)
+
+	w.section("Messages Sent, By Peer (with those of collectives)")
+	w.line("%5s %5s %12s %14s", "From", "To", "Messages", "Bytes")
+	for _, f := range j.Files {
+		for _, t := range f.Sent {
+			w.line("%5d %5d %12d %14d", f.Rank, t.Peer, t.Messages, t.Bytes)
+		}
+	}
+
+	w.section("Protocols And Failures (all ranks)")
+	for _, p := range j.Protocols() {
+		w.line("%-20s %14d", p.Name, p.Count)
+	}
+
+	w.section(fmt.Sprintf("Callsite Time Statistics (all, milliseconds): %d", len(sites)))
+	w.line("%-20s %4s %5s %10s %10s %10s %10s %7s %7s", "Name", "Site", "Rank", "Count", "Max", "Mean", "Min", "App%", "MPI%")
+	for _, s := range sites {
+		for _, r := range s.ByRank {
+			of := times[slices.IndexFunc(times, func(t Times) bool { return t.Rank == r.Rank })]
+			w.line("%-20s %4d %5d %10.0f %10.4g %10.4g %10.4g %7.2f %7.2f", callName(s.Call), s.ID, r.Rank, r.Calls,
+				float64(r.Max)/1e6, r.Nanos/max(r.Calls, 1)/1e6, float64(r.Min)/1e6, share(r.Nanos, of.App), share(r.Nanos, of.Calls))
+		}
+	}
+	w.rule()
+	w.line("@--- End of Report " + strings.Repeat("-", ruleChars-len("@--- End of Report ")))
+	w.rule()
+	return w.err
+}
+
+func (j *Job) header(w *writer) {
+	f := j.Files[0]
+	w.line("@ mpigo profile")
+	w.line("@ Command    : %s", strings.Join(f.Command, " "))
+	w.line("@ Started    : %s", time.Unix(f.Started, 0).Format(time.RFC3339))
+	w.line("@ Ranks      : %d", j.Size)
+	if len(j.Missing) > 0 {
+		w.line("@ Missing    : %s", ranges(j.Missing))
+	}
+	for _, why := range j.Why {
+		w.line("@ Unreadable : %s", why)
+	}
+	for _, f := range j.Files {
+		if f.Error != "" {
+			w.line("@ Failed     : rank %d: %s", f.Rank, f.Error)
+		}
+	}
+	for _, f := range j.Files {
+		w.line("@ Task       : %d %s, pid %d", f.Rank, f.Host, f.PID)
+	}
+	w.line("@ Times and counts by line are from samples of short calls, and from all long waits.")
+	w.line("@ Counts by call, lengths and peers are exact.")
+}
+
+// sizes writes a histogram of lengths.
+func (j *Job) sizes(w *writer, title string, has func(call string) bool) {
+	w.section(title)
+	w.line("%-20s %21s %12s", "Call", "Length", "Calls")
+	for _, k := range j.Kinds() {
+		if !has(k.Name) {
+			continue
+		}
+		for bits, n := range k.Sizes {
+			if n > 0 {
+				w.line("%-20s %21s %12d", callName(k.Name), lengthClass(bits), n)
+			}
+		}
+	}
+}
+
+// lengthClass names the lengths of so many bits.
+func lengthClass(bits int) string {
+	switch bits {
+	case 0:
+		return "0"
+	case 1:
+		return "1"
+	}
+	least := float64(uint64(1) << (bits - 1))
+	if bits <= 10 {
+		return fmt.Sprintf("%.0f - %.0f B", least, 2*least-1)
+	}
+	return fmt.Sprintf("%s - %s", bytesText(least), bytesText(2*least)) // without the upper one
+}
+
+// ranges writes a sorted list of ranks: 0-3, 7.
+func ranges(list []int) string {
+	var parts []string
+	for i := 0; i < len(list); {
+		k := i
+		for k+1 < len(list) && list[k+1] == list[k]+1 {
+			k++
+		}
+		if k == i {
+			parts = append(parts, fmt.Sprint(list[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[k]))
+		}
+		i = k + 1
+	}
+	return strings.Join(parts, ", ")
+}
+
+func first[T any](list []T, n int) []T { return list[:min(n, len(list))] }
+
+// writer keeps the first error.
+type writer struct {
+	to  io.Writer
+	err error
+}
+
+func (w *writer) line(format string, args ...any) {
+	if w.err == nil {
+		_, w.err = fmt.Fprintf(w.to, format+"\n", args...)
+	}
+}
+
+func (w *writer) rule() { w.line("%s", strings.Repeat("-", ruleChars)) }
+
+func (w *writer) section(title string) {
+	w.line("")
+	w.rule()
+	title = "@--- " + title + " "
+	w.line("%s%s", title, strings.Repeat("-", max(ruleChars-len(title), 0)))
+	w.rule()
+}

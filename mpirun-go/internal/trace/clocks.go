@@ -1,0 +1,139 @@
+package trace
+
+import (
+	"math"
+
+	"github.com/mpigo/mpigo/internal/trace"
+)
+
+// align gives all events the time of rank 0's host. A host whose clock was compared at the start
+// and at the end of the job is taken to drift evenly in between. What is still wrong, by less than
+// the error of the comparison, shows in messages that are received before they are sent: the clock
+// of a host is moved by the least that makes all of them right.
+func (j *Job) align() {
+	byHost := make(map[string][]*trace.File)
+	var hosts []string
+	for _, f := range j.Files {
+		if byHost[f.Host] == nil {
+			hosts = append(hosts, f.Host)
+		}
+		byHost[f.Host] = append(byHost[f.Host], f)
+	}
+	for _, host := range hosts {
+		var clocks []trace.Clock
+		for _, f := range byHost[host] {
+			if len(f.Clocks) > 0 {
+				clocks = f.Clocks
+			}
+		}
+		for _, f := range byHost[host] {
+			for i := range f.Events {
+				e := &f.Events[i]
+				end := e.At + e.Nanos
+				e.At -= ahead(clocks, e.At)
+				e.Nanos = end - ahead(clocks, end) - e.At
+			}
+			f.Written -= ahead(clocks, f.Written)
+		}
+	}
+	isDone := make(map[int]bool) // ranks whose clock is right
+	for i, host := range hosts {
+		if i > 0 {
+			shift(byHost[host], j.correction(byHost[host], isDone))
+		}
+		for _, f := range byHost[host] {
+			isDone[f.Rank] = true
+		}
+	}
+}
+
+func shift(files []*trace.File, by int64) {
+	for _, f := range files {
+		for i := range f.Events {
+			f.Events[i].At += by
+		}
+		f.Written += by
+	}
+}
+
+// ahead is how far a clock is ahead at a time of its own.
+func ahead(clocks []trace.Clock, at int64) int64 {
+	switch len(clocks) {
+	case 0:
+		return 0
+	case 1:
+		return clocks[0].Ahead
+	}
+	first, last := clocks[0], clocks[len(clocks)-1]
+	if last.At <= first.At {
+		return first.Ahead
+	}
+	part := float64(at-first.At) / float64(last.At-first.At)
+	return first.Ahead + int64(part*float64(last.Ahead-first.Ahead))
+}
+
+// correction is by how much the events of a host have to move so that no message between it and the
+// ranks whose clock is right is received before it is sent. It is 0 if none is, or if no number
+// makes all messages right.
+func (j *Job) correction(host []*trace.File, isDone map[int]bool) int64 {
+	here := make(map[int]bool)
+	for _, f := range host {
+		here[f.Rank] = true
+	}
+	least, most := int64(math.MinInt64), int64(math.MaxInt64)
+	for _, m := range j.messages() {
+		spare := m.matched.At - m.sent.At
+		switch {
+		case here[m.receiver] && isDone[m.sender]:
+			least = max(least, -spare)
+		case here[m.sender] && isDone[m.receiver]:
+			most = min(most, spare)
+		}
+	}
+	switch {
+	case least > most:
+		return 0
+	case least > 0:
+		return least
+	case most < 0:
+		return most
+	}
+	return 0
+}
+
+// message is a message of which both ends are in the trace.
+type message struct {
+	sender, receiver int
+	sent, matched    *trace.Event
+}
+
+// key names a message: numbers between two ranks are used again only after 2³² messages.
+type key struct {
+	sender, receiver int
+	context          uint64
+	number           uint32
+}
+
+// messages lists the messages of which both ends are in the trace, in the order of receivers.
+func (j *Job) messages() (list []message) {
+	sent := make(map[key]*trace.Event)
+	for _, f := range j.Files {
+		for i := range f.Events {
+			if e := &f.Events[i]; e.Type == trace.Sent {
+				sent[key{f.Rank, e.Peer, e.Context, e.Number}] = e
+			}
+		}
+	}
+	for _, f := range j.Files {
+		for i := range f.Events {
+			if e := &f.Events[i]; e.Type == trace.Matched {
+				k := key{e.Peer, f.Rank, e.Context, e.Number}
+				if s := sent[k]; s != nil {
+					delete(sent, k)
+					list = append(list, message{e.Peer, f.Rank, s, e})
+				}
+			}
+		}
+	}
+	return list
+}

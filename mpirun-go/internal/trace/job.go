@@ -1,0 +1,80 @@
+// Package trace makes one trace of those of a job's ranks, in the JSON format of Chrome's trace
+// viewer, which Perfetto reads.
+//
+//	process, pid  a rank
+//	thread, tid   0: what happens in no call; from 1 on: calls, on further ones those that overlap
+//	X             a call
+//	s, f          a message, from the call that sends it to the call in which it matches a receive
+//	b, e          a nonblocking operation, from its call until the user has observed its completion
+//	i             a rail that fails or comes back
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/mpigo/mpigo/internal/trace"
+)
+
+// Job is the traces of a job's ranks.
+type Job struct {
+	Size    int
+	Files   []*trace.File // of the ranks that have one, by rank
+	Missing []int
+	Why     []string // reasons other than that there is no file
+}
+
+// Clear removes the traces of an earlier job from a directory.
+func Clear(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "trace.*.json"))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+// Load reads the traces of a job of so many ranks.
+func Load(dir string, size int) (*Job, error) {
+	j := &Job{Size: size}
+	for rank := range size {
+		f, err := load(dir, rank, size)
+		switch {
+		case err == nil:
+			j.Files = append(j.Files, f)
+			continue
+		case !errors.Is(err, fs.ErrNotExist):
+			j.Why = append(j.Why, fmt.Sprintf("rank %d: %v", rank, err))
+		}
+		j.Missing = append(j.Missing, rank)
+	}
+	if len(j.Files) == 0 {
+		return nil, fmt.Errorf("%s has no trace of a rank", dir)
+	}
+	return j, nil
+}
+
+func load(dir string, rank, size int) (*trace.File, error) {
+	in, err := os.Open(trace.Path(dir, rank))
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	f, err := trace.Read(in)
+	if err == nil && (f.Rank != rank || f.Size != size) {
+		err = fmt.Errorf("%w: it is of rank %d of %d", trace.ErrFormat, f.Rank, f.Size)
+	}
+	return f, err
+}
+
+// Write writes the trace of the job to a directory, and returns its path.
+func (j *Job) Write(dir string) (path string, err error) {
+	path = filepath.Join(dir, "trace.json")
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	return path, errors.Join(j.Chrome(f), f.Close())
+}
