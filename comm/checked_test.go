@@ -323,8 +323,8 @@ func TestCheckedLostRequestIsReported(t *testing.T) {
 	assert.True(t, strings.HasPrefix(line, "world: irecv (peer 0, tag 1): the request is lost: it was started at checked_test.go:"), line)
 }
 
-// TestCheckedWaitAllWithMessageFromProcNull: in checked mode, the requests of a rank are all audited. So
-// a call that looks at the first one knows what the others are.
+// TestCheckedWaitAllWithMessageFromProcNull: in checked mode, the requests of a rank are all
+// audited. So a call that looks at the first one knows what the others are.
 func TestCheckedWaitAllWithMessageFromProcNull(t *testing.T) {
 	got := []int{0}
 	exchange(t, func(w *comm.Comm) error {
