@@ -207,8 +207,64 @@ func TestRanksFoldsRuns(t *testing.T) {
 	assert.Equal(t, "", Ranks(nil))
 }
 
+// TestTextHasNoControlCharacters: names in reports may have any, C1 controls and DEL included.
+func TestTextHasNoControlCharacters(t *testing.T) {
+	ranks := cycle()
+	ranks[0].Report.Snapshot.Pending[0].Comm = "a\x1b[2J\u009b2J\x7f\u0085b"
+	text := Analyze(ranks).String()
+	assert.NotRegexp(t, `[^\n\P{Cc}]`, text)
+	assert.Contains(t, text, "in a [2J 2J  b")
+}
+
+// collidingReports are pairs of reports of ranks that do different things, with names that would
+// make them look alike in a concatenation.
+func collidingReports() (pairs [][2]*introspect.Report) {
+	pending := func(ops ...observe.Pending) *introspect.Report {
+		return &introspect.Report{Snapshot: observe.Snapshot{Pending: ops}}
+	}
+	outside := func(functions ...string) *introspect.Report {
+		r := new(introspect.Report)
+		for _, f := range functions {
+			r.Goroutines = append(r.Goroutines, introspect.Goroutine{Frames: []introspect.Frame{{Function: f, File: "a.go", Line: 1}}})
+		}
+		return r
+	}
+	return [][2]*introspect.Report{
+		{
+			pending(observe.Pending{Op: "a", Tag: 1}, observe.Pending{Op: "b", Tag: 2}),
+			pending(observe.Pending{Op: "a from 0, tag 1|b", Tag: 2}),
+		},
+		{outside("main.f", "main.g"), outside("main.f\na.go:1 in main.g")},
+		{
+			pending(observe.Pending{Op: "a", Tag: 1}, observe.Pending{Op: "b", Tag: 2}),
+			pending(observe.Pending{Op: "a", Tag: 1, Comm: "c|b from 0, tag 2"}),
+		},
+		{
+			pending(observe.Pending{Op: "a", Tag: 1, Comm: "c|b from 0, tag 2"}),
+			pending(observe.Pending{Op: "a", Tag: 1, Comm: "c"}, observe.Pending{Op: "b", Tag: 2}),
+		},
+	}
+}
+
+// TestRanksThatDoDifferentThingsAreNotFolded: nothing that a rank sends makes Analyze panic.
+func TestRanksThatDoDifferentThingsAreNotFolded(t *testing.T) {
+	for _, pair := range collidingReports() {
+		for _, order := range [][]*introspect.Report{{pair[0], pair[1]}, {pair[1], pair[0]}} {
+			assert.Len(t, Analyze(quiet(order...)).Groups, 2)
+		}
+	}
+}
+
 // FuzzAnalyze: reports come over a wire.
 func FuzzAnalyze(f *testing.F) {
+	for _, pair := range collidingReports() {
+		a, err := json.Marshal(pair[0])
+		require.NoError(f, err)
+		b, err := json.Marshal(pair[1])
+		require.NoError(f, err)
+		f.Add(a, b, uint8(0))
+		f.Add(b, a, uint8(0))
+	}
 	for _, seed := range []any{receives(1), receives(-1), receives(9)} {
 		text, err := json.Marshal(seed)
 		require.NoError(f, err)
