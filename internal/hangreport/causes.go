@@ -93,7 +93,7 @@ func (v *view) unreachable() (out []Cause) {
 	why := make(map[pair]string)
 	for i := range v.ranks {
 		for _, r := range v.railsDown(i) {
-			if p := (pair{i, r.Peer}); v.isCut(i, r.Peer) {
+			if p := (pair{i, r.Peer}); v.isCut(i, r) {
 				if why[p] == "" {
 					pairs = append(pairs, p)
 				} else {

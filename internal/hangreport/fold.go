@@ -277,10 +277,11 @@ func railText(r introspect.Rail) string {
 	return strings.TrimSuffix(fmt.Sprintf("rail %s to rank %d is %s: %s", r.Name, r.Peer, r.State, r.Error), ": ")
 }
 
-// isCut reports whether a rank has operations with a peer that wait for a rail.
-func (v *view) isCut(rank, peer int) bool {
-	return slices.ContainsFunc(v.ranks[rank].Pending, func(p observe.Pending) bool {
-		return p.Peer == peer && peer != rank && len(p.By) == 0
+// isCut reports whether a rank has operations with the peer of a rail that is down, which wait for
+// a rail. They go by another rail if one is up.
+func (v *view) isCut(rank int, r introspect.Rail) bool {
+	return !r.PeerUp && slices.ContainsFunc(v.ranks[rank].Pending, func(p observe.Pending) bool {
+		return p.Peer == r.Peer && r.Peer != rank && len(p.By) == 0
 	})
 }
 
@@ -294,7 +295,7 @@ func (v *view) notes() (out []string) {
 	from := make(map[string][]int)
 	for i := range v.ranks {
 		for _, r := range v.railsDown(i) {
-			if v.isCut(i, r.Peer) {
+			if v.isCut(i, r) {
 				continue // it is a cause
 			}
 			k := railText(r)
