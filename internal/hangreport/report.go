@@ -14,7 +14,8 @@
 // text are the first causes. A Finding never calls ranks deadlocked that might go on:
 //
 //   - A rank with a goroutine outside of the calls that wait may go on, unless the goroutine itself
-//     waits for another goroutine, in sync.WaitGroup.Wait, say.
+//     waits for another goroutine, in sync.WaitGroup.Wait or sync.Mutex.Lock. That a function of
+//     time.AfterFunc would release it is not seen: it has no goroutine before it runs.
 //   - A rank may go on if its progress has changed, or a message is under way to it.
 //   - An operation completes by itself if only the network or the other library has to act.
 //
@@ -86,8 +87,8 @@ const (
 	KindNearMiss     Kind = "near miss"     // a message that nearly matches
 	KindDeadlock     Kind = "deadlock"      // nothing can release the ranks
 	KindFinalized    Kind = "finalized"     // ranks wait for ranks that have left
-	KindMayDeadlock  Kind = "may deadlock"  // nothing in the job is seen to release the ranks
 	KindLate         Kind = "late"          // ranks that have not called a collective
+	KindMayDeadlock  Kind = "may deadlock"  // nothing in the job is seen to release the ranks
 	KindNoAnswer     Kind = "no answer"     // a rank did not answer
 	KindComputes     Kind = "computes"      // a rank that others wait for is in its own code
 	KindUnderWay     Kind = "under way"     // a message was sent and has not arrived

@@ -65,6 +65,9 @@ func TestDeadlockIsCertainOnlyIfNothingCanGoOn(t *testing.T) {
 		"a goroutine runs":     {func(r []Rank) { add(r[1], goroutine("running", false)) }, KindUnknown},
 		"a goroutine sleeps":   {func(r []Rank) { add(r[1], goroutine("sleep", false)) }, KindUnknown},
 		"on a channel":         {func(r []Rank) { add(r[1], goroutine("chan receive", false)) }, KindMayDeadlock},
+		"sends on a channel":   {func(r []Rank) { add(r[1], goroutine("chan send", false)) }, KindMayDeadlock},
+		"waits for condition":  {func(r []Rank) { add(r[1], goroutine("sync.Cond.Wait", false)) }, KindMayDeadlock},
+		"locks a mutex":        {func(r []Rank) { add(r[1], goroutine("sync.Mutex.Lock", false)) }, KindDeadlock},
 		"reads a file":         {func(r []Rank) { add(r[1], goroutine("syscall", false)) }, KindMayDeadlock},
 		"waits for goroutines": {func(r []Rank) { add(r[1], goroutine("sync.WaitGroup.Wait", false)) }, KindDeadlock},
 		"goroutines are cut":   {func(r []Rank) { r[1].Report.GoroutinesCut = true }, KindUnknown},
@@ -170,13 +173,19 @@ func TestNearMissIsCauseOnlyOfDeadlock(t *testing.T) {
 	}
 }
 
-// TestRailsThatAreDownAreCausesOrNotes: a rail is a cause if operations wait for it.
+// TestRailsThatAreDownAreCausesOrNotes: a rail is a cause if operations wait for it, which they do
+// only if no other rail to the peer is up.
 func TestRailsThatAreDownAreCausesOrNotes(t *testing.T) {
 	ranks := cycle()
 	ranks[0].Report.Rails = []introspect.Rail{{Name: "tcp eth0", Peer: 1, State: "down", Error: "connection refused"}}
 	f := Analyze(ranks)
 	assert.Equal(t, []string{"at rank 0: rail tcp eth0 to rank 1 is down: connection refused"}, f.Notes)
 	ranks[0].Report.Snapshot.Pending[0].By = nil
+	ranks[0].Report.Rails[0].PeerUp = true
+	f = Analyze(ranks)
+	assert.NotEqual(t, KindUnreachable, f.Causes[0].Kind, f)
+	assert.Equal(t, []string{"at rank 0: rail tcp eth0 to rank 1 is down: connection refused"}, f.Notes)
+	ranks[0].Report.Rails[0].PeerUp = false
 	f = Analyze(ranks)
 	assert.Equal(t, "hang: rank 0 does not reach rank 1: rail tcp eth0 to rank 1 is down: connection refused", first(f))
 	assert.Empty(t, f.Notes)

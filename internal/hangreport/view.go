@@ -82,11 +82,12 @@ func isActive(state string) bool {
 }
 
 // needsGoroutine reports whether a goroutine with a state goes on only by an act of another
-// goroutine. A channel may be that of a timer or of a signal.
+// goroutine. A channel may be that of a timer or of a signal. A timer's function, which is in no
+// goroutine before it runs, may send to or receive from a channel, or signal a condition.
 func needsGoroutine(state string) bool {
 	switch state {
-	case "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock", "sync.WaitGroup.Wait", "sync.Cond.Wait",
-		"chan send", "chan receive (nil chan)", "chan send (nil chan)", "select (no cases)":
+	case "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock", "sync.WaitGroup.Wait",
+		"chan receive (nil chan)", "chan send (nil chan)", "select (no cases)":
 		return true
 	}
 	return false
