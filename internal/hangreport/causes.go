@@ -129,34 +129,42 @@ type collective struct {
 	observe.Collective
 	calls   []call
 	members []int
-	late    []int // the members that have not called it
-	blamed  []int // those of them for which others wait
+	blamed  []int // the members that have not called it and for which others wait
 }
 
 // collectives lists the collectives that ranks wait in, in the order of the first rank in each.
 func (v *view) collectives() []*collective {
 	var out []*collective
+	at := make(map[observe.Collective]*collective)
+	awaited := make(map[observe.Collective]map[int]bool) // ranks that some call in it waits for
 	for i := range v.ranks {
 		r := &v.ranks[i]
 		for _, w := range r.Waits {
 			for _, in := range w.In {
-				at := slices.IndexFunc(out, func(c *collective) bool { return c.Collective == in.Collective })
-				if at < 0 {
-					at = len(out)
-					out = append(out, &collective{Collective: in.Collective, members: w.Members})
+				c := at[in.Collective]
+				if c == nil {
+					c = &collective{Collective: in.Collective, members: w.Members}
+					at[in.Collective], awaited[in.Collective] = c, make(map[int]bool)
+					out = append(out, c)
 				}
-				c := out[at]
 				c.calls = append(c.calls, call{i, w, in})
-				c.blamed = append(c.blamed, v.awaitedIn(r, w)...)
+				for _, rank := range v.awaitedIn(r, w) {
+					awaited[in.Collective][rank] = true
+				}
 				if w.Collective != nil {
-					c.blamed = append(c.blamed, w.Members...)
+					for _, rank := range w.Members {
+						awaited[in.Collective][rank] = true
+					}
 				}
 			}
 		}
 	}
 	for _, c := range out {
-		c.late = v.notReached(c.members, c.Collective)
-		c.blamed = slices.DeleteFunc(slices.Clone(c.late), func(rank int) bool { return !slices.Contains(c.blamed, rank) })
+		for _, rank := range v.notReached(c.members, c.Collective) {
+			if awaited[c.Collective][rank] {
+				c.blamed = append(c.blamed, rank)
+			}
+		}
 	}
 	return out
 }
@@ -356,8 +364,11 @@ func (v *view) outsiders(causes []Cause) (out []Cause) {
 		if r.Report == nil || r.left || slices.ContainsFunc(causes, func(c Cause) bool { return c.Kind == KindLate && slices.Contains(c.Ranks, i) }) {
 			continue
 		}
-		waiting := v.waitingFor([]int{i})
 		isWaiting := len(r.Waits) > 0
+		if isWaiting && !r.Report.Locked {
+			continue
+		}
+		waiting := v.waitingFor([]int{i})
 		if len(waiting) == 0 && (isWaiting || v.anybodyWaits()) {
 			continue
 		}
@@ -365,8 +376,6 @@ func (v *view) outsiders(causes []Cause) (out []Cause) {
 		switch {
 		case r.Report.Locked:
 			c.Text = fmt.Sprintf("rank %d: it holds its lock: it is in an operation of a reduction, or in the library", i)
-		case isWaiting:
-			continue
 		case len(r.outside) == 0:
 			c.Kind, c.Text = KindAwaitsOthers, fmt.Sprintf("rank %d: no goroutine of the program was found", i)
 		default:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -294,4 +295,39 @@ func FuzzAnalyze(f *testing.F) {
 		require.NotEmpty(t, finding.Causes)
 		require.NotEmpty(t, finding.String())
 	})
+}
+
+// lateToBarrier is a job in which one rank computes and all others wait for it in a barrier, half
+// of them in shared memory.
+func lateToBarrier(n int) []Rank {
+	at := observe.Collective{Comm: 1, Number: 3}
+	var members []int
+	for i := range n {
+		members = append(members, i)
+	}
+	var reports []*introspect.Report
+	for i := range n - 1 {
+		r := receives((i + 1) % n)
+		p, w := &r.Snapshot.Pending[0], &r.Snapshot.Waits[0]
+		p.Op, p.Collective = "barrier", true
+		r.Snapshot.Collectives = []observe.Collective{{Comm: 1, Number: 4}}
+		w.Members, w.Collective, w.In = members, &at, []observe.CollectiveCall{{Collective: at, Name: "barrier", CommName: "world", Root: -1}}
+		w.Shared = i%2 == 0
+		reports = append(reports, r)
+	}
+	late := &introspect.Report{Goroutines: []introspect.Goroutine{goroutine("running", false)}}
+	late.Snapshot.Collectives = []observe.Collective{at}
+	return quiet(append(reports, late)...)
+}
+
+// TestAnalyzeOfManyRanksIsFast: the time must not grow with the cube of the ranks. It takes a
+// quarter of a second, and a cubic search takes eight. The bound leaves room for a busy machine and
+// the race detector.
+func TestAnalyzeOfManyRanksIsFast(t *testing.T) {
+	ranks := lateToBarrier(1024)
+	begin := time.Now()
+	f := Analyze(ranks)
+	assert.Less(t, time.Since(begin), 5*time.Second)
+	assert.Equal(t, KindLate, f.Causes[0].Kind, f)
+	assert.Contains(t, first(f), "rank 1023 has not called barrier in world: ranks 0-1022 wait for it", f)
 }
