@@ -36,46 +36,97 @@ func (v *view) causes() (out []Cause) {
 
 // withoutReport are the ranks that did not report though they have not left.
 func (v *view) withoutReport() (out []Cause) {
-	for _, c := range []struct {
-		why  Missing
-		kind Kind
-		text func(ranks []int) string
-	}{
-		{Stopped, KindStopped, func(r []int) string {
-			return verb(r, "its process is", "their processes are") + " stopped by a signal; kill -CONT lets " + verb(r, "it", "them") + " go on"
-		}},
-		{HostLost, KindStopped, func(r []int) string { return verb(r, "its host does", "their hosts do") + " not answer" }},
-		{NotInited, KindLate, func(r []int) string { return verb(r, "it has", "they have") + " not called Init" }},
-		{NoAnswer, KindNoAnswer, func(r []int) string {
-			return verb(r, "it does", "they do") + " not answer: the process is stopped, overloaded, or in a call of C"
-		}},
-	} {
-		var ranks []int
-		for i := range v.ranks {
-			if r := &v.ranks[i]; r.Report == nil && !r.left && (r.Missing == c.why || r.Missing == "" && c.why == NoAnswer) {
-				ranks = append(ranks, i)
-			}
+	type reason struct {
+		why     Missing
+		process string
+	}
+	var order []reason
+	by := make(map[reason][]int)
+	for i := range v.ranks {
+		r := &v.ranks[i]
+		if r.Report != nil || r.left {
+			continue
 		}
-		if len(ranks) > 0 {
-			waiting := v.waitingFor(ranks)
-			out = append(out, Cause{Kind: c.kind, Ranks: ranks, Waiting: waiting, Text: named(ranks) + v.process(ranks) + ": " + c.text(ranks) + v.wait(waiting)})
+		why := reason{r.Missing, ""}
+		if why.why == "" {
+			why.why = NoAnswer
 		}
+		if why.why == NoAnswer {
+			why.process = r.Process
+		}
+		if by[why] == nil {
+			order = append(order, why)
+		}
+		by[why] = append(by[why], i)
+	}
+	for _, why := range order {
+		ranks := by[why]
+		kind, text := v.missing(ranks, why.why, why.process)
+		waiting := v.waitingFor(ranks)
+		out = append(out, Cause{Kind: kind, Ranks: ranks, Waiting: waiting, Text: named(ranks) + ": " + text + v.wait(waiting)})
 	}
 	return out
 }
 
-// process names the process of a single rank, if it is known.
-func (v *view) process(ranks []int) string {
-	r := &v.ranks[ranks[0]]
-	switch {
-	case len(ranks) > 1 || r.PID == 0 && r.Host == "":
-		return ""
-	case r.Host == "":
-		return fmt.Sprintf(" (pid %d)", r.PID)
-	case r.PID == 0:
-		return fmt.Sprintf(" (on %s)", r.Host)
+// missing says why ranks have no report. process is the state of their processes, if it is known.
+func (v *view) missing(ranks []int, why Missing, process string) (Kind, string) {
+	it, its, does, has := verb(ranks, "it", "they"), verb(ranks, "its process is", "their processes are"), verb(ranks, "does", "do"), verb(ranks, "has", "have")
+	kind, text, end := KindNoAnswer, "", ""
+	switch why {
+	case Stopped:
+		kind, text = KindStopped, its+" stopped by a signal"
+		end = "; kill -CONT lets " + verb(ranks, "it", "them") + " go on"
+		if pid := v.ranks[ranks[0]].PID; len(ranks) == 1 && pid != 0 {
+			end = fmt.Sprintf("; kill -CONT %d lets it go on", pid)
+		}
+	case HostLost:
+		kind, text = KindStopped, verb(ranks, "its host does", "their hosts do")+" not answer"
+	case NotStarted:
+		kind, text = KindLate, verb(ranks, "its process has", "their processes have")+" not been started"
+	case NotInited:
+		kind, text = KindLate, it+" "+has+" not called Init"
+	case NotConnected:
+		text = it + " " + has + " not connected, which Init does in programs that use this library"
+	case Foreign:
+		text = it + " cannot be asked: " + it + " " + does + " not use this library, or " + has + " not connected"
+	case NoReport:
+		text = it + " " + verb(ranks, "answers", "answer") + " without a report"
+	default:
+		text = it + " " + does + " not answer: "
+		switch process {
+		case "":
+			text += "the process is stopped, overloaded, or in a call of C"
+		case "running", "sleeping":
+			text += its + " " + process + ", and overloaded or in a call of C"
+		default:
+			text += its + " " + process
+		}
 	}
-	return fmt.Sprintf(" (pid %d on %s)", r.PID, r.Host)
+	return kind, text + v.process(ranks) + end
+}
+
+// process names the processes of ranks, if they are known.
+func (v *view) process(ranks []int) string {
+	const most = 3
+	var names []string
+	for _, rank := range ranks {
+		switch r := &v.ranks[rank]; {
+		case r.PID == 0 && r.Host == "":
+		case r.Host == "":
+			names = append(names, fmt.Sprintf("pid %d", r.PID))
+		case r.PID == 0:
+			names = append(names, "on "+r.Host)
+		default:
+			names = append(names, fmt.Sprintf("pid %d on %s", r.PID, r.Host))
+		}
+	}
+	if len(names) > most {
+		names = append(names[:most], "…")
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }
 
 // wait says that ranks wait because of a cause.
@@ -298,6 +349,8 @@ func (v *view) deadlocks() (out []Cause) {
 	text := begin + named(d.Ranks)
 	if len(d.Cycle) > 0 {
 		text += "; " + v.cycle(d.Cycle)
+	} else if c, ok := v.endsByError(d.Ranks); ok {
+		return []Cause{c}
 	} else if gone := v.leftAwaited(d.Ranks); len(gone) > 0 {
 		if kind == KindDeadlock {
 			kind = KindFinalized
@@ -305,6 +358,57 @@ func (v *view) deadlocks() (out []Cause) {
 		text += fmt.Sprintf(", which %s for %s", verb(d.Ranks, "waits", "wait"), v.awaitedName(d.Ranks, gone))
 	}
 	return []Cause{{Kind: kind, Ranks: d.Ranks, Cycle: d.Cycle, Text: text}}
+}
+
+// endsByError is the cause of ranks of which some wait for a certain rank that has left. Their calls
+// end with ErrProcFailed once the library has noticed. A receive from any rank waits on.
+func (v *view) endsByError(ranks []int) (c Cause, ok bool) {
+	var ending, gone, others []int
+	for _, rank := range ranks {
+		list := v.goneFor(rank)
+		if len(list) == 0 {
+			others = append(others, rank)
+			continue
+		}
+		ending, gone = append(ending, rank), append(gone, list...)
+	}
+	if len(ending) == 0 {
+		return c, false
+	}
+	slices.Sort(gone)
+	gone = slices.Compact(gone)
+	text := fmt.Sprintf("%s %s for %s, which %s %s: the %s with ErrProcFailed after about a second", named(ending), verb(ending, "waits", "wait"),
+		named(gone), verb(gone, "has", "have"), leftWord(&v.ranks[gone[0]]), verb(ending, "call ends", "calls end"))
+	return Cause{Kind: KindFinalized, Ranks: ending, Waiting: others, Text: text + v.wait(others)}, true
+}
+
+// receives reports whether a rank has receives active. If it has left, they may still match.
+func (v *view) receives(rank int) bool {
+	return rank >= 0 && rank < len(v.ranks) && slices.ContainsFunc(v.ranks[rank].Pending, isRecv)
+}
+
+// goneFor are the ranks that have left, and whose leaving ends a call of a rank by an error.
+func (v *view) goneFor(rank int) (out []int) {
+	r := &v.ranks[rank]
+	for _, w := range r.Waits {
+		var list []int
+		if w.Shared {
+			list = v.lateInShared(r, w)
+		} else if w.Collective != nil {
+			list = v.notReached(w.Members, *w.Collective)
+		}
+		for _, p := range r.ops(w) {
+			if !w.Shared && !(isSend(p.Op) && v.receives(p.Peer)) {
+				list = append(list, p.Peer)
+			}
+		}
+		for _, other := range list {
+			if other >= 0 && other < len(v.ranks) && other != rank && v.ranks[other].left {
+				out = append(out, other)
+			}
+		}
+	}
+	return out
 }
 
 // cycle says who waits for whom in a cycle.

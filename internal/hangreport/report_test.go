@@ -98,7 +98,7 @@ func add(r Rank, g introspect.Goroutine) { r.Report.Goroutines = append(r.Report
 func TestReportOfRanksWithoutReport(t *testing.T) {
 	ranks := cycle()
 	ranks[1] = Rank{Missing: Stopped, PID: 4711, Host: "node7"}
-	assert.Equal(t, `hang: rank 1 (pid 4711 on node7): its process is stopped by a signal; kill -CONT lets it go on; rank 0 waits for it
+	assert.Equal(t, `hang: rank 1: its process is stopped by a signal (pid 4711 on node7); kill -CONT 4711 lets it go on; rank 0 waits for it
 what the ranks do:
   0: main.go:51 Recv from 1, tag 7, for 61 s
   1: stopped
@@ -106,6 +106,64 @@ what the ranks do:
 	ranks = append(ranks, Rank{Missing: Finalized}, Rank{Missing: NoAnswer}, Rank{})
 	f := Analyze(ranks)
 	assert.Contains(t, f.String(), "  2: finalized\n  3, 4: no answer\n")
+}
+
+// TestMissingReportSaysWhatIsKnown: a report guesses that a rank is stopped or overloaded only if it
+// was asked and nothing is known of its process.
+func TestMissingReportSaysWhatIsKnown(t *testing.T) {
+	const guess = "the process is stopped, overloaded, or in a call of C"
+	for _, c := range []struct {
+		rank Rank
+		kind Kind
+		want string
+	}{
+		{Rank{}, KindNoAnswer, "rank 1: it does not answer: " + guess},
+		{Rank{Missing: NoAnswer, PID: 7, Host: "n1", Process: "running"}, KindNoAnswer,
+			"rank 1: it does not answer: its process is running, and overloaded or in a call of C (pid 7 on n1)"},
+		{Rank{Missing: NoAnswer, PID: 7, Process: "stopped by a debugger"}, KindNoAnswer, "rank 1: it does not answer: its process is stopped by a debugger (pid 7)"},
+		{Rank{Missing: NoReport}, KindNoAnswer, "rank 1: it answers without a report"},
+		{Rank{Missing: Foreign, PID: 7}, KindNoAnswer, "rank 1: it cannot be asked: it does not use this library, or has not connected (pid 7)"},
+		{Rank{Missing: NotConnected}, KindNoAnswer, "rank 1: it has not connected, which Init does in programs that use this library"},
+		{Rank{Missing: NotStarted, Host: "n1"}, KindLate, "rank 1: its process has not been started (on n1)"},
+		{Rank{Missing: NotInited, PID: 7}, KindLate, "rank 1: it has not called Init (pid 7)"},
+		{Rank{Missing: Stopped}, KindStopped, "rank 1: its process is stopped by a signal; kill -CONT lets it go on"},
+		{Rank{Missing: HostLost, Host: "n1"}, KindStopped, "rank 1: its host does not answer (on n1)"},
+	} {
+		ranks := cycle()
+		ranks[1] = c.rank
+		f := Analyze(ranks)
+		assert.Equal(t, c.kind, f.Causes[0].Kind)
+		assert.Equal(t, "hang: "+c.want+"; rank 0 waits for it", first(f))
+	}
+	ranks := append(cycle(), Rank{Missing: Stopped, PID: 5, Host: "n1"}, Rank{Missing: Stopped, PID: 6, Host: "n2"})
+	assert.Equal(t, "hang: ranks 2, 3: their processes are stopped by a signal (pid 5 on n1, pid 6 on n2); kill -CONT lets them go on", first(Analyze(ranks)))
+}
+
+// TestWaitForRankThatHasLeftIsNoDeadlock: the library ends such a call with an error, and the ranks
+// that wait for the caller go on. A receive from any rank waits for ever.
+func TestWaitForRankThatHasLeftIsNoDeadlock(t *testing.T) {
+	ranks := append(quiet(receives(1), receives(2)), Rank{Missing: Finalized})
+	f := Analyze(ranks)
+	assert.Equal(t, "hang: rank 1 waits for rank 2, which has finalized: the call ends with ErrProcFailed after about a second; rank 0 waits for it", first(f))
+	assert.Equal(t, KindFinalized, f.Causes[0].Kind)
+	assert.NotContains(t, f.String(), "deadlock")
+	add(ranks[0], goroutine("chan receive", false))
+	assert.NotContains(t, Analyze(ranks).String(), "deadlock")
+
+	// A receive that is active in Finalize may match what is sent.
+	sends, left := receives(1), receives(0)
+	sends.Snapshot.Pending[0].Op = "ssend"
+	left.Snapshot = observe.Snapshot{Ended: true, Pending: left.Snapshot.Pending}
+	f = Analyze(quiet(sends, left))
+	assert.NotContains(t, f.String(), "ErrProcFailed")
+	left.Snapshot.Pending = nil
+	f = Analyze(quiet(sends, left))
+	assert.Contains(t, first(f), "rank 0 waits for rank 1, which has finalized: the call ends with ErrProcFailed")
+
+	r := receives(-1)
+	r.Snapshot.Pending[0].By = []int{1, 2}
+	f = Analyze(append(quiet(r), Rank{Missing: Finalized}, Rank{Missing: Exited}))
+	assert.Contains(t, first(f), "deadlock: nothing can release rank 0, which waits for a message of any rank; ranks 1, 2 have finalized")
 }
 
 func TestMismatchedCollectivesAreNamed(t *testing.T) {
