@@ -95,7 +95,7 @@ const (
 	KindOrder        Kind = "order"         // collectives in different order
 	KindNearMiss     Kind = "near miss"     // a message that nearly matches
 	KindDeadlock     Kind = "deadlock"      // nothing can release the ranks
-	KindFinalized    Kind = "finalized"     // ranks wait for ranks that have left, or for any while all have
+	KindFinalized    Kind = "finalized"     // ranks wait for ranks that have left
 	KindLate         Kind = "late"          // ranks that have not called a collective
 	KindMayDeadlock  Kind = "may deadlock"  // nothing in the job is seen to release the ranks
 	KindNoAnswer     Kind = "no answer"     // a rank did not answer

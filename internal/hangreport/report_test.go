@@ -108,8 +108,8 @@ what the ranks do:
 	assert.Contains(t, f.String(), "  2: finalized\n  3, 4: no answer\n")
 }
 
-// TestMissingReportSaysWhatIsKnown: a report guesses that a rank is stopped or overloaded only if it
-// was asked and nothing is known of its process.
+// TestMissingReportSaysWhatIsKnown: a report guesses that a rank is stopped or overloaded only if
+// the rank was asked and nothing is known of its process.
 func TestMissingReportSaysWhatIsKnown(t *testing.T) {
 	const guess = "the process is stopped, overloaded, or in a call of C"
 	for _, c := range []struct {

@@ -70,7 +70,8 @@ func missing(m introspect.Member) hangreport.Missing {
 		return hangreport.Foreign
 	case m.State == introspect.StateAnswered:
 		return hangreport.NoReport
-	case m.State == introspect.StateSilent && m.PID == 0 && m.Process == "": // internal/relay says so
+	case m.State == introspect.StateSilent && m.PID == 0 && m.Process == "":
+		// Under another launcher a rank is known once it has connected (internal/relay).
 		return hangreport.NotConnected
 	}
 	return hangreport.NoAnswer
