@@ -86,7 +86,7 @@ func (d *describer) Report() introspect.Report {
 func (j *job) report(r *introspect.Report) {
 	r.Snapshot = j.snapshot()
 	r.Unreceived = j.unreceived()
-	r.Rails = j.rails(func(s pml.RailStatus) bool { return s.State != "up" && s.State != "closed" })
+	r.Rails = railsOf(j.pml.Rails(), isNoteworthy)
 }
 
 // Metrics implements introspect.Describer.
@@ -101,19 +101,35 @@ func (d *describer) Metrics() introspect.Metrics {
 // metrics fills in counters and rails. Lock held.
 func (j *job) metrics(m *introspect.Metrics) {
 	m.Counters = countersOf(j.pml.Stats())
-	m.Rails = j.rails(func(pml.RailStatus) bool { return true })
+	m.Rails = railsOf(j.pml.Rails(), func(pml.RailStatus, bool) bool { return true })
 	for _, t := range j.pml.Traffic() {
 		m.Traffic = append(m.Traffic, introspect.Traffic{Peer: t.Peer, Messages: uint64(t.Messages), Bytes: uint64(t.Bytes)})
 	}
 }
 
-// rails lists the rails that are wanted. Lock held.
-func (j *job) rails(isWanted func(pml.RailStatus) bool) (out []introspect.Rail) {
-	for _, s := range j.pml.Rails() {
-		if !isWanted(s) {
+// isNoteworthy reports whether a report has a rail. A spare rail begins down, without a cause. It
+// says nothing as long as another rail to the peer is up.
+func isNoteworthy(s pml.RailStatus, isPeerUp bool) bool {
+	return s.State != "up" && s.State != "closed" && (s.Cause != nil || !isPeerUp)
+}
+
+// railsOf describes the rails of a list that are wanted. isPeerUp is introspect.Rail.PeerUp.
+func railsOf(list []pml.RailStatus, isWanted func(s pml.RailStatus, isPeerUp bool) bool) (out []introspect.Rail) {
+	up := make(map[int]int) // rails by peer
+	for _, s := range list {
+		if s.State == "up" {
+			up[s.Peer]++
+		}
+	}
+	for _, s := range list {
+		others := up[s.Peer]
+		if s.State == "up" {
+			others--
+		}
+		if !isWanted(s, others > 0) {
 			continue
 		}
-		r := introspect.Rail{Name: s.Rail, Peer: s.Peer, State: s.State, Health: s.Health}
+		r := introspect.Rail{Name: s.Rail, Peer: s.Peer, State: s.State, Health: s.Health, PeerUp: others > 0}
 		if s.Cause != nil {
 			r.Error = oneLine(s.Cause)
 		}

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"io"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/pml"
 )
 
 // TestDescriberReportsWaitAndMetrics: rank 1 describes rank 0, which waits for a message.
@@ -44,6 +46,24 @@ func TestDescriberReportsWaitAndMetrics(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
+}
+
+// TestReportLeavesOutSpareRails: a report has the rails that are not up, with what else leads to
+// the peer, and no rail that is merely not in use.
+func TestReportLeavesOutSpareRails(t *testing.T) {
+	list := []pml.RailStatus{
+		{Peer: 1, Rail: "a", State: "up"}, {Peer: 1, Rail: "spare", State: "down"}, {Peer: 1, Rail: "cut", State: "down", Cause: io.EOF},
+		{Peer: 2, Rail: "a", State: "probing", Cause: io.EOF}, {Peer: 2, Rail: "spare", State: "down"},
+		{Peer: 3, Rail: "a", State: "closed"}, {Peer: 4, Rail: "a", State: "up"},
+	}
+	assert.Equal(t, []introspect.Rail{
+		{Peer: 1, Name: "cut", State: "down", Error: "EOF", PeerUp: true},
+		{Peer: 2, Name: "a", State: "probing", Error: "EOF"}, {Peer: 2, Name: "spare", State: "down"},
+	}, railsOf(list, isNoteworthy))
+	all := railsOf(list, func(pml.RailStatus, bool) bool { return true })
+	assert.Len(t, all, len(list))
+	assert.False(t, all[0].PeerUp)
+	assert.True(t, all[1].PeerUp)
 }
 
 // TestDescriberOfLockedRankAnswers: a rank that does not give its lock away says so.

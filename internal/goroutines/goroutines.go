@@ -21,18 +21,24 @@ const (
 // List returns the goroutines of the program, and whether it has left some out because there are so
 // many. It stops the process for as long as the runtime takes to write the stacks.
 func List() (list []introspect.Goroutine, isCut bool) {
-	text := make([]byte, 64<<10)
-	n := runtime.Stack(text, true)
-	for n == len(text) && n < maxTextBytes {
-		text = make([]byte, 4*len(text))
-		n = runtime.Stack(text, true)
-	}
-	isCut = n == len(text)
-	list = Parse(string(text[:n]))
+	text, isCut := stackText(runtime.Stack)
+	list = Parse(text)
 	if len(list) > maxListed {
 		list, isCut = list[:maxListed], true
 	}
 	return list, isCut
+}
+
+// stackText returns the text that stack writes, at most maxTextBytes of it, and whether there may be
+// more.
+func stackText(stack func(buf []byte, all bool) int) (text string, isCut bool) {
+	buf := make([]byte, 64<<10)
+	n := stack(buf, true)
+	for n == len(buf) && n < maxTextBytes {
+		buf = make([]byte, min(4*len(buf), maxTextBytes))
+		n = stack(buf, true)
+	}
+	return string(buf[:n]), n == len(buf)
 }
 
 // Parse parses the text of runtime.Stack, and returns the goroutines of the program in the order of

@@ -34,50 +34,6 @@ func (v *view) causes() (out []Cause) {
 	return out
 }
 
-// withoutReport are the ranks that did not report though they have not left.
-func (v *view) withoutReport() (out []Cause) {
-	for _, c := range []struct {
-		why  Missing
-		kind Kind
-		text func(ranks []int) string
-	}{
-		{Stopped, KindStopped, func(r []int) string {
-			return verb(r, "its process is", "their processes are") + " stopped by a signal; kill -CONT lets " + verb(r, "it", "them") + " go on"
-		}},
-		{HostLost, KindStopped, func(r []int) string { return verb(r, "its host does", "their hosts do") + " not answer" }},
-		{NotInited, KindLate, func(r []int) string { return verb(r, "it has", "they have") + " not called Init" }},
-		{NoAnswer, KindNoAnswer, func(r []int) string {
-			return verb(r, "it does", "they do") + " not answer: the process is stopped, overloaded, or in a call of C"
-		}},
-	} {
-		var ranks []int
-		for i := range v.ranks {
-			if r := &v.ranks[i]; r.Report == nil && !r.left && (r.Missing == c.why || r.Missing == "" && c.why == NoAnswer) {
-				ranks = append(ranks, i)
-			}
-		}
-		if len(ranks) > 0 {
-			waiting := v.waitingFor(ranks)
-			out = append(out, Cause{Kind: c.kind, Ranks: ranks, Waiting: waiting, Text: named(ranks) + v.process(ranks) + ": " + c.text(ranks) + v.wait(waiting)})
-		}
-	}
-	return out
-}
-
-// process names the process of a single rank, if it is known.
-func (v *view) process(ranks []int) string {
-	r := &v.ranks[ranks[0]]
-	switch {
-	case len(ranks) > 1 || r.PID == 0 && r.Host == "":
-		return ""
-	case r.Host == "":
-		return fmt.Sprintf(" (pid %d)", r.PID)
-	case r.PID == 0:
-		return fmt.Sprintf(" (on %s)", r.Host)
-	}
-	return fmt.Sprintf(" (pid %d on %s)", r.PID, r.Host)
-}
-
 // wait says that ranks wait because of a cause.
 func (v *view) wait(waiting []int) string {
 	if len(waiting) == 0 {
@@ -93,7 +49,7 @@ func (v *view) unreachable() (out []Cause) {
 	why := make(map[pair]string)
 	for i := range v.ranks {
 		for _, r := range v.railsDown(i) {
-			if p := (pair{i, r.Peer}); v.isCut(i, r.Peer) {
+			if p := (pair{i, r.Peer}); v.isCut(i, r) {
 				if why[p] == "" {
 					pairs = append(pairs, p)
 				} else {
@@ -129,34 +85,42 @@ type collective struct {
 	observe.Collective
 	calls   []call
 	members []int
-	late    []int // the members that have not called it
-	blamed  []int // those of them for which others wait
+	blamed  []int // the members that have not called it and for which others wait
 }
 
 // collectives lists the collectives that ranks wait in, in the order of the first rank in each.
 func (v *view) collectives() []*collective {
 	var out []*collective
+	at := make(map[observe.Collective]*collective)
+	awaited := make(map[observe.Collective]map[int]bool) // ranks that some call in it waits for
 	for i := range v.ranks {
 		r := &v.ranks[i]
 		for _, w := range r.Waits {
 			for _, in := range w.In {
-				at := slices.IndexFunc(out, func(c *collective) bool { return c.Collective == in.Collective })
-				if at < 0 {
-					at = len(out)
-					out = append(out, &collective{Collective: in.Collective, members: w.Members})
+				c := at[in.Collective]
+				if c == nil {
+					c = &collective{Collective: in.Collective, members: w.Members}
+					at[in.Collective], awaited[in.Collective] = c, make(map[int]bool)
+					out = append(out, c)
 				}
-				c := out[at]
 				c.calls = append(c.calls, call{i, w, in})
-				c.blamed = append(c.blamed, v.awaitedIn(r, w)...)
+				for _, rank := range v.awaitedIn(r, w) {
+					awaited[in.Collective][rank] = true
+				}
 				if w.Collective != nil {
-					c.blamed = append(c.blamed, w.Members...)
+					for _, rank := range w.Members {
+						awaited[in.Collective][rank] = true
+					}
 				}
 			}
 		}
 	}
 	for _, c := range out {
-		c.late = v.notReached(c.members, c.Collective)
-		c.blamed = slices.DeleteFunc(slices.Clone(c.late), func(rank int) bool { return !slices.Contains(c.blamed, rank) })
+		for _, rank := range v.notReached(c.members, c.Collective) {
+			if awaited[c.Collective][rank] {
+				c.blamed = append(c.blamed, rank)
+			}
+		}
 	}
 	return out
 }
@@ -290,6 +254,8 @@ func (v *view) deadlocks() (out []Cause) {
 	text := begin + named(d.Ranks)
 	if len(d.Cycle) > 0 {
 		text += "; " + v.cycle(d.Cycle)
+	} else if c, ok := v.endsByError(d.Ranks); ok {
+		return []Cause{c}
 	} else if gone := v.leftAwaited(d.Ranks); len(gone) > 0 {
 		if kind == KindDeadlock {
 			kind = KindFinalized
@@ -297,6 +263,57 @@ func (v *view) deadlocks() (out []Cause) {
 		text += fmt.Sprintf(", which %s for %s", verb(d.Ranks, "waits", "wait"), v.awaitedName(d.Ranks, gone))
 	}
 	return []Cause{{Kind: kind, Ranks: d.Ranks, Cycle: d.Cycle, Text: text}}
+}
+
+// endsByError is the cause of ranks of which some wait for a certain rank that has left. The calls
+// of those end with ErrProcFailed once the library has noticed. A receive from any rank waits on.
+func (v *view) endsByError(ranks []int) (c Cause, ok bool) {
+	var ending, gone, others []int
+	for _, rank := range ranks {
+		list := v.goneFor(rank)
+		if len(list) == 0 {
+			others = append(others, rank)
+			continue
+		}
+		ending, gone = append(ending, rank), append(gone, list...)
+	}
+	if len(ending) == 0 {
+		return c, false
+	}
+	slices.Sort(gone)
+	gone = slices.Compact(gone)
+	text := fmt.Sprintf("%s %s for %s, which %s %s: the %s with ErrProcFailed after about a second", named(ending), verb(ending, "waits", "wait"),
+		named(gone), verb(gone, "has", "have"), leftWord(&v.ranks[gone[0]]), verb(ending, "call ends", "calls end"))
+	return Cause{Kind: KindFinalized, Ranks: ending, Waiting: others, Text: text + v.wait(others)}, true
+}
+
+// receives reports whether a rank has receives active. If it has left, they may still match.
+func (v *view) receives(rank int) bool {
+	return rank >= 0 && rank < len(v.ranks) && slices.ContainsFunc(v.ranks[rank].Pending, isRecv)
+}
+
+// goneFor are the ranks that have left, and whose leaving ends a call of a rank by an error.
+func (v *view) goneFor(rank int) (out []int) {
+	r := &v.ranks[rank]
+	for _, w := range r.Waits {
+		var list []int
+		if w.Shared {
+			list = v.lateInShared(r, w)
+		} else if w.Collective != nil {
+			list = v.notReached(w.Members, *w.Collective)
+		}
+		for _, p := range r.ops(w) {
+			if !w.Shared && !(isSend(p.Op) && v.receives(p.Peer)) {
+				list = append(list, p.Peer)
+			}
+		}
+		for _, other := range list {
+			if other >= 0 && other < len(v.ranks) && other != rank && v.ranks[other].left {
+				out = append(out, other)
+			}
+		}
+	}
+	return out
 }
 
 // cycle says who waits for whom in a cycle.
@@ -356,8 +373,11 @@ func (v *view) outsiders(causes []Cause) (out []Cause) {
 		if r.Report == nil || r.left || slices.ContainsFunc(causes, func(c Cause) bool { return c.Kind == KindLate && slices.Contains(c.Ranks, i) }) {
 			continue
 		}
-		waiting := v.waitingFor([]int{i})
 		isWaiting := len(r.Waits) > 0
+		if isWaiting && !r.Report.Locked {
+			continue
+		}
+		waiting := v.waitingFor([]int{i})
 		if len(waiting) == 0 && (isWaiting || v.anybodyWaits()) {
 			continue
 		}
@@ -365,8 +385,6 @@ func (v *view) outsiders(causes []Cause) (out []Cause) {
 		switch {
 		case r.Report.Locked:
 			c.Text = fmt.Sprintf("rank %d: it holds its lock: it is in an operation of a reduction, or in the library", i)
-		case isWaiting:
-			continue
 		case len(r.outside) == 0:
 			c.Kind, c.Text = KindAwaitsOthers, fmt.Sprintf("rank %d: no goroutine of the program was found", i)
 		default:

@@ -3,6 +3,7 @@ package hangreport
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mpigo/mpigo/internal/introspect"
@@ -10,7 +11,8 @@ import (
 )
 
 // line is one thing that a rank does. Ranks whose lines have equal keys are folded, so the key has
-// neither the peers nor the ages.
+// neither the peers nor the ages. Lines with equal keys have equally many operations, whatever
+// names a rank has sent, because the parts of a key are quoted.
 type line struct {
 	key   string
 	head  string // before the operations
@@ -31,10 +33,10 @@ const (
 func (v *view) lines(rank int) (out []line) {
 	r := &v.ranks[rank]
 	add := func(l line) {
-		l.key = l.head + l.tail
+		l.key = strconv.Quote(l.head + l.tail)
 		for _, p := range l.ops {
 			p.Peer, p.By = 0, nil
-			l.key += "|" + Operation(p)
+			l.key += "|" + strconv.Quote(Operation(p))
 		}
 		out = append(out, l)
 	}
@@ -226,9 +228,9 @@ func (v *view) groups() []Group {
 		if len(lines) == 0 {
 			lines = []line{{key: "?", head: "does nothing that is known"}}
 		}
-		key := ""
+		key := strconv.Itoa(len(lines))
 		for _, l := range lines {
-			key += l.key + "\n"
+			key += "\n" + l.key
 		}
 		f := at[key]
 		if f == nil {
@@ -275,10 +277,11 @@ func railText(r introspect.Rail) string {
 	return strings.TrimSuffix(fmt.Sprintf("rail %s to rank %d is %s: %s", r.Name, r.Peer, r.State, r.Error), ": ")
 }
 
-// isCut reports whether a rank has operations with a peer that wait for a rail.
-func (v *view) isCut(rank, peer int) bool {
-	return slices.ContainsFunc(v.ranks[rank].Pending, func(p observe.Pending) bool {
-		return p.Peer == peer && peer != rank && len(p.By) == 0
+// isCut reports whether a rank has operations with the peer of a rail that is down, which wait for
+// a rail. They go by another rail if one is up.
+func (v *view) isCut(rank int, r introspect.Rail) bool {
+	return !r.PeerUp && slices.ContainsFunc(v.ranks[rank].Pending, func(p observe.Pending) bool {
+		return p.Peer == r.Peer && r.Peer != rank && len(p.By) == 0
 	})
 }
 
@@ -292,7 +295,7 @@ func (v *view) notes() (out []string) {
 	from := make(map[string][]int)
 	for i := range v.ranks {
 		for _, r := range v.railsDown(i) {
-			if v.isCut(i, r.Peer) {
+			if v.isCut(i, r) {
 				continue // it is a cause
 			}
 			k := railText(r)

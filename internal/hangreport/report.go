@@ -14,7 +14,8 @@
 // text are the first causes. A Finding never calls ranks deadlocked that might go on:
 //
 //   - A rank with a goroutine outside of the calls that wait may go on, unless the goroutine itself
-//     waits for another goroutine, in sync.WaitGroup.Wait, say.
+//     waits for another goroutine, in sync.WaitGroup.Wait or sync.Mutex.Lock. That a function of
+//     time.AfterFunc would release it is not seen: it has no goroutine before it runs.
 //   - A rank may go on if its progress has changed, or a message is under way to it.
 //   - An operation completes by itself if only the network or the other library has to act.
 //
@@ -34,9 +35,11 @@ type Rank struct {
 	Report *introspect.Report
 	// Missing is why there is no report.
 	Missing Missing
-	// PID and Host of the process if there is no report, 0 and "" if they are not known.
-	PID  int
-	Host string
+	// PID and Host of the process if there is no report, 0 and "" if they are not known. Process is
+	// its state in a few words, such as "running", "" if that is not known.
+	PID     int
+	Host    string
+	Process string
 	// Left says that the body of the rank has returned, or that it has called Finalize, beyond what
 	// Report says. It makes no further call.
 	Left bool
@@ -51,13 +54,20 @@ type Missing string
 const (
 	// NoAnswer: the rank did not answer in time, and nothing else is known.
 	NoAnswer Missing = "no answer"
+	// NoReport: it has answered, without a report.
+	NoReport Missing = "no report"
+	// NotConnected: it has not connected to the one who asks. Foreign: neither has it, but it has
+	// joined the job.
+	NotConnected Missing = "not connected"
+	Foreign      Missing = "cannot be asked"
 	// Stopped: its process was stopped by a signal.
 	Stopped Missing = "stopped"
 	// Finalized: it has left the job by Finalize. Exited: its process has ended.
 	Finalized Missing = "finalized"
 	Exited    Missing = "exited"
-	// NotInited: it has not called Init.
-	NotInited Missing = "has not called Init"
+	// NotStarted: its process has not been started. NotInited: it has not called Init.
+	NotStarted Missing = "not started"
+	NotInited  Missing = "has not called Init"
 	// HostLost: its host does not answer.
 	HostLost Missing = "host lost"
 )
@@ -86,8 +96,8 @@ const (
 	KindNearMiss     Kind = "near miss"     // a message that nearly matches
 	KindDeadlock     Kind = "deadlock"      // nothing can release the ranks
 	KindFinalized    Kind = "finalized"     // ranks wait for ranks that have left
-	KindMayDeadlock  Kind = "may deadlock"  // nothing in the job is seen to release the ranks
 	KindLate         Kind = "late"          // ranks that have not called a collective
+	KindMayDeadlock  Kind = "may deadlock"  // nothing in the job is seen to release the ranks
 	KindNoAnswer     Kind = "no answer"     // a rank did not answer
 	KindComputes     Kind = "computes"      // a rank that others wait for is in its own code
 	KindUnderWay     Kind = "under way"     // a message was sent and has not arrived

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,6 +66,9 @@ func TestDeadlockIsCertainOnlyIfNothingCanGoOn(t *testing.T) {
 		"a goroutine runs":     {func(r []Rank) { add(r[1], goroutine("running", false)) }, KindUnknown},
 		"a goroutine sleeps":   {func(r []Rank) { add(r[1], goroutine("sleep", false)) }, KindUnknown},
 		"on a channel":         {func(r []Rank) { add(r[1], goroutine("chan receive", false)) }, KindMayDeadlock},
+		"sends on a channel":   {func(r []Rank) { add(r[1], goroutine("chan send", false)) }, KindMayDeadlock},
+		"waits for condition":  {func(r []Rank) { add(r[1], goroutine("sync.Cond.Wait", false)) }, KindMayDeadlock},
+		"locks a mutex":        {func(r []Rank) { add(r[1], goroutine("sync.Mutex.Lock", false)) }, KindDeadlock},
 		"reads a file":         {func(r []Rank) { add(r[1], goroutine("syscall", false)) }, KindMayDeadlock},
 		"waits for goroutines": {func(r []Rank) { add(r[1], goroutine("sync.WaitGroup.Wait", false)) }, KindDeadlock},
 		"goroutines are cut":   {func(r []Rank) { r[1].Report.GoroutinesCut = true }, KindUnknown},
@@ -94,7 +98,7 @@ func add(r Rank, g introspect.Goroutine) { r.Report.Goroutines = append(r.Report
 func TestReportOfRanksWithoutReport(t *testing.T) {
 	ranks := cycle()
 	ranks[1] = Rank{Missing: Stopped, PID: 4711, Host: "node7"}
-	assert.Equal(t, `hang: rank 1 (pid 4711 on node7): its process is stopped by a signal; kill -CONT lets it go on; rank 0 waits for it
+	assert.Equal(t, `hang: rank 1: its process is stopped by a signal (pid 4711 on node7); kill -CONT 4711 lets it go on; rank 0 waits for it
 what the ranks do:
   0: main.go:51 Recv from 1, tag 7, for 61 s
   1: stopped
@@ -102,6 +106,64 @@ what the ranks do:
 	ranks = append(ranks, Rank{Missing: Finalized}, Rank{Missing: NoAnswer}, Rank{})
 	f := Analyze(ranks)
 	assert.Contains(t, f.String(), "  2: finalized\n  3, 4: no answer\n")
+}
+
+// TestMissingReportSaysWhatIsKnown: a report guesses that a rank is stopped or overloaded only if
+// the rank was asked and nothing is known of its process.
+func TestMissingReportSaysWhatIsKnown(t *testing.T) {
+	const guess = "the process is stopped, overloaded, or in a call of C"
+	for _, c := range []struct {
+		rank Rank
+		kind Kind
+		want string
+	}{
+		{Rank{}, KindNoAnswer, "rank 1: it does not answer: " + guess},
+		{Rank{Missing: NoAnswer, PID: 7, Host: "n1", Process: "running"}, KindNoAnswer,
+			"rank 1: it does not answer: its process is running, and overloaded or in a call of C (pid 7 on n1)"},
+		{Rank{Missing: NoAnswer, PID: 7, Process: "stopped by a debugger"}, KindNoAnswer, "rank 1: it does not answer: its process is stopped by a debugger (pid 7)"},
+		{Rank{Missing: NoReport}, KindNoAnswer, "rank 1: it answers without a report"},
+		{Rank{Missing: Foreign, PID: 7}, KindNoAnswer, "rank 1: it cannot be asked: it does not use this library, or has not connected (pid 7)"},
+		{Rank{Missing: NotConnected}, KindNoAnswer, "rank 1: it has not connected, which Init does in programs that use this library"},
+		{Rank{Missing: NotStarted, Host: "n1"}, KindLate, "rank 1: its process has not been started (on n1)"},
+		{Rank{Missing: NotInited, PID: 7}, KindLate, "rank 1: it has not called Init (pid 7)"},
+		{Rank{Missing: Stopped}, KindStopped, "rank 1: its process is stopped by a signal; kill -CONT lets it go on"},
+		{Rank{Missing: HostLost, Host: "n1"}, KindStopped, "rank 1: its host does not answer (on n1)"},
+	} {
+		ranks := cycle()
+		ranks[1] = c.rank
+		f := Analyze(ranks)
+		assert.Equal(t, c.kind, f.Causes[0].Kind)
+		assert.Equal(t, "hang: "+c.want+"; rank 0 waits for it", first(f))
+	}
+	ranks := append(cycle(), Rank{Missing: Stopped, PID: 5, Host: "n1"}, Rank{Missing: Stopped, PID: 6, Host: "n2"})
+	assert.Equal(t, "hang: ranks 2, 3: their processes are stopped by a signal (pid 5 on n1, pid 6 on n2); kill -CONT lets them go on", first(Analyze(ranks)))
+}
+
+// TestWaitForRankThatHasLeftIsNoDeadlock: the library ends such a call with an error, and the ranks
+// that wait for the caller go on. A receive from any rank waits for ever.
+func TestWaitForRankThatHasLeftIsNoDeadlock(t *testing.T) {
+	ranks := append(quiet(receives(1), receives(2)), Rank{Missing: Finalized})
+	f := Analyze(ranks)
+	assert.Equal(t, "hang: rank 1 waits for rank 2, which has finalized: the call ends with ErrProcFailed after about a second; rank 0 waits for it", first(f))
+	assert.Equal(t, KindFinalized, f.Causes[0].Kind)
+	assert.NotContains(t, f.String(), "deadlock")
+	add(ranks[0], goroutine("chan receive", false))
+	assert.NotContains(t, Analyze(ranks).String(), "deadlock")
+
+	// A receive that is active in Finalize may match what is sent.
+	sends, left := receives(1), receives(0)
+	sends.Snapshot.Pending[0].Op = "ssend"
+	left.Snapshot = observe.Snapshot{Ended: true, Pending: left.Snapshot.Pending}
+	f = Analyze(quiet(sends, left))
+	assert.NotContains(t, f.String(), "ErrProcFailed")
+	left.Snapshot.Pending = nil
+	f = Analyze(quiet(sends, left))
+	assert.Contains(t, first(f), "rank 0 waits for rank 1, which has finalized: the call ends with ErrProcFailed")
+
+	r := receives(-1)
+	r.Snapshot.Pending[0].By = []int{1, 2}
+	f = Analyze(append(quiet(r), Rank{Missing: Finalized}, Rank{Missing: Exited}))
+	assert.Contains(t, first(f), "deadlock: nothing can release rank 0, which waits for a message of any rank; ranks 1, 2 have finalized")
 }
 
 func TestMismatchedCollectivesAreNamed(t *testing.T) {
@@ -170,13 +232,19 @@ func TestNearMissIsCauseOnlyOfDeadlock(t *testing.T) {
 	}
 }
 
-// TestRailsThatAreDownAreCausesOrNotes: a rail is a cause if operations wait for it.
+// TestRailsThatAreDownAreCausesOrNotes: a rail is a cause if operations wait for it, which they do
+// only if no other rail to the peer is up.
 func TestRailsThatAreDownAreCausesOrNotes(t *testing.T) {
 	ranks := cycle()
 	ranks[0].Report.Rails = []introspect.Rail{{Name: "tcp eth0", Peer: 1, State: "down", Error: "connection refused"}}
 	f := Analyze(ranks)
 	assert.Equal(t, []string{"at rank 0: rail tcp eth0 to rank 1 is down: connection refused"}, f.Notes)
 	ranks[0].Report.Snapshot.Pending[0].By = nil
+	ranks[0].Report.Rails[0].PeerUp = true
+	f = Analyze(ranks)
+	assert.NotEqual(t, KindUnreachable, f.Causes[0].Kind, f)
+	assert.Equal(t, []string{"at rank 0: rail tcp eth0 to rank 1 is down: connection refused"}, f.Notes)
+	ranks[0].Report.Rails[0].PeerUp = false
 	f = Analyze(ranks)
 	assert.Equal(t, "hang: rank 0 does not reach rank 1: rail tcp eth0 to rank 1 is down: connection refused", first(f))
 	assert.Empty(t, f.Notes)
@@ -207,8 +275,64 @@ func TestRanksFoldsRuns(t *testing.T) {
 	assert.Equal(t, "", Ranks(nil))
 }
 
+// TestTextHasNoControlCharacters: names in reports may have any, C1 controls and DEL included.
+func TestTextHasNoControlCharacters(t *testing.T) {
+	ranks := cycle()
+	ranks[0].Report.Snapshot.Pending[0].Comm = "a\x1b[2J\u009b2J\x7f\u0085b"
+	text := Analyze(ranks).String()
+	assert.NotRegexp(t, `[^\n\P{Cc}]`, text)
+	assert.Contains(t, text, "in a [2J 2J  b")
+}
+
+// collidingReports are pairs of reports of ranks that do different things, with names that would
+// make them look alike in a concatenation.
+func collidingReports() (pairs [][2]*introspect.Report) {
+	pending := func(ops ...observe.Pending) *introspect.Report {
+		return &introspect.Report{Snapshot: observe.Snapshot{Pending: ops}}
+	}
+	outside := func(functions ...string) *introspect.Report {
+		r := new(introspect.Report)
+		for _, f := range functions {
+			r.Goroutines = append(r.Goroutines, introspect.Goroutine{Frames: []introspect.Frame{{Function: f, File: "a.go", Line: 1}}})
+		}
+		return r
+	}
+	return [][2]*introspect.Report{
+		{
+			pending(observe.Pending{Op: "a", Tag: 1}, observe.Pending{Op: "b", Tag: 2}),
+			pending(observe.Pending{Op: "a from 0, tag 1|b", Tag: 2}),
+		},
+		{outside("main.f", "main.g"), outside("main.f\na.go:1 in main.g")},
+		{
+			pending(observe.Pending{Op: "a", Tag: 1}, observe.Pending{Op: "b", Tag: 2}),
+			pending(observe.Pending{Op: "a", Tag: 1, Comm: "c|b from 0, tag 2"}),
+		},
+		{
+			pending(observe.Pending{Op: "a", Tag: 1, Comm: "c|b from 0, tag 2"}),
+			pending(observe.Pending{Op: "a", Tag: 1, Comm: "c"}, observe.Pending{Op: "b", Tag: 2}),
+		},
+	}
+}
+
+// TestRanksThatDoDifferentThingsAreNotFolded: nothing that a rank sends makes Analyze panic.
+func TestRanksThatDoDifferentThingsAreNotFolded(t *testing.T) {
+	for _, pair := range collidingReports() {
+		for _, order := range [][]*introspect.Report{{pair[0], pair[1]}, {pair[1], pair[0]}} {
+			assert.Len(t, Analyze(quiet(order...)).Groups, 2)
+		}
+	}
+}
+
 // FuzzAnalyze: reports come over a wire.
 func FuzzAnalyze(f *testing.F) {
+	for _, pair := range collidingReports() {
+		a, err := json.Marshal(pair[0])
+		require.NoError(f, err)
+		b, err := json.Marshal(pair[1])
+		require.NoError(f, err)
+		f.Add(a, b, uint8(0))
+		f.Add(b, a, uint8(0))
+	}
 	for _, seed := range []any{receives(1), receives(-1), receives(9)} {
 		text, err := json.Marshal(seed)
 		require.NoError(f, err)
@@ -229,4 +353,39 @@ func FuzzAnalyze(f *testing.F) {
 		require.NotEmpty(t, finding.Causes)
 		require.NotEmpty(t, finding.String())
 	})
+}
+
+// lateToBarrier is a job in which one rank computes and all others wait for it in a barrier, half
+// of them in shared memory.
+func lateToBarrier(n int) []Rank {
+	at := observe.Collective{Comm: 1, Number: 3}
+	var members []int
+	for i := range n {
+		members = append(members, i)
+	}
+	var reports []*introspect.Report
+	for i := range n - 1 {
+		r := receives((i + 1) % n)
+		p, w := &r.Snapshot.Pending[0], &r.Snapshot.Waits[0]
+		p.Op, p.Collective = "barrier", true
+		r.Snapshot.Collectives = []observe.Collective{{Comm: 1, Number: 4}}
+		w.Members, w.Collective, w.In = members, &at, []observe.CollectiveCall{{Collective: at, Name: "barrier", CommName: "world", Root: -1}}
+		w.Shared = i%2 == 0
+		reports = append(reports, r)
+	}
+	late := &introspect.Report{Goroutines: []introspect.Goroutine{goroutine("running", false)}}
+	late.Snapshot.Collectives = []observe.Collective{at}
+	return quiet(append(reports, late)...)
+}
+
+// TestAnalyzeOfManyRanksIsFast: the time must not grow with the cube of the ranks. It takes a
+// quarter of a second, and a cubic search takes eight. The bound leaves room for a busy machine and
+// the race detector.
+func TestAnalyzeOfManyRanksIsFast(t *testing.T) {
+	ranks := lateToBarrier(1024)
+	begin := time.Now()
+	f := Analyze(ranks)
+	assert.Less(t, time.Since(begin), 5*time.Second)
+	assert.Equal(t, KindLate, f.Causes[0].Kind, f)
+	assert.Contains(t, first(f), "rank 1023 has not called barrier in world: ranks 0-1022 wait for it", f)
 }

@@ -3,6 +3,7 @@ package hangreport
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -53,10 +54,11 @@ func (f Finding) Text(first string) string {
 	return b.String()
 }
 
-// shorten cuts a line that is too long.
+// shorten cuts a line that is too long, and replaces its control characters, which would act on a
+// terminal: ranks may send any.
 func shorten(line string) string {
 	line = strings.Map(func(r rune) rune {
-		if r < ' ' {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r

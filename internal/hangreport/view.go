@@ -11,6 +11,8 @@ import (
 // view is the job, as far as it is known.
 type view struct {
 	ranks []rankView
+	// waiters are, by rank, the ranks that wait for it directly.
+	waiters [][]int
 	// certain is the deadlock that nothing can release. possible is the one if every goroutine that
 	// is blocked outside of the library stays blocked.
 	certain, possible waitgraph.Deadlock
@@ -42,6 +44,12 @@ func newView(ranks []Rank) *view {
 		rv.look()
 	}
 	v.markUnderWay()
+	v.waiters = make([][]int, len(ranks))
+	for i := range v.ranks {
+		for _, other := range v.awaited(i) {
+			v.waiters[other] = append(v.waiters[other], i)
+		}
+	}
 	v.certain = waitgraph.Find(v.graph(func(r *rankView) bool { return r.runs }))
 	v.possible = waitgraph.Find(v.graph(func(r *rankView) bool { return r.acts }))
 	return v
@@ -82,11 +90,12 @@ func isActive(state string) bool {
 }
 
 // needsGoroutine reports whether a goroutine with a state goes on only by an act of another
-// goroutine. A channel may be that of a timer or of a signal.
+// goroutine. A channel may be that of a timer or of a signal. A timer's function, which is in no
+// goroutine before it runs, may send to or receive from a channel, or signal a condition.
 func needsGoroutine(state string) bool {
 	switch state {
-	case "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock", "sync.WaitGroup.Wait", "sync.Cond.Wait",
-		"chan send", "chan receive (nil chan)", "chan send (nil chan)", "select (no cases)":
+	case "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock", "sync.WaitGroup.Wait",
+		"chan receive (nil chan)", "chan send (nil chan)", "select (no cases)":
 		return true
 	}
 	return false
@@ -258,12 +267,6 @@ func (v *view) awaited(rank int) (out []int) {
 
 // waitingFor are the ranks that wait for some of the given ranks, directly or through others.
 func (v *view) waitingFor(ranks []int) (out []int) {
-	by := make([][]int, len(v.ranks))
-	for i := range v.ranks {
-		for _, other := range v.awaited(i) {
-			by[other] = append(by[other], i)
-		}
-	}
 	seen := make([]bool, len(v.ranks))
 	list := slices.Clone(ranks)
 	for _, r := range list {
@@ -272,7 +275,7 @@ func (v *view) waitingFor(ranks []int) (out []int) {
 	for len(list) > 0 {
 		next := list[0]
 		list = list[1:]
-		for _, r := range by[next] {
+		for _, r := range v.waiters[next] {
 			if !seen[r] {
 				seen[r] = true
 				out = append(out, r)

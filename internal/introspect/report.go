@@ -57,15 +57,16 @@ type Report struct {
 	GoroutinesCut bool `json:"goroutines_cut,omitempty"`
 }
 
-// Rail is a rail that is not up, or its counters.
+// Rail is the state of a rail. A Report has those that are not up, except rails that are only not
+// in use: with no error, while another one to the peer is up. Metrics have all.
 type Rail struct {
-	Name      string `json:"name"` // as comm.RailStatus has it
-	Peer      int    `json:"peer"`
-	State     string `json:"state"`
-	Health    int    `json:"health"` // 0 to 1000
-	SentBytes uint64 `json:"sent_bytes"`
-	RecvBytes uint64 `json:"received_bytes"`
-	Error     string `json:"error,omitempty"` // the last one
+	Name   string `json:"name"` // as comm.RailStatus has it
+	Peer   int    `json:"peer"`
+	State  string `json:"state"`
+	Health int    `json:"health"`          // 0 to 1000
+	Error  string `json:"error,omitempty"` // the last one
+	// PeerUp: another rail to the peer is up.
+	PeerUp bool `json:"peer_up,omitempty"`
 }
 
 // Goroutine is the state of a goroutine of the program.

@@ -25,9 +25,28 @@ type Report struct {
 func New(job jobsocket.Info, members []introspect.Member) *Report {
 	ranks := make([]hangreport.Rank, len(members))
 	for i, m := range members {
-		ranks[i] = hangreport.Rank{Report: m.Report, After: m.After, Missing: missing(m)}
+		ranks[i] = hangreport.Rank{
+			Report: m.Report, After: m.After, Missing: missing(m),
+			PID: m.PID, Host: m.Host, Process: m.Process,
+		}
 	}
-	return &Report{Job: job, Finding: hangreport.Analyze(ranks), Members: members}
+	finding := analyze(len(ranks), func() hangreport.Finding { return hangreport.Analyze(ranks) })
+	return &Report{Job: job, Finding: finding, Members: members}
+}
+
+// analyze returns what f finds about a job of a size. The reports come from the ranks, and the job
+// has to go on, so a panic in f is a finding as well.
+func analyze(size int, f func() hangreport.Finding) (finding hangreport.Finding) {
+	defer func() {
+		if x := recover(); x != nil {
+			text := fmt.Sprintf("the reports of the ranks could not be analyzed, because of a bug in mpirun-go: %v", x)
+			finding = hangreport.Finding{
+				Version: hangreport.Version, Size: size,
+				Causes: []hangreport.Cause{{Kind: hangreport.KindUnknown, Text: text}},
+			}
+		}
+	}()
+	return f()
 }
 
 // missing says why a rank has no report.
@@ -43,8 +62,17 @@ func missing(m introspect.Member) hangreport.Missing {
 		return hangreport.HostLost
 	case isStopped(m):
 		return hangreport.Stopped
-	case m.State == introspect.StateNotInited, m.State == introspect.StateNotBegun:
+	case m.State == introspect.StateNotInited:
 		return hangreport.NotInited
+	case m.State == introspect.StateNotBegun:
+		return hangreport.NotStarted
+	case m.State == introspect.StateForeign:
+		return hangreport.Foreign
+	case m.State == introspect.StateAnswered:
+		return hangreport.NoReport
+	case m.State == introspect.StateSilent && m.PID == 0 && m.Process == "":
+		// Under another launcher a rank is known once it has connected (internal/relay).
+		return hangreport.NotConnected
 	}
 	return hangreport.NoAnswer
 }
@@ -99,20 +127,29 @@ func (r *Report) HasAnswers() bool {
 	return false
 }
 
-// Text is the finding in lines for people, at most one screen.
+// Text is the finding in lines for people, at most one screen. In a job that does not hang, ranks
+// wait for each other at any moment, so such a finding is no hang if ranks make progress.
 func (r *Report) Text() string {
-	text := r.Finding.String()
-	if r.Finding.Causes[0].Kind == hangreport.KindUnknown && r.isMoving() {
-		_, rest, _ := strings.Cut(text, "\n")
-		return "no hang: ranks make progress\n" + rest
+	const noHang = "no hang: ranks make progress\n"
+	switch r.Finding.Causes[0].Kind {
+	case hangreport.KindUnknown:
+		if r.isMoving() {
+			_, rest, _ := strings.Cut(r.Finding.String(), "\n")
+			return noHang + rest
+		}
+	case hangreport.KindLate, hangreport.KindMayDeadlock, hangreport.KindComputes, hangreport.KindUnderWay, hangreport.KindAwaitsOthers:
+		if r.isMoving() {
+			return noHang + r.Finding.Text("at this moment: ")
+		}
 	}
-	return text
+	return r.Finding.String()
 }
 
-// isMoving reports whether a rank has made progress since its report.
+// isMoving reports whether a rank has made progress since its report. The report of a rank that
+// held its lock has no progress.
 func (r *Report) isMoving() bool {
 	return slices.ContainsFunc(r.Members, func(m introspect.Member) bool {
-		return m.Report != nil && m.After != nil && *m.After > m.Report.Snapshot.Progress
+		return m.Report != nil && !m.Report.Locked && m.After != nil && *m.After > m.Report.Snapshot.Progress
 	})
 }
 

@@ -32,7 +32,11 @@ func TestMissingNamesWhyThereIsNoReport(t *testing.T) {
 		want   hangreport.Missing
 	}{
 		{answered(0, "running", false), ""},
-		{introspect.Member{State: introspect.StateSilent}, hangreport.NoAnswer},
+		{introspect.Member{State: introspect.StateSilent, PID: 7}, hangreport.NoAnswer},
+		{introspect.Member{State: introspect.StateSilent, Process: "sleeping"}, hangreport.NoAnswer},
+		{introspect.Member{State: introspect.StateSilent}, hangreport.NotConnected},
+		{introspect.Member{State: introspect.StateAnswered, Error: "unknown question"}, hangreport.NoReport},
+		{introspect.Member{State: introspect.StateNotBegun}, hangreport.NotStarted},
 		{introspect.Member{State: introspect.StateSilent, Process: Stopped}, hangreport.Stopped},
 		{introspect.Member{State: introspect.StateSilent, Process: "exited"}, hangreport.Exited},
 		{introspect.Member{State: introspect.StateNotInited, Process: "sleeping"}, hangreport.NotInited},
@@ -40,7 +44,7 @@ func TestMissingNamesWhyThereIsNoReport(t *testing.T) {
 		{introspect.Member{State: introspect.StateFinalized}, hangreport.Finalized},
 		{introspect.Member{State: introspect.StateExited}, hangreport.Exited},
 		{introspect.Member{State: introspect.StateLost}, hangreport.HostLost},
-		{introspect.Member{State: introspect.StateForeign}, hangreport.NoAnswer},
+		{introspect.Member{State: introspect.StateForeign}, hangreport.Foreign},
 	} {
 		assert.Equal(t, c.want, missing(c.member), "%+v", c.member)
 	}
@@ -62,15 +66,35 @@ func TestIsComputingOnlyIfNoRankIsInACall(t *testing.T) {
 
 func TestTextSaysThatRanksMakeProgress(t *testing.T) {
 	after := uint64(8)
+	locked := false
 	text := func(kind hangreport.Kind, before uint64) string {
 		m := answered(0, "running", true)
+		m.Report.Locked = locked
 		m.Report.Snapshot.Progress, m.After = before, &after
 		r := Report{Finding: hangreport.Finding{Causes: []hangreport.Cause{{Kind: kind, Text: "why"}}}, Members: []introspect.Member{m}}
 		return r.Text()
 	}
 	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindUnknown, 8))
-	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindLate, 7))
 	assert.Equal(t, "no hang: ranks make progress\nwhat the ranks do:\n", text(hangreport.KindUnknown, 7))
+	for _, kind := range []hangreport.Kind{
+		hangreport.KindLate, hangreport.KindMayDeadlock, hangreport.KindComputes, hangreport.KindUnderWay, hangreport.KindAwaitsOthers,
+	} {
+		assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(kind, 8))
+		assert.Equal(t, "no hang: ranks make progress\nat this moment: why\nwhat the ranks do:\n", text(kind, 7))
+	}
+	for _, kind := range []hangreport.Kind{hangreport.KindStopped, hangreport.KindDeadlock, hangreport.KindMismatch, hangreport.KindNoAnswer} {
+		assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(kind, 7), "other ranks may go on")
+	}
+	locked = true
+	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindComputes, 0), "its progress was not known")
+}
+
+// TestNewSurvivesBugInAnalysis: a panic would end the launcher, and with it the job.
+func TestNewSurvivesBugInAnalysis(t *testing.T) {
+	f := analyze(3, func() hangreport.Finding { panic("index out of range") })
+	assert.Equal(t, 3, f.Size)
+	r := Report{Finding: f, Members: []introspect.Member{answered(0, "running", true)}}
+	assert.Contains(t, r.Text(), "hang: the reports of the ranks could not be analyzed, because of a bug in mpirun-go: index out of range\n")
 }
 
 func TestWriteDirHasAFileForEachRank(t *testing.T) {
@@ -91,7 +115,7 @@ func TestWriteDirHasAFileForEachRank(t *testing.T) {
 		require.NoError(t, err)
 		return string(text)
 	}
-	assert.Contains(t, read("report.txt"), "job mpigo-1-a: solver\nhang: rank 1: its process is stopped")
+	assert.Contains(t, read("report.txt"), "job mpigo-1-a: solver\nhang: rank 1: its process is stopped by a signal (pid 11 on n2); kill -CONT 11 lets it go on")
 	for _, line := range []string{
 		"rank 0, pid 10, on n1: answered\n", "recv from 1, tag 7 (posted)", "from rank 1, tag 8, 16 bytes, in world",
 		"tcp:eth0 to rank 1: down", "goroutine 1 [select, 3m0s]:\nmain.main\n\t/src/main.go:7\n",
