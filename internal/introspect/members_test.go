@@ -48,7 +48,7 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 		assert.Equal(t, []Member{
 			{Rank: 0, PID: 10, State: StateAnswered, Progress: 7},
 			{Rank: 1, State: StateSilent, Process: "stopped by a signal"},
-			{Rank: 2, State: StateLost},
+			{Rank: 2, State: StateLeaving},
 			{Rank: 3, State: StateNotInited, Process: "sleeping"},
 			{Rank: 4, State: StateExited},
 		}, members)

@@ -24,7 +24,7 @@ func (r *run) peers() []introspect.Peer {
 		switch p.Member.State {
 		case introspect.StateAnswered:
 			p.Conn, p.Process = k.questions, k.process
-		case introspect.StateNotInited, introspect.StateForeign:
+		case introspect.StateNotInited, introspect.StateForeign, introspect.StateSilent:
 			p.Process = k.process
 		}
 	}
@@ -40,8 +40,10 @@ func (r *run) stateOf(k *rank) introspect.State {
 		return introspect.StateExited
 	case k.isAskable():
 		return introspect.StateAnswered
-	case k.questions.HasGreeted():
+	case k.questions.HasEnded():
 		return introspect.StateFinalized
+	case k.questions.HasGreeted(): // an error ended its connection, or it broke the protocol
+		return introspect.StateSilent
 	}
 	switch r.server.State(k.Rank) {
 	case wireup.StateNeverInited:

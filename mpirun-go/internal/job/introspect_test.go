@@ -74,3 +74,17 @@ func TestBoundedGivesUp(t *testing.T) {
 		assert.Equal(t, failed, bounded(time.Second, func() error { return failed }))
 	})
 }
+
+// A rank whose connection broke is running for all that is known.
+func TestRankThatBrokeTheProtocolIsNotFinalized(t *testing.T) {
+	for sent, want := range map[string]introspect.State{"": introspect.StateFinalized, "nonsense\n": introspect.StateSilent} {
+		launcher, end := net.Pipe()
+		k := &rank{Proc: goneProcess(), questions: introspect.NewConn(launcher)}
+		require.NoError(t, introspect.Greet(end))
+		_, _ = end.Write([]byte(sent))
+		end.Close()
+		require.Eventually(t, k.questions.IsGone, time.Minute, time.Millisecond)
+		r, _ := newIdleRun(k)
+		assert.Equal(t, want, r.stateOf(k))
+	}
+}
