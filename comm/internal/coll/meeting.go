@@ -465,7 +465,8 @@ func (s *Schedule) mayAwait(number int) bool {
 	case m.phase == meetingParts:
 		stamp++
 	}
-	if !a.hasCome(number, stamp) {
+	// A rank that has come with another call is not counted, and says so when it is asked.
+	if !a.hasCome(number, stamp) || !m.checked && a.signature(number, stamp) != s.signature() {
 		return true
 	}
 	// If all have come, it waits for the one that has been the last.
