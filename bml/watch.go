@@ -261,7 +261,8 @@ func (b *BML) leaveQueues(pr *Peer) {
 		}
 		switch {
 		case !moved:
-		case rl.meter.underWay() == 0, rl.meter.oldest.ticks >= queueTicks: // the room is the peer's to give
+		case rl.meter.underWay() == 0, rl.meter.oldest.ticks >= queueTicks:
+			// The room is the peer's to give.
 			b.countLate(rl)
 		default:
 			b.waitedHere(rl)

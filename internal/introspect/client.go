@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxAnswerBytes bounds an answer. A report with the stacks of a thousand goroutines has about a
-	// mebibyte.
+	// maxAnswerBytes bounds an answer. A report with the stacks of a thousand goroutines has about
+	// a mebibyte.
 	maxAnswerBytes = 8 << 20
 	// bufferBytes is what a connection keeps between answers. A job may have thousands of ranks.
 	bufferBytes = 4 << 10
-	// maxUnanswered is the number of questions that a rank may leave unanswered. A stopped rank gets
-	// no more, because it would answer all of them when it goes on.
+	// maxUnanswered is the number of questions that a rank may leave unanswered. A stopped rank
+	// gets no more, because it would answer all of them when it goes on.
 	maxUnanswered = 4
 	// maxGoodbyeBytes bounds a goodbye.
 	maxGoodbyeBytes = 256

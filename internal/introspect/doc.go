@@ -14,7 +14,8 @@
 // Both directions carry JSON values, one a line. The rank begins with an Answer of ID 0, by which
 // the launcher learns that the program uses the library. Then the launcher sends a Question, and
 // the rank answers with one Answer of the same ID, in the order of the questions. A rank whose
-// connection outlives it in the network says goodbye before it leaves (SayGoodbye). Fields that a version does not know are ignored.
+// connection outlives it in the network says goodbye before it leaves (SayGoodbye). Fields that a
+// version does not know are ignored.
 // Version changes when the meaning of a field does.
 //
 //	launcher                                     rank

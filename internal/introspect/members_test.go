@@ -39,6 +39,7 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 			{Member: Member{Rank: 2}, Conn: gone},
 			{Member: Member{Rank: 3, State: StateNotInited}, Process: process("sleeping", false)},
 			{Member: Member{Rank: 4, State: StateExited}},
+			{Member: Member{Rank: 5}, Conn: gone, Process: process("exited", false)},
 		}
 		members := AskAll(t.Context(), WantReport, peers)
 		assert.Equal(t, lookAfter, time.Since(begin), "nobody waits longer for a process that is stopped")
@@ -51,6 +52,7 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 			{Rank: 2, State: StateLeaving},
 			{Rank: 3, State: StateNotInited, Process: "sleeping"},
 			{Rank: 4, State: StateExited},
+			{Rank: 5, State: StateLeaving, Process: "exited"},
 		}, members)
 
 		begin = time.Now()

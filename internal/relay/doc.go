@@ -5,9 +5,9 @@
 //
 // # Connecting
 //
-// Both ends prove that they know the job's secret before a byte of theirs is used. Each sends a fresh
-// nonce, and each MAC, an HMAC-SHA256, covers the name of the role, the rank's nonce, the hub's nonce
-// and the hello, so that a recorded conversation is of no use. Numbers are little-endian.
+// Both ends prove that they know the job's secret before a byte of theirs is used. Each sends a
+// fresh nonce, and each MAC, an HMAC-SHA256, covers the name of the role, the rank's nonce, the
+// hub's nonce and the hello. So a recorded conversation is of no use. Numbers are little-endian.
 //
 //	rank                                          hub
 //	nonce (32 bytes) →
