@@ -12,7 +12,8 @@ import (
 //   - It was posted, and not delivered: the path (watch.go, probe.go, deadlines of transports).
 //   - It was delivered, and not answered: the peer, which may only be busy. That costs no health.
 //   - It waited for room while another rail had some (leaveQueues in watch.go): this side. But if
-//     nothing was under way on its rail, the room was the peer's to give, as above.
+//     nothing was under way on its rail, or nothing of that ended, the room was the peer's to give,
+//     as above.
 
 // ErrorCounts counts errors by kind; package btl explains the kinds. An end that closes a rail, or
 // whose process ends, is no error of the rail, nor is an operation that is wrong in itself.

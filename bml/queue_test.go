@@ -1,6 +1,7 @@
 package bml
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,40 +21,83 @@ func (w *wire) numberedOn(rail int) (n int) {
 }
 
 // Operations that have waited for room for four ticks go by a rail that has room. That the rail had
-// none is evidence against this side while its own operations fill it, and against the peer
-// otherwise.
+// none is evidence against this side while its own operations fill it, and against the peer if none
+// is under way, or none ends.
 func TestQueuedOperationsHaveAgeLimit(t *testing.T) {
-	for _, isFilled := range []bool{true, false} {
-		w, pr := slowWire(t)
-		r := w.ranks[0]
-		if isFilled {
-			r.send(1, "under way")
-		}
-		w.rails[0][0].full = true
-		for range 3 {
-			r.send(1, "queued")
-		}
-		w.pass(190 * msec)
-		require.Equal(t, 3, pr.rails[0].queue.Len())
-		require.Zero(t, pr.rails[0].errors)
-		w.pass(20 * msec)
-		require.Zero(t, pr.rails[0].queue.Len())
-		require.Equal(t, 3, w.numberedOn(1))
-		want := railErrors{remote: ErrorCounts{Timeout: 1}}
-		module := fullHealth
-		if isFilled {
-			want = railErrors{local: ErrorCounts{Timeout: 1}}
-			module -= queuePenalty
-		}
-		require.Equal(t, want, pr.rails[0].errors)
-		require.Equal(t, module, pr.rails[0].own.health)
-		require.Equal(t, []uint64{want.local.Timeout, want.remote.Timeout}, []uint64{r.stats.LocalErrors, r.stats.RemoteErrors})
-		require.Equal(t, fullHealth, pr.rails[1].trust())
-		w.rails[0][0].full = false
-		w.settle()
-		require.Len(t, w.ranks[1].got, len(r.sent))
-		require.True(t, pr.IsIdle())
+	for name, c := range map[string]struct {
+		underWay int
+		isMoving bool
+		want     railErrors
+		penalty  health
+	}{
+		"filled by this side":   {2, true, railErrors{local: ErrorCounts{Timeout: 1}}, queuePenalty},
+		"peer takes nothing":    {2, false, railErrors{remote: ErrorCounts{Timeout: 1}}, 0},
+		"nothing was under way": {0, false, railErrors{remote: ErrorCounts{Timeout: 1}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, pr := slowWire(t)
+			r := w.ranks[0]
+			for range c.underWay {
+				r.send(1, "under way")
+			}
+			w.rails[0][0].full = true
+			for range 3 {
+				r.send(1, "queued")
+			}
+			w.pass(120 * msec)
+			if c.isMoving {
+				w.step(0)
+			}
+			w.pass(70 * msec)
+			require.Equal(t, 3, pr.rails[0].queue.Len())
+			require.Zero(t, pr.rails[0].errors)
+			w.pass(20 * msec)
+			require.Zero(t, pr.rails[0].queue.Len())
+			require.Equal(t, 3, w.numberedOn(1))
+			require.Equal(t, c.want, pr.rails[0].errors)
+			require.Equal(t, fullHealth-c.penalty, pr.rails[0].own.health)
+			require.Equal(t, []uint64{c.want.local.Timeout, c.want.remote.Timeout}, []uint64{r.stats.LocalErrors, r.stats.RemoteErrors})
+			require.Equal(t, fullHealth, pr.rails[1].trust())
+			w.rails[0][0].full = false
+			w.settle()
+			require.Len(t, w.ranks[1].got, len(r.sent))
+			require.True(t, pr.IsIdle())
+		})
 	}
+}
+
+// That no rail has room is no evidence against one of them, although the other one's queue was
+// empty.
+func TestQueueThatNoRailHasRoomForIsNoEvidence(t *testing.T) {
+	w, pr := slowWire(t)
+	w.rails[0][0].full, w.rails[1][0].full = true, true
+	w.ranks[0].send(1, "queued")
+	w.pass(210 * msec)
+	require.Equal(t, 1, pr.rails[1].queue.Len(), "it has tried")
+	require.Zero(t, pr.rails[0].errors)
+	require.Equal(t, fullHealth, pr.rails[0].own.health)
+}
+
+// An operation that moves may be called back while it is posted. Those that stay are in their queue
+// then, so that they can be ended.
+func TestOperationsThatStayCanEndWhileOthersMove(t *testing.T) {
+	w, pr := slowWire(t)
+	r := w.ranks[0]
+	w.rails[0][0].full, w.async = true, false
+	ended, moved := 0, 0
+	stays, moves := r.op("stays"), r.op("moves")
+	stays.bound, stays.Then = true, func(*Op, error) { ended++ }
+	moves.Then = func(*Op, error) {
+		moved++
+		require.True(t, stays.IsQueued())
+		r.EndQueued(stays, errors.New("not needed any more"))
+	}
+	r.post(&pr.rails[0], stays)
+	r.Send(pr, moves)
+	w.pass(400 * msec)
+	require.Equal(t, 1, moved)
+	require.Equal(t, 1, ended)
+	require.True(t, pr.rails[0].queue.Empty())
 }
 
 // The age of an operation counts from when it was queued, and bound ones and young ones keep their

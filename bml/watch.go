@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -23,7 +22,7 @@ import (
 //     another rail.
 //   - An operation that has waited for room on a rail for queueTicks goes by another rail that has
 //     room. That is evidence against this side if its own operations keep the rail full, and
-//     against the peer if none is under way.
+//     against the peer if none is under way, or none has ended for as long.
 //   - A rail that stays late fails. This moves what it has under way. It comes back as any rail
 //     does, and is still slow.
 //   - A slow rail takes no traffic while another rail is up that is not slow. TRIALs, short and
@@ -240,44 +239,54 @@ func (b *BML) leaveLate(pr *Peer) {
 	}
 }
 
-// leaveQueues moves operations that have waited for room for too long to rails that have room.
+// leaveQueues moves operations that have waited for room for too long to rails that have room. An
+// operation that no rail has room for, in fact, is no evidence.
 func (b *BML) leaveQueues(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		moved := false
-		var kept []*Op
-		for pr.up.Has(i) && pr.IsAlive() && !rl.queue.Empty() {
-			op := pop(&rl.queue)
-			other := (*Rail)(nil)
-			isOld := pr.watch.count-op.queuedAt >= queueTicks
-			if isOld {
-				other = pr.withRoom(rl, op)
+		for pr.up.Has(i) && pr.IsAlive() {
+			op, other := pr.nextToLeave(rl)
+			if op == nil {
+				break
 			}
-			if other != nil {
-				moved = true
-				op.moveTo(other)
-				b.post(other, op)
-				continue
-			}
-			if kept = append(kept, op); !isOld || !op.bound {
-				break // those behind it are younger, or find no room either
-			}
-		}
-		for _, op := range slices.Backward(kept) {
-			op.state = opQueued
-			rl.queue.PushFront(&op.Op)
+			rl.queue.Remove(&op.Op)
+			op.state = opIdle
+			op.moveTo(other)
+			b.post(other, op)
+			moved = moved || pr.up.Has(int(other.index)) && other.queue.Empty()
 		}
 		if rl == pr.first && !rl.queue.Empty() {
 			pr.stopInline() // as post did: a rail that failed meanwhile may have undone that
 		}
 		switch {
 		case !moved:
-		case rl.meter.underWay() == 0: // the room is the peer's to give
+		case rl.meter.underWay() == 0, rl.meter.oldest.ticks >= queueTicks:
+			// The room is the peer's to give.
 			b.countLate(rl)
 		default:
 			b.waitedHere(rl)
 		}
 	}
+}
+
+// nextToLeave returns the first operation in a rail's queue that has waited for too long and that
+// another rail may have room for, and that rail; nil if there is none. It stays in the queue: to
+// post another one may call back, and end whatever is queued.
+func (pr *Peer) nextToLeave(rl *Rail) (*Op, *Rail) {
+	for queued := range rl.queue.All() {
+		op := opOf(queued)
+		if pr.watch.count-op.queuedAt < queueTicks {
+			break // those behind it are younger
+		}
+		if other := pr.withRoom(rl, op); other != nil {
+			return op, other
+		}
+		if !op.bound {
+			break // those behind it find no room either
+		}
+	}
+	return nil, nil
 }
 
 // withRoom is a rail that may have room for an operation which waits for room on another one, nil

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/mpigo/mpigo/internal/tunable"
@@ -165,10 +167,32 @@ func runDoctorJob(cmd *cli.Command, hs *hostSet, id job.Identity, set tunable.Se
 	if hs.cluster != nil {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
-	if status := job.Run(cfg); status > 128 { // a signal to the launcher; it has said so
-		return &statusError{status, errors.New("doctor: interrupted")}
+	wasInterrupted := catchInterrupts()
+	job.Run(cfg)
+	return wasInterrupted() // a rank that failed has said nothing, or not all
+}
+
+// catchInterrupts catches the signals that end a job. The result returns an error if one has come.
+// The status of the job does not tell: it may be that of a rank which a signal has killed.
+func catchInterrupts() (wasInterrupted func() error) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(caught, syscall.SIGHUP)
 	}
-	return nil // a rank that failed has said nothing, or not all
+	return func() error {
+		signal.Stop(caught)
+		select {
+		case s := <-caught:
+			status := 128
+			if number, ok := s.(syscall.Signal); ok {
+				status += int(number)
+			}
+			return &statusError{status, errors.New("doctor: interrupted")}
+		default:
+			return nil
+		}
+	}
 }
 
 // openReachable is openHosts without the hosts that cannot be reached. It returns why they cannot.

@@ -41,13 +41,18 @@ type origin struct {
 	isWanted bool
 	since    int64 // of the engine's clock; 0: not noted
 	frames   int
-	pcs      [originFrames]uintptr
+	// pcs is made at the first note, and kept. Most waits never sleep, and each of their requests
+	// has a Waiter.
+	pcs *[originFrames]uintptr
 }
 
 // note notes the origin of the wait of the goroutine that calls it, once a wait.
 func (o *origin) note(e *Engine) {
 	if o.since == 0 {
 		o.since = max(e.Now(), 1)
+		if o.pcs == nil {
+			o.pcs = new([originFrames]uintptr)
+		}
 		o.frames = runtime.Callers(2, o.pcs[:])
 	}
 }
@@ -67,5 +72,8 @@ func (e *Engine) noteParked() {
 // they are not known. The counters are valid until the lock is released. Lock held.
 func (w *Waiter) Origin() (since int64, pcs []uintptr, ok bool) {
 	o := &w.origin
-	return o.since, o.pcs[:o.frames], o.since != 0
+	if o.since == 0 {
+		return 0, nil, false
+	}
+	return o.since, o.pcs[:o.frames], true
 }

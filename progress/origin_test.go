@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,4 +52,19 @@ func TestOriginNamesCallerOfSleepingAndParkedWaits(t *testing.T) {
 		_, _, ok := origin(ws[0])
 		assert.False(t, ok)
 	})
+}
+
+// A Waiter is a part of each request, and most requests are complete before a wait for them sleeps.
+func TestWaiterIsSmall(t *testing.T) {
+	assert.LessOrEqual(t, unsafe.Sizeof(Waiter{}), uintptr(104))
+}
+
+// TestOriginIsNotedAgainWithoutAllocation: a wait that sleeps costs an allocation once a Waiter.
+func TestOriginIsNotedAgainWithoutAllocation(t *testing.T) {
+	e, o := New(Config{}), origin{}
+	o.note(e)
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		o.since = 0
+		o.note(e)
+	}))
 }

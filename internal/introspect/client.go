@@ -10,9 +10,18 @@ import (
 	"sync"
 )
 
-// maxAnswerBytes bounds an answer. A report with the stacks of a thousand goroutines has about a
-// mebibyte.
-const maxAnswerBytes = 64 << 20
+const (
+	// maxAnswerBytes bounds an answer. A report with the stacks of a thousand goroutines has about
+	// a mebibyte.
+	maxAnswerBytes = 8 << 20
+	// bufferBytes is what a connection keeps between answers. A job may have thousands of ranks.
+	bufferBytes = 4 << 10
+	// maxUnanswered is the number of questions that a rank may leave unanswered. A stopped rank
+	// gets no more, because it would answer all of them when it goes on.
+	maxUnanswered = 4
+	// maxGoodbyeBytes bounds a goodbye.
+	maxGoodbyeBytes = 256
+)
 
 // ErrGone means that the connection to the rank has ended: the rank has called Finalize or ended,
 // or it is no mpigo program.
@@ -28,9 +37,14 @@ type Conn struct {
 	mu      sync.Mutex
 	last    uint64                   // ID of the last question
 	waiting map[uint64]chan<- Answer // by the ID of the question, each with room for the answer
-	greeted bool
-	ended   error // set once, when gone is closed
-	gone    chan struct{}
+	// unanswered is the number of questions that were written and are not answered. Those that
+	// nobody waits for any more count too.
+	unanswered int
+	greeted    bool
+	goodbye    bool  // the rank has said that it leaves
+	orderly    bool  // the connection ended after a whole answer, without an error
+	ended      error // set once, when gone is closed
+	gone       chan struct{}
 }
 
 // NewConn makes a Conn, which owns conn from then on, and starts the goroutine that reads answers.
@@ -61,6 +75,21 @@ func (c *Conn) IsGone() bool {
 	default:
 		return false
 	}
+}
+
+// HasEnded reports whether the connection of a rank that uses the library has ended in order: with
+// Finalize, or with the rank's process. It has not if an error or ErrProtocol ended it.
+func (c *Conn) HasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.greeted && c.orderly
+}
+
+// HasSaidGoodbye reports whether the rank has said that it leaves.
+func (c *Conn) HasSaidGoodbye() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.goodbye
 }
 
 // Ask asks the rank a question and waits for the answer until ctx ends. A stopped rank does not
@@ -102,10 +131,24 @@ func (c *Conn) send(ctx context.Context, q Question) {
 	case <-ctx.Done():
 		return
 	}
+	if !c.mayWrite() {
+		return
+	}
 	text, err := json.Marshal(q)
 	if err == nil {
 		_, _ = c.conn.Write(append(text, '\n')) // if it fails, reading fails too
 	}
+}
+
+// mayWrite reports whether one more question may be written, and counts it as unanswered.
+func (c *Conn) mayWrite() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unanswered >= maxUnanswered {
+		return false
+	}
+	c.unanswered++
+	return true
 }
 
 // read reads answers until the connection ends.
@@ -119,23 +162,62 @@ func (c *Conn) read() {
 }
 
 func (c *Conn) readAll() error {
-	in := bufio.NewScanner(c.conn)
-	in.Buffer(make([]byte, 0, 64<<10), maxAnswerBytes)
-	for in.Scan() {
-		var a Answer
-		if err := json.Unmarshal(in.Bytes(), &a); err != nil {
-			return fmt.Errorf("%w: %w", err, ErrProtocol)
+	in := bufio.NewReaderSize(c.conn, bufferBytes)
+	for {
+		line, err := ReadLine(in, maxAnswerBytes)
+		switch {
+		case errors.Is(err, ErrTooLong):
+			return fmt.Errorf("an answer of more than %d bytes: %w", maxAnswerBytes, ErrProtocol)
+		case err != nil:
+			c.mu.Lock()
+			c.orderly = errors.Is(err, io.EOF) && len(line) == 0
+			c.mu.Unlock()
+			return ErrGone
 		}
-		c.mu.Lock()
-		c.greeted = true
-		if answer := c.waiting[a.ID]; answer != nil {
-			answer <- a // has room, because its ID is deleted here
-			delete(c.waiting, a.ID)
+		if err := c.take(line); err != nil {
+			return err
 		}
-		c.mu.Unlock()
 	}
-	if errors.Is(in.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("an answer of more than %d bytes: %w", maxAnswerBytes, ErrProtocol)
+}
+
+// take takes a line from the rank. A long answer that nobody waits for any more is not decoded.
+func (c *Conn) take(line []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.greeted && len(c.waiting) == 0 && len(line) > maxGoodbyeBytes {
+		c.unanswered = max(c.unanswered-1, 0)
+		return nil
 	}
-	return ErrGone
+	var a greeting
+	if err := json.Unmarshal(line, &a); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrProtocol)
+	}
+	c.greeted = true
+	if a.ID == greetingID {
+		c.goodbye = c.goodbye || a.Goodbye
+		return nil
+	}
+	c.unanswered = max(c.unanswered-1, 0)
+	if answer := c.waiting[a.ID]; answer != nil {
+		answer <- a.Answer // has room, because its ID is deleted here
+		delete(c.waiting, a.ID)
+	}
+	return nil
+}
+
+// ErrTooLong means that a line is longer than its limit.
+var ErrTooLong = errors.New("the line is too long")
+
+// ReadLine reads a line of at most limit bytes, which the caller owns.
+func ReadLine(in *bufio.Reader, limit int) (line []byte, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > limit:
+			return nil, ErrTooLong
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		}
+	}
 }

@@ -13,7 +13,9 @@
 //
 // Both directions carry JSON values, one a line. The rank begins with an Answer of ID 0, by which
 // the launcher learns that the program uses the library. Then the launcher sends a Question, and
-// the rank answers with one Answer of the same ID. Fields that a version does not know are ignored.
+// the rank answers with one Answer of the same ID, in the order of the questions. A rank whose
+// connection outlives it in the network says goodbye before it leaves (SayGoodbye). Fields that a
+// version does not know are ignored.
 // Version changes when the meaning of a field does.
 //
 //	launcher                                     rank
@@ -24,5 +26,6 @@
 // # Cost
 //
 // A rank that nobody asks has an idle goroutine, and nothing on the path of messages. A report
-// takes the rank's lock once, and then stops the process for the time of writing the stacks.
+// takes the rank's lock once, and then stops the process for the time of writing the stacks. A rank
+// that leaves a few questions unanswered gets no more until it goes on.
 package introspect

@@ -38,6 +38,7 @@ const (
 	StateExited    State = "exited"      // its process has ended
 	StateLost      State = "lost"        // its host or the connection to it was lost
 	StateNotBegun  State = "not started" // its process has not been started
+	StateLeaving   State = "leaving"     // its connection ended while it was asked: it ends soon
 )
 
 // Peer is a rank to ask.
@@ -114,13 +115,13 @@ func askAll(ctx context.Context, want Want, peers []Peer) []Member {
 }
 
 // ask asks one peer.
-func (p Peer) ask(ctx context.Context, want Want) Member {
+func (p Peer) ask(all context.Context, want Want) Member {
 	m := p.Member
 	if p.Conn == nil {
-		m.Process, _ = p.Process(ctx)
+		m.Process, _ = p.Process(all)
 		return m
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(all)
 	looked := make(chan string, 1)
 	if p.Process == nil {
 		looked <- ""
@@ -144,7 +145,9 @@ func (p Peer) ask(ctx context.Context, want Want) Member {
 	process := <-looked
 	switch {
 	case errors.Is(err, ErrGone):
-		m.State = StateLost
+		if m.State = StateLeaving; p.Process != nil {
+			m.Process, _ = p.Process(all)
+		}
 	case err != nil && a.Error == "":
 		m.State, m.Process = StateSilent, process
 		if errors.Is(err, ErrProtocol) {

@@ -39,6 +39,7 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 			{Member: Member{Rank: 2}, Conn: gone},
 			{Member: Member{Rank: 3, State: StateNotInited}, Process: process("sleeping", false)},
 			{Member: Member{Rank: 4, State: StateExited}},
+			{Member: Member{Rank: 5}, Conn: gone, Process: process("exited", false)},
 		}
 		members := AskAll(t.Context(), WantReport, peers)
 		assert.Equal(t, lookAfter, time.Since(begin), "nobody waits longer for a process that is stopped")
@@ -48,9 +49,10 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 		assert.Equal(t, []Member{
 			{Rank: 0, PID: 10, State: StateAnswered, Progress: 7},
 			{Rank: 1, State: StateSilent, Process: "stopped by a signal"},
-			{Rank: 2, State: StateLost},
+			{Rank: 2, State: StateLeaving},
 			{Rank: 3, State: StateNotInited, Process: "sleeping"},
 			{Rank: 4, State: StateExited},
+			{Rank: 5, State: StateLeaving, Process: "exited"},
 		}, members)
 
 		begin = time.Now()

@@ -29,8 +29,24 @@ var ErrProtocol = errors.New("not the protocol of introspection")
 // greetingID is the ID of the answer that comes first, which no question has.
 const greetingID = 0
 
+// greeting is an answer to no question, or one to a question, which has no Goodbye.
+type greeting struct {
+	Answer
+	Goodbye bool `json:"goodbye,omitempty"`
+}
+
 // Greet tells the launcher that the rank uses the library. It comes before Serve.
 func Greet(conn io.Writer) error { return write(conn, Answer{Version: Version, ID: greetingID}) }
+
+// SayGoodbye tells the launcher that the rank leaves. It comes last, where the end of a connection
+// alone does not say that.
+func SayGoodbye(conn io.Writer) error {
+	text, err := json.Marshal(greeting{Answer: Answer{Version: Version, ID: greetingID}, Goodbye: true})
+	if err == nil {
+		_, err = conn.Write(append(text, '\n'))
+	}
+	return err
+}
 
 // Serve answers the questions that come on conn until conn ends, which is nil, or a question breaks
 // the protocol, which Is ErrProtocol. It does not close conn.
@@ -55,12 +71,33 @@ func Serve(conn io.ReadWriter, rank Describer) error {
 }
 
 func write(out io.Writer, a Answer) error {
-	text, err := json.Marshal(a)
+	text, err := marshal(a)
 	if err != nil {
 		return err
 	}
 	_, err = out.Write(append(text, '\n'))
 	return err
+}
+
+// maxUnreceived bounds the messages in a report that were not received.
+const maxUnreceived = 10_000
+
+// marshal encodes an answer. It leaves out what makes the answer longer than maxAnswerBytes.
+func marshal(a Answer) ([]byte, error) {
+	text, err := json.Marshal(a)
+	if err != nil || len(text) < maxAnswerBytes || a.Report == nil {
+		return text, err
+	}
+	short := *a.Report
+	short.Unreceived, short.Goroutines, short.GoroutinesCut = nil, nil, true
+	a.Report = &short
+	if text, err = json.Marshal(a); err != nil || len(text) < maxAnswerBytes {
+		return text, err
+	}
+	// Waits refer to pending operations, so neither is cut.
+	a.Error = fmt.Sprintf("%d operations under way do not fit into a report", len(short.Snapshot.Pending))
+	a.Report = nil
+	return json.Marshal(a)
 }
 
 func answer(q Question, rank Describer) Answer {
@@ -70,6 +107,7 @@ func answer(q Question, rank Describer) Answer {
 		a.Progress = rank.Progress()
 	case WantReport:
 		r := rank.Report()
+		r.Unreceived = r.Unreceived[:min(len(r.Unreceived), maxUnreceived)]
 		a.Report, a.Progress = &r, r.Snapshot.Progress
 	case WantMetrics:
 		m := rank.Metrics()

@@ -121,7 +121,7 @@ func (c *Client) Ask(want introspect.Want, limit time.Duration) (a Answer, err e
 	}
 	var line []byte
 	if err == nil {
-		line, err = readLine(c.in, maxAnswerBytes)
+		line, err = introspect.ReadLine(c.in, maxAnswerBytes)
 	}
 	if err == nil {
 		err = json.Unmarshal(line, &a)
@@ -135,18 +135,4 @@ func (c *Client) Ask(want introspect.Want, limit time.Duration) (a Answer, err e
 		return a, fmt.Errorf("the job answered: %q", a.Error)
 	}
 	return a, nil
-}
-
-// readLine reads a line of at most limit bytes.
-func readLine(in *bufio.Reader, limit int) (line []byte, err error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > limit:
-			return nil, errors.New("the answer is too long")
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return line, err
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -139,6 +140,22 @@ func TestBadRequestsAreAnsweredOrEndTheConnection(t *testing.T) {
 	_, _ = conn.Write([]byte(strings.Repeat("x", maxRequestBytes+1)))
 	_, err = in.ReadString('\n')
 	assert.Error(t, err)
+}
+
+func TestCommandThatAsksNothingIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		command, conn := net.Pipe()
+		defer command.Close()
+		s := &Server{job: fakeJob{"a"}, ctx: t.Context()}
+		go func() {
+			time.Sleep(requestTimeout / 2)
+			_, _ = command.Write([]byte(`{"want":"job"}` + "\n"))
+			_, _ = bufio.NewReader(command).ReadString('\n')
+		}()
+		started := time.Now()
+		s.serve(conn)
+		assert.Equal(t, requestTimeout+requestTimeout/2, time.Since(started), "each request has its time")
+	})
 }
 
 func FuzzAnswer(f *testing.F) {

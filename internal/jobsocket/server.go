@@ -60,6 +60,9 @@ const (
 	maxConns = 16
 	// writeTimeout is the time after which a command that does not read its answer is dropped.
 	writeTimeout = 30 * time.Second
+	// requestTimeout is the time after which a command that sends no request is dropped. A command
+	// that is suspended would occupy a connection for ever.
+	requestTimeout = time.Minute
 )
 
 // Server listens on a job's socket.
@@ -187,9 +190,10 @@ func isUsers(conn *net.UnixConn) bool {
 func (s *Server) serve(conn net.Conn) {
 	in := bufio.NewReaderSize(conn, maxRequestBytes)
 	for {
+		_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))
 		line, err := in.ReadSlice('\n')
 		if err != nil {
-			return // the end, or a request that is too long
+			return // the end, no request for too long, or one that is too long
 		}
 		a := Answer{Version: Version, Job: s.job.Info()}
 		var r Request

@@ -5,15 +5,20 @@
 //
 // # Connecting
 //
-// Both ends prove that they know the job's secret, by an HMAC with fresh nonces, before a byte of
-// theirs is used. Numbers are little-endian.
+// Both ends prove that they know the job's secret before a byte of theirs is used. Each sends a
+// fresh nonce, and each MAC, an HMAC-SHA256, covers the name of the role, the rank's nonce, the
+// hub's nonce and the hello. So a recorded conversation is of no use. Numbers are little-endian.
 //
 //	rank                                          hub
+//	nonce (32 bytes) →
 //	                                           ← nonce (32 bytes)
 //	length (2), MAC (32), hello as JSON →
-//	                                           ← MAC (32) of the hello's MAC
+//	                                           ← MAC (32)
 //	                                           (package introspect from here on)
 //
 // An unauthenticated connection is closed after two seconds, and only a few are open at a time. The
 // data are not encrypted, as those of messages are not.
+//
+// A rank that finalizes says goodbye. If its connection ends otherwise, the hub says that the rank
+// does not answer, and the rank connects again.
 package relay

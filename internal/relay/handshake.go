@@ -45,17 +45,20 @@ const (
 
 // introduce is the rank's side of the handshake.
 func introduce(conn io.ReadWriter, secret []byte, me hello) error {
-	var nonce [nonceBytes]byte
-	if _, err := io.ReadFull(conn, nonce[:]); err != nil {
+	var own, theirs [nonceBytes]byte
+	_, _ = rand.Read(own[:]) // never fails
+	if _, err := conn.Write(own[:]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, theirs[:]); err != nil {
 		return err
 	}
 	text, err := json.Marshal(me)
 	if err != nil {
 		return err
 	}
-	mac := seal(secret, roleRank, nonce[:], text)
 	message := binary.LittleEndian.AppendUint16(nil, uint16(len(text)))
-	message = append(append(message, mac...), text...)
+	message = append(append(message, seal(secret, roleRank, own[:], theirs[:], text)...), text...)
 	if _, err := conn.Write(message); err != nil {
 		return err
 	}
@@ -63,7 +66,7 @@ func introduce(conn io.ReadWriter, secret []byte, me hello) error {
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
 		return err
 	}
-	if !hmac.Equal(answer[:], seal(secret, roleHub, mac)) {
+	if !hmac.Equal(answer[:], seal(secret, roleHub, own[:], theirs[:], text)) {
 		return errHandshake
 	}
 	return nil
@@ -71,9 +74,12 @@ func introduce(conn io.ReadWriter, secret []byte, me hello) error {
 
 // admit is the hub's side of the handshake. It returns what the rank says of itself.
 func admit(conn io.ReadWriter, secret []byte, size int) (h hello, err error) {
-	var nonce [nonceBytes]byte
-	_, _ = rand.Read(nonce[:]) // never fails
-	if _, err := conn.Write(nonce[:]); err != nil {
+	var own, theirs [nonceBytes]byte
+	_, _ = rand.Read(own[:]) // never fails
+	if _, err := io.ReadFull(conn, theirs[:]); err != nil {
+		return h, err
+	}
+	if _, err := conn.Write(own[:]); err != nil {
 		return h, err
 	}
 	var head [2 + macBytes]byte
@@ -88,13 +94,12 @@ func admit(conn io.ReadWriter, secret []byte, size int) (h hello, err error) {
 	if _, err := io.ReadFull(conn, text); err != nil {
 		return h, err
 	}
-	mac := head[2:]
-	if !hmac.Equal(mac, seal(secret, roleRank, nonce[:], text)) {
+	if !hmac.Equal(head[2:], seal(secret, roleRank, theirs[:], own[:], text)) {
 		return h, errHandshake
 	}
 	if err := json.Unmarshal(text, &h); err != nil || h.Size != size || h.Rank < 1 || h.Rank >= size {
 		return h, errHandshake
 	}
-	_, err = conn.Write(seal(secret, roleHub, mac))
+	_, err = conn.Write(seal(secret, roleHub, theirs[:], own[:], text))
 	return h, err
 }

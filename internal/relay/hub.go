@@ -191,11 +191,13 @@ func (h *Hub) peers() []introspect.Peer {
 			continue // it has not reached this rank
 		}
 		p.Member.PID, p.Member.Host = m.PID, m.Host
-		if m.conn.IsGone() {
+		switch {
+		case m.conn.HasSaidGoodbye():
 			p.Member.State = introspect.StateFinalized
 			continue
+		case !m.conn.IsGone():
+			p.Conn = m.conn
 		}
-		p.Conn = m.conn
 		if m.Host == h.info.Host {
 			p.Process = func(context.Context) (string, bool) {
 				s := procstate.Of(m.PID)

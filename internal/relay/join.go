@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/mpigo/mpigo/internal/introspect"
@@ -14,20 +15,28 @@ import (
 const (
 	// dialTimeout is the time for one attempt to reach one address of the hub.
 	dialTimeout = 3 * time.Second
-	// attempts is how often a rank tries all addresses. Many ranks connect at once.
-	attempts = 5
-	// firstPause is the time after the first attempt, which doubles each time.
+	// firstPause is the time after an attempt to reach the hub, which doubles each time up to
+	// maxPause. Many ranks connect at once.
 	firstPause = 200 * time.Millisecond
+	maxPause   = 30 * time.Second
+	// goodbyeTimeout is the time that a rank has for its last words.
+	goodbyeTimeout = 100 * time.Millisecond
 	// joinWait is how long Join waits for the connection.
 	joinWait = 100 * time.Millisecond
 )
 
 // Joined is another rank's end.
-type Joined struct{ cancel context.CancelFunc }
+type Joined struct {
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	conn net.Conn // nil: not connected
+}
 
 // Join connects a rank to the hub at one of the addresses (Hub.Addresses), and answers questions
 // until Close. It waits for the connection for a moment only: if the hub cannot be reached, the job
-// runs as well, and the hub says that this rank does not answer.
+// runs as well, and the hub says that this rank does not answer. It goes on trying, and connects
+// again when the connection is lost.
 func Join(addresses, secret []byte, number, size int, rank introspect.Describer) (*Joined, error) {
 	var list []string
 	if err := json.Unmarshal(addresses, &list); err != nil {
@@ -39,46 +48,74 @@ func Join(addresses, secret []byte, number, size int, rank introspect.Describer)
 	host, _ := os.Hostname()
 	me := hello{Rank: number, Size: size, PID: os.Getpid(), Host: host}
 	ctx, cancel := context.WithCancel(context.Background())
-	tried := make(chan struct{})
+	j, tried := &Joined{cancel: cancel}, make(chan struct{})
 	go func() {
-		conn := reach(ctx, list, secret, me)
+		conn := reachOnce(ctx, list, secret, me)
 		close(tried)
-		if conn == nil {
-			return
-		}
-		defer conn.Close()
-		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-		if introspect.Greet(conn) == nil {
-			_ = introspect.Serve(conn, rank)
+		for pause := firstPause; ; pause = min(2*pause, maxPause) {
+			if conn != nil {
+				began := time.Now()
+				j.serve(ctx, conn, rank)
+				if time.Since(began) > maxPause {
+					pause = firstPause
+				}
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			conn = reachOnce(ctx, list, secret, me)
 		}
 	}()
 	select {
 	case <-tried:
 	case <-time.After(joinWait):
 	}
-	return &Joined{cancel}, nil
+	return j, nil
 }
 
-// Close ends the connection.
+// serve answers questions on a connection until it ends.
+func (j *Joined) serve(ctx context.Context, conn net.Conn, rank introspect.Describer) {
+	defer conn.Close()
+	if introspect.Greet(conn) != nil {
+		return
+	}
+	j.mu.Lock()
+	if j.conn = conn; ctx.Err() != nil { // Close has not seen the connection
+		j.conn = nil
+		sayGoodbye(conn)
+	}
+	j.mu.Unlock()
+	_ = introspect.Serve(conn, rank)
+	j.mu.Lock()
+	j.conn = nil
+	j.mu.Unlock()
+}
+
+// Close tells the hub that this rank leaves, and ends the connection.
 func (j *Joined) Close() error {
 	j.cancel()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.conn != nil {
+		sayGoodbye(j.conn)
+	}
 	return nil
 }
 
-// reach connects to the first address that leads to the hub, nil if none does or ctx ends.
-func reach(ctx context.Context, addresses []string, secret []byte, me hello) net.Conn {
-	pause := firstPause
-	for range attempts {
-		for _, address := range addresses {
-			if conn := dial(ctx, address, secret, me); conn != nil {
-				return conn
-			}
-		}
-		select {
-		case <-time.After(pause):
-			pause *= 2
-		case <-ctx.Done():
-			return nil
+// sayGoodbye ends a connection in order. If the hub does not read, it ends all the same.
+func sayGoodbye(conn net.Conn) {
+	_ = conn.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
+	_ = introspect.SayGoodbye(conn)
+	_ = conn.Close()
+}
+
+// reachOnce connects to the first address that leads to the hub, nil if none does.
+func reachOnce(ctx context.Context, addresses []string, secret []byte, me hello) net.Conn {
+	for _, address := range addresses {
+		if conn := dial(ctx, address, secret, me); conn != nil {
+			return conn
 		}
 	}
 	return nil

@@ -128,6 +128,71 @@ func TestHubRejectsStrangers(t *testing.T) {
 	j.Close()
 }
 
+// A rank whose connection is lost has not finalized, and connects again.
+func TestRankWhoseConnectionIsLostConnectsAgain(t *testing.T) {
+	hub, addresses := startHub(t, 2)
+	j := join(t, addresses, secret, 1, 2)
+	isAnswering := func() bool { return states(hub, t)[1] == introspect.StateAnswered }
+	require.Eventually(t, isAnswering, time.Minute, time.Millisecond)
+	hub.mu.Lock()
+	lost := hub.ranks[1].conn
+	hub.mu.Unlock()
+	require.NoError(t, lost.Close())
+	require.Eventually(t, lost.IsGone, time.Minute, time.Millisecond)
+	require.NotEqual(t, introspect.StateFinalized, states(hub, t)[1])
+	require.Eventually(t, isAnswering, time.Minute, time.Millisecond)
+	require.NoError(t, j.Close())
+	isFinalized := func() bool { return states(hub, t)[1] == introspect.StateFinalized }
+	require.Eventually(t, isFinalized, time.Minute, time.Millisecond)
+}
+
+func TestRankJoinsHubThatComesLater(t *testing.T) {
+	runtimeDir(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	taken.Close() // nobody listens there
+	addresses := []byte(strconv.Quote(taken.Addr().String()))
+	join(t, append(append([]byte("["), addresses...), ']'), secret, 1, 2)
+	l, err := net.Listen("tcp", taken.Addr().String())
+	require.NoError(t, err)
+	defer l.Close()
+	conn, err := l.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	h, err := admit(conn, secret, 2)
+	require.NoError(t, err)
+	require.Equal(t, 1, h.Rank)
+}
+
+// recorder records what it reads.
+type recorder struct {
+	io.ReadWriter
+	read bytes.Buffer
+}
+
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := r.ReadWriter.Read(p)
+	r.read.Write(p[:n])
+	return n, err
+}
+
+// Who has recorded a handshake can play neither end.
+func TestRecordedHandshakeIsRejected(t *testing.T) {
+	me := hello{Rank: 1, Size: 2}
+	rankEnd, hubEnd := net.Pipe()
+	fromHub, fromRank := &recorder{ReadWriter: rankEnd}, &recorder{ReadWriter: hubEnd}
+	admitted := make(chan error, 1)
+	go func() {
+		_, err := admit(fromRank, secret, 2)
+		admitted <- err
+	}()
+	require.NoError(t, introduce(fromHub, secret, me))
+	require.NoError(t, <-admitted)
+	require.ErrorIs(t, introduce(conversation{&fromHub.read}, secret, me), errHandshake)
+	_, err := admit(conversation{&fromRank.read}, secret, 2)
+	require.ErrorIs(t, err, errHandshake)
+}
+
 // conversation is a connection on which in arrives, and what is written goes nowhere.
 type conversation struct{ in io.Reader }
 
@@ -135,7 +200,7 @@ func (c conversation) Read(p []byte) (int, error)  { return c.in.Read(p) }
 func (c conversation) Write(p []byte) (int, error) { return len(p), nil }
 
 func FuzzAdmit(f *testing.F) {
-	f.Add([]byte{3, 0}, []byte("{}"))
+	f.Add(append(make([]byte, nonceBytes), 3, 0), []byte("{}"))
 	f.Fuzz(func(t *testing.T, head, rest []byte) {
 		_, err := admit(conversation{io.MultiReader(bytes.NewReader(head), bytes.NewReader(rest))}, secret, 2)
 		require.Error(t, err, "nobody knows the nonce")

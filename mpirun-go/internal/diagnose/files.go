@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 )
 
 // WriteDir writes report.txt, report.json and a file rank.N.txt for each rank, with its operations
-// and stacks, into a directory, which it makes. Existing files are overwritten.
+// and stacks, into a directory, which it makes. Existing files are replaced.
 func (r *Report) WriteDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -31,11 +32,31 @@ func (r *Report) WriteDir(dir string) error {
 		files[fmt.Sprintf("rank.%d.txt", m.Rank)] = describe(m)
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+		if err := writeFile(dir, name, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeFile writes a file that only the user can read, because stacks and messages are the user's.
+// Whoever may write to the directory may have put a symbolic link or a FIFO there, so nothing that
+// exists is opened: a new file takes its place.
+func writeFile(dir, name, text string) (err error) {
+	f, err := os.CreateTemp(dir, name+".*.tmp") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, name))
 }
 
 // describe is all that is known of a rank, as text.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/internal/wireup"
-	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -196,7 +195,7 @@ func (r *run) onTimeout() {
 		end()
 		return
 	}
-	r.diagnose(func(*diagnose.Report) string { return line + ". What the ranks were doing:" }, end)
+	r.reportAndEnd(line+". What the ranks were doing:", end)
 }
 
 // checkOutputs fails the job if an output cannot be written.

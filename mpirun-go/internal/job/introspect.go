@@ -2,6 +2,8 @@ package job
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mpigo/mpigo/internal/introspect"
@@ -22,7 +24,7 @@ func (r *run) peers() []introspect.Peer {
 		switch p.Member.State {
 		case introspect.StateAnswered:
 			p.Conn, p.Process = k.questions, k.process
-		case introspect.StateNotInited, introspect.StateForeign:
+		case introspect.StateNotInited, introspect.StateForeign, introspect.StateSilent:
 			p.Process = k.process
 		}
 	}
@@ -38,8 +40,10 @@ func (r *run) stateOf(k *rank) introspect.State {
 		return introspect.StateExited
 	case k.isAskable():
 		return introspect.StateAnswered
-	case k.questions.HasGreeted():
+	case k.questions.HasEnded():
 		return introspect.StateFinalized
+	case k.questions.HasGreeted(): // an error ended its connection, or it broke the protocol
+		return introspect.StateSilent
 	}
 	switch r.server.State(k.Rank) {
 	case wireup.StateNeverInited:
@@ -107,31 +111,62 @@ func (r *run) diagnose(print func(*diagnose.Report) (title string), then func())
 	}()
 }
 
-// reportGrace bounds the time that the end of a job waits for a reader of its report.
-const reportGrace = time.Second
+// reportLimit bounds the time from the moment at which a job is to end to its end, within which the
+// ranks are asked and the report is printed. Files and hosts that do not answer do not hold it up.
+const reportLimit = introspect.AnswerTimeout + 3*time.Second
+
+// reportAndEnd prints a report under a title, and then calls end, which must end the job. It calls
+// end after reportLimit at the latest.
+func (r *run) reportAndEnd(title string, end func()) {
+	endOnce := func() {
+		if r.failure == nil {
+			end()
+		}
+	}
+	r.after(reportLimit, endOnce)
+	r.diagnose(func(*diagnose.Report) string { return title }, endOnce)
+}
+
+const (
+	// reportGrace bounds the time that the end of a job waits for a reader of its report.
+	reportGrace = time.Second
+	// reportDirGrace bounds the time that the files of --report-dir take. A file system may hang.
+	reportDirGrace = 5 * time.Second
+)
 
 // printReport prints a report, and writes the files of --report-dir. It waits at most reportGrace
 // for a reader that does not read.
 func (r *run) printReport(title string, report *diagnose.Report) {
 	text := "mpirun-go: " + title + "\n" + report.Text()
-	switch err := error(nil); {
-	case r.cfg.ReportDir == "":
-		text += "(mpirun-go diagnose --dir DIR and --report-dir DIR write the stacks of all goroutines)"
-	default:
-		if err = report.WriteDir(r.cfg.ReportDir); err != nil {
-			text += "mpirun-go: --report-dir: " + err.Error()
-			break
-		}
-		text += "full reports with the stacks of all goroutines: " + r.cfg.ReportDir
+	if r.cfg.ReportDir == "" {
+		r.printBounded(text + "(mpirun-go diagnose --dir DIR and --report-dir DIR write the stacks of all goroutines)")
+		return
 	}
-	printed := make(chan struct{})
-	go func() {
+	r.printBounded(strings.TrimSuffix(text, "\n"))
+	if err := bounded(reportDirGrace, func() error { return report.WriteDir(r.cfg.ReportDir) }); err != nil {
+		r.printBounded("mpirun-go: --report-dir: " + err.Error())
+		return
+	}
+	r.printBounded("full reports with the stacks of all goroutines: " + r.cfg.ReportDir)
+}
+
+// printBounded prints text on standard error, and waits at most reportGrace for its reader.
+func (r *run) printBounded(text string) {
+	_ = bounded(reportGrace, func() error {
 		r.stderr.Line(text)
-		close(printed)
-	}()
+		return nil
+	})
+}
+
+// bounded calls f on a goroutine of its own, and waits for at most limit until it returns.
+func bounded(limit time.Duration, f func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
 	select {
-	case <-printed:
-	case <-time.After(reportGrace):
+	case err := <-result:
+		return err
+	case <-time.After(limit):
+		return fmt.Errorf("the files are not written after %v", limit)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-
-	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 )
 
 // onSignal handles a signal to the launcher.
@@ -60,12 +58,10 @@ func (r *run) signalFailure(s syscall.Signal) *failure {
 // its stacks. Another SIGQUIT before that is passed on to the ranks.
 func (r *run) onQuit() {
 	r.quitting = true
-	r.diagnose(
-		func(*diagnose.Report) string { return "got signal 3 (quit). What the ranks were doing:" },
-		func() {
-			r.endNow = true
-			r.terminate(r.signalFailure(syscall.SIGQUIT), syscall.SIGTERM, signalGrace)
-		})
+	r.reportAndEnd("got signal 3 (quit). What the ranks were doing:", func() {
+		r.endNow = true
+		r.terminate(r.signalFailure(syscall.SIGQUIT), syscall.SIGTERM, signalGrace)
+	})
 }
 
 // repeatWindow is the time within which a repeated signal counts as the same one. Timeout(1) sends

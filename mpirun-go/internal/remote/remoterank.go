@@ -22,7 +22,7 @@ type remoteRank struct {
 	exited  chan struct{}
 	report  exitReport // written before exited is closed
 
-	asking sync.Mutex           // held by the one call of State that waits for an answer
+	asking chan struct{}        // has an element while a call of State waits for an answer
 	states chan procstate.State // answers, of which it has room for one
 }
 
@@ -37,6 +37,7 @@ func newRemoteRank(h *Host, rank uint32, stdin bool) *remoteRank {
 		host: h, rank: rank,
 		outputs: [2]outputPipe{{openInbox(h.post, streamStdout, rank), cut}, {openInbox(h.post, streamStderr, rank), cut}},
 		started: make(chan startResult, 1), exited: make(chan struct{}), states: make(chan procstate.State, 1),
+		asking: make(chan struct{}, 1),
 	}
 	for _, s := range connStreams {
 		conn := openConn(h.post, s, rank)
@@ -103,8 +104,17 @@ func (k *remoteRank) Exiting() bool {
 
 // State implements procs.Control. The answer may be that to an earlier call, whose ctx had ended.
 func (k *remoteRank) State(ctx context.Context) procstate.State {
-	k.asking.Lock()
-	defer k.asking.Unlock()
+	select {
+	case k.asking <- struct{}{}:
+		defer func() { <-k.asking }()
+	case <-k.host.lostChan:
+		return procstate.Unknown
+	case <-ctx.Done():
+		return procstate.Unknown
+	}
+	if ctx.Err() != nil {
+		return procstate.Unknown // select had the choice
+	}
 	select {
 	case <-k.states: // an answer that came too late
 	default:

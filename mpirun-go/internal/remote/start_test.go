@@ -185,6 +185,28 @@ func TestQuestionsToStoppedRankDelayNoOtherStream(t *testing.T) {
 	}
 }
 
+// A call whose context has ended neither waits for the call under way nor asks the daemon.
+func TestStateEndsWithContextWhileAnotherCallWaits(t *testing.T) {
+	h := newTestHost()
+	k := newRemoteRank(h, 4, false)
+	first, end := context.WithCancel(t.Context())
+	done := make(chan procstate.State)
+	go func() { done <- k.State(first) }()
+	asked := 0
+	require.Eventually(t, func() bool { asked += len(takeUrgent(h.link)); return asked == 1 }, time.Minute, time.Millisecond)
+	second, cancel := context.WithCancel(t.Context())
+	go func() { done <- k.State(second) }()
+	cancel()
+	require.Equal(t, procstate.Unknown, <-done)
+	require.NoError(t, first.Err(), "the first call goes on")
+	end()
+	<-done
+	for range 100 { // none of them asks, whatever its select prefers
+		require.Equal(t, procstate.Unknown, k.State(second))
+	}
+	require.Empty(t, takeUrgent(h.link))
+}
+
 // The launcher asks a daemon for the state of a process, and waits for a bounded time only.
 func TestStateOfRemoteRank(t *testing.T) {
 	h := newTestHost()
