@@ -38,7 +38,7 @@ const (
 	StateExited    State = "exited"      // its process has ended
 	StateLost      State = "lost"        // its host or the connection to it was lost
 	StateNotBegun  State = "not started" // its process has not been started
-	StateLeaving   State = "leaving"     // its connection ended while it was asked: it finalizes or ends
+	StateLeaving   State = "leaving"     // its connection ended while it was asked: it ends soon
 )
 
 // Peer is a rank to ask.
