@@ -29,8 +29,8 @@ func List() (list []introspect.Goroutine, isCut bool) {
 	return list, isCut
 }
 
-// stackText returns the text that stack writes, at most maxTextBytes of it, and whether there may be
-// more.
+// stackText returns the text that stack writes, at most maxTextBytes of it, and whether there may
+// be more.
 func stackText(stack func(buf []byte, all bool) int) (text string, isCut bool) {
 	buf := make([]byte, 64<<10)
 	n := stack(buf, true)

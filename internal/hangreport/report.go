@@ -65,6 +65,8 @@ const (
 	// Finalized: it has left the job by Finalize. Exited: its process has ended.
 	Finalized Missing = "finalized"
 	Exited    Missing = "exited"
+	// Leaving: its connection ended while it was asked.
+	Leaving Missing = "leaving"
 	// NotStarted: its process has not been started. NotInited: it has not called Init.
 	NotStarted Missing = "not started"
 	NotInited  Missing = "has not called Init"

@@ -121,6 +121,7 @@ func TestMissingReportSaysWhatIsKnown(t *testing.T) {
 		{Rank{Missing: NoAnswer, PID: 7, Host: "n1", Process: "running"}, KindNoAnswer,
 			"rank 1: it does not answer: its process is running, and overloaded or in a call of C (pid 7 on n1)"},
 		{Rank{Missing: NoAnswer, PID: 7, Process: "stopped by a debugger"}, KindNoAnswer, "rank 1: it does not answer: its process is stopped by a debugger (pid 7)"},
+		{Rank{Missing: Leaving, PID: 7}, KindNoAnswer, "rank 1: its connection ended while it was asked: it finalizes or ends (pid 7)"},
 		{Rank{Missing: NoReport}, KindNoAnswer, "rank 1: it answers without a report"},
 		{Rank{Missing: Foreign, PID: 7}, KindNoAnswer, "rank 1: it cannot be asked: it does not use this library, or has not connected (pid 7)"},
 		{Rank{Missing: NotConnected}, KindNoAnswer, "rank 1: it has not connected, which Init does in programs that use this library"},

@@ -66,6 +66,8 @@ func missing(m introspect.Member) hangreport.Missing {
 		return hangreport.NotInited
 	case m.State == introspect.StateNotBegun:
 		return hangreport.NotStarted
+	case m.State == introspect.StateLeaving:
+		return hangreport.Leaving
 	case m.State == introspect.StateForeign:
 		return hangreport.Foreign
 	case m.State == introspect.StateAnswered:
