@@ -29,7 +29,7 @@ func local(t *testing.T, ranks int, args string) string {
 	var out bytes.Buffer
 	mpitest.Run(t, ranks, func(t testing.TB, world *comm.Comm) {
 		require.NoError(t, run(world, cfg, &out))
-	})
+	}, comm.WithSetting("check", "false")) // windows of receives share a buffer, as OSU's
 	return out.String()
 }
 
