@@ -46,22 +46,22 @@ func reductions(how coll.How, op Op[int64]) map[string]beginCall {
 	r := reductionOf(op, []CollOption{InRankOrder()})
 	return map[string]beginCall{
 		"reduce": func(a *args) (request.Request, error) {
-			return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), r, a.root, nil)
+			return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), r, a.root, elemOf[int64]())
 		},
 		"allreduce": func(a *args) (request.Request, error) {
-			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), r, nil)
+			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
 		},
 		"scan": func(a *args) (request.Request, error) {
-			return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), r, nil)
+			return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
 		},
 		"exscan": func(a *args) (request.Request, error) {
-			return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), r, nil)
+			return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
 		},
 		"reducescatter": func(a *args) (request.Request, error) {
-			return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, r, nil)
+			return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, r, elemOf[int64]())
 		},
 		"reducescatterblock": func(a *args) (request.Request, error) {
-			return a.w.reduceScatterBlock(how, bytesOf(a.allIn), bytesOf(a.out), r, nil)
+			return a.w.reduceScatterBlock(how, bytesOf(a.allIn), bytesOf(a.out), r, elemOf[int64]())
 		},
 	}
 }

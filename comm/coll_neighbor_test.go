@@ -71,7 +71,7 @@ func TestNeighborsInGrids(t *testing.T) {
 						}
 					}
 				}
-				finish(c.neighborAlltoall(how, bytesOf(in), bytesOf(out), int(sizeOf[int]()), nil))
+				finish(c.neighborAlltoall(how, bytesOf(in), bytesOf(out), int(sizeOf[int]()), elemOf[int64]()))
 				require.Equal(t, want, append([]int(nil), out...))
 
 				mine, all := make([]int, count), make([]int, blocks*count)
@@ -84,7 +84,7 @@ func TestNeighborsInGrids(t *testing.T) {
 						want[i] = s
 					}
 				}
-				finish(c.neighborAllgather(how, bytesOf(mine), bytesOf(all), int(sizeOf[int]()), nil))
+				finish(c.neighborAllgather(how, bytesOf(mine), bytesOf(all), int(sizeOf[int]()), elemOf[int64]()))
 				require.Equal(t, want, append([]int(nil), all...))
 			}
 			check(c.Free())
@@ -119,12 +119,12 @@ func TestNeighborsInGraphs(t *testing.T) {
 		}
 		out := make([]int, len(sources))
 		size := int(sizeOf[int]())
-		finish(c.neighborAlltoallv(how, bytesOf(in), layout{counts(dests), nil, size}, bytesOf(out), layout{counts(sources), nil, size}, nil))
+		finish(c.neighborAlltoallv(how, bytesOf(in), layout{counts(dests), nil, size}, bytesOf(out), layout{counts(sources), nil, size}, elemOf[int64]()))
 		want := map[int][]int{0: {2}, 1: {0, 200, 6}, 2: {1, 300, 5}, 3: {3, 100, 4}}[me]
 		require.Equal(t, want, out)
 
 		all := make([]int, 2*len(sources))
-		finish(c.neighborAllgatherv(how, bytesOf([]int{me, -me}), bytesOf(all), layout{repeat(2, len(sources)), nil, size}, nil))
+		finish(c.neighborAllgatherv(how, bytesOf([]int{me, -me}), bytesOf(all), layout{repeat(2, len(sources)), nil, size}, elemOf[int64]()))
 		for i, s := range sources {
 			require.Equal(t, []int{s, -s}, all[2*i:2*i+2])
 		}

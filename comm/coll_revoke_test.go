@@ -72,159 +72,163 @@ func revocables(how coll.How) []revocable {
 	}
 	list := []revocable{
 		{name: "barrier", needs: true, begin: func(a *args) (request.Request, error) { return a.w.barrier(how) }},
-		{name: "bcast", rooted: true, begin: func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), a.root, nil) },
+		{name: "bcast", rooted: true, begin: func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), a.root, elemOf[int64]()) },
 			refused: []refusal{
-				{ErrRoot, false, func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), -1, nil) }},
+				{ErrRoot, false, func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), -1, elemOf[int64]()) }},
 			}},
 		{name: "reduce", rooted: true, begin: func(a *args) (request.Request, error) {
-			return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), a.root, nil)
+			return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), a.root, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrRoot, false, func(a *args) (request.Request, error) {
-					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), a.w.Size(), nil)
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), a.w.Size(), elemOf[int64]())
 				}},
 				{ErrOp, false, func(a *args) (request.Request, error) {
-					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), a.root, nil)
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), a.root, elemOf[int64]())
 				}},
 				{ErrCount, true, func(a *args) (request.Request, error) {
-					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), a.root, nil)
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), a.root, elemOf[int64]())
 				}},
 				{ErrBuffer, true, func(a *args) (request.Request, error) {
-					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), a.root, nil)
+					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), a.root, elemOf[int64]())
 				}},
 			}},
 		{name: "allreduce", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrOp, false, func(a *args) (request.Request, error) {
-					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), nil)
+					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), elemOf[int64]())
 				}},
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), nil)
+					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 				{ErrBuffer, false, func(a *args) (request.Request, error) {
-					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), nil)
+					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 			}},
 		{name: "allreduce in order", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], []CollOption{InRankOrder()}), nil)
+			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], []CollOption{InRankOrder()}), elemOf[int64]())
 		}},
 		{name: "scan", begin: func(a *args) (request.Request, error) {
-			return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+			return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrOp, false, func(a *args) (request.Request, error) {
-					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), nil)
+					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), elemOf[int64]())
 				}},
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), nil)
+					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 			}},
 		{name: "exscan", begin: func(a *args) (request.Request, error) {
-			return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+			return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrOp, false, func(a *args) (request.Request, error) {
-					return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), nil)
+					return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), elemOf[int64]())
 				}},
 			}},
 		{name: "gather", rooted: true, begin: func(a *args) (request.Request, error) {
-			return a.w.gather(how, bytesOf(a.in), bytesOf(a.allOut), 8, a.root, nil)
+			return a.w.gather(how, bytesOf(a.in), bytesOf(a.allOut), 8, a.root, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrRoot, false, func(a *args) (request.Request, error) {
-					return a.w.gather(how, bytesOf(a.in), bytesOf(a.allOut), 8, ProcNull, nil)
+					return a.w.gather(how, bytesOf(a.in), bytesOf(a.allOut), 8, ProcNull, elemOf[int64]())
 				}},
 				{ErrCount, true, func(a *args) (request.Request, error) {
-					return a.w.gather(how, bytesOf(a.in), bytesOf(a.wholeOut), 8, a.root, nil)
+					return a.w.gather(how, bytesOf(a.in), bytesOf(a.wholeOut), 8, a.root, elemOf[int64]())
 				}},
 			}},
 		{name: "scatter", rooted: true, begin: func(a *args) (request.Request, error) {
-			return a.w.scatter(how, bytesOf(a.allIn), bytesOf(a.out), 8, a.root, nil)
+			return a.w.scatter(how, bytesOf(a.allIn), bytesOf(a.out), 8, a.root, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrRoot, false, func(a *args) (request.Request, error) {
-					return a.w.scatter(how, bytesOf(a.allIn), bytesOf(a.out), 8, 99, nil)
+					return a.w.scatter(how, bytesOf(a.allIn), bytesOf(a.out), 8, 99, elemOf[int64]())
 				}},
 				{ErrCount, true, func(a *args) (request.Request, error) {
-					return a.w.scatter(how, bytesOf(a.wholeIn), bytesOf(a.out), 8, a.root, nil)
+					return a.w.scatter(how, bytesOf(a.wholeIn), bytesOf(a.out), 8, a.root, elemOf[int64]())
 				}},
 			}},
 		{name: "allgather", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.allOut), 8, nil)
+			return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.allOut), 8, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.wholeOut), 8, nil)
+					return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.wholeOut), 8, elemOf[int64]())
 				}},
 				{ErrBuffer, false, func(a *args) (request.Request, error) {
-					return a.w.allgather(how, "allgather", bytesOf(a.out), bytesOf(a.allOut), 8, nil)
+					return a.w.allgather(how, "allgather", bytesOf(a.out), bytesOf(a.allOut), 8, elemOf[int64]())
 				}},
 			}},
 		{name: "alltoall", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.alltoall(how, bytesOf(a.allIn), bytesOf(a.allOut), 8, nil)
+			return a.w.alltoall(how, bytesOf(a.allIn), bytesOf(a.allOut), 8, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.alltoall(how, bytesOf(a.allIn), bytesOf(a.wholeOut), 8, nil)
+					return a.w.alltoall(how, bytesOf(a.allIn), bytesOf(a.wholeOut), 8, elemOf[int64]())
 				}},
-				{ErrCount, false, func(a *args) (request.Request, error) { return a.w.alltoall(how, nil, bytesOf(a.wholeOut), 8, nil) }},
+				{ErrCount, false, func(a *args) (request.Request, error) {
+					return a.w.alltoall(how, nil, bytesOf(a.wholeOut), 8, elemOf[int64]())
+				}},
 			}},
-		{name: "alltoall in place", needs: true, begin: func(a *args) (request.Request, error) { return a.w.alltoall(how, nil, bytesOf(a.allOut), 8, nil) }},
+		{name: "alltoall in place", needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.alltoall(how, nil, bytesOf(a.allOut), 8, elemOf[int64]())
+		}},
 		{name: "reduce scatter", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Sum[int64], nil), nil)
+			return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts[1:], reductionOf(Sum[int64], nil), nil)
+					return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts[1:], reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 				{ErrOp, false, func(a *args) (request.Request, error) {
-					return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Op[int64](nil), nil), nil)
+					return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Op[int64](nil), nil), elemOf[int64]())
 				}},
 			}},
 		{name: "reduce scatter block", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.reduceScatterBlock(how, bytesOf(a.allIn), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+			return a.w.reduceScatterBlock(how, bytesOf(a.allIn), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.reduceScatterBlock(how, bytesOf(a.wholeIn), bytesOf(a.out), reductionOf(Sum[int64], nil), nil)
+					return a.w.reduceScatterBlock(how, bytesOf(a.wholeIn), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 			}},
 		{name: "gatherv", rooted: true, begin: func(a *args) (request.Request, error) {
-			return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), a.root, nil)
+			return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), a.root, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, true, func(a *args) (request.Request, error) {
-					return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts[1:], nil), a.root, nil)
+					return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts[1:], nil), a.root, elemOf[int64]())
 				}},
 			}},
 		{name: "scatterv", rooted: true, begin: func(a *args) (request.Request, error) {
-			return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, nil), a.root, nil)
+			return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, nil), a.root, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, true, func(a *args) (request.Request, error) {
-					return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, []int{1}), a.root, nil)
+					return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, []int{1}), a.root, elemOf[int64]())
 				}},
 			}},
 		{name: "allgatherv", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), nil)
+			return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](nil, nil), nil)
+					return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](nil, nil), elemOf[int64]())
 				}},
 			}},
 		{name: "alltoallv", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), nil)
+			return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](nil, nil), nil)
+					return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](nil, nil), elemOf[int64]())
 				}},
 			}},
 		{name: "alltoallv in place", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.alltoallv(how, nil, layoutOf[int64](nil, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), nil)
+			return a.w.alltoallv(how, nil, layoutOf[int64](nil, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), elemOf[int64]())
 		}},
 		{name: "split", needs: true, begin: func(a *args) (request.Request, error) { return none, free(a.w.Split(0, 0)) },
 			refused: []refusal{
