@@ -40,8 +40,8 @@ func (r *Report) WriteDir(dir string) error {
 }
 
 // writeFile writes a file that only the user can read, because stacks and messages are the user's.
-// Whoever may write to the directory may have put a symbolic link or a FIFO there, so nothing that
-// exists is opened: a new file takes its place.
+// Another user may have put a symbolic link or a FIFO into the directory. So no existing file is
+// opened: a new one takes its place.
 func writeFile(dir, name, text string) (err error) {
 	f, err := os.CreateTemp(dir, name+".*.tmp") // mode 0600
 	if err != nil {

@@ -57,7 +57,7 @@ func TestCgroupLimitsOfVersion1(t *testing.T) {
 }
 
 func TestCgroupLimitsWithoutAny(t *testing.T) {
-	for _, contents := range []map[string]string{{}, {"proc/self/cgroup": "nonsense\n0::\n0::/../..\n", "sys/fs/cgroup/cpu.max": "x y\n", "sys/fs/cgroup/memory.max": "-5\n"}} {
+	for _, contents := range []map[string]string{{}, {"proc/self/cgroup": "garbage\n0::\n0::/../..\n", "sys/fs/cgroup/cpu.max": "x y\n", "sys/fs/cgroup/memory.max": "-5\n"}} {
 		quota, memory, _ := cgroupLimits(files(t, contents))
 		assert.Zero(t, quota)
 		assert.EqualValues(t, -1, memory)

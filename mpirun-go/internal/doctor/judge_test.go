@@ -60,7 +60,7 @@ func TestJudgeOfHostsThatAreWellFindsNothing(t *testing.T) {
 // TestJudgeFindsWhatIsWrong makes one thing wrong with host n2, and looks for one finding.
 func TestJudgeFindsWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(j *Job, f *Facts)
+		harm  func(j *Job, f *Facts)
 		check string
 		level Level
 		found string // part of it
@@ -122,7 +122,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := wellJob()
-			c.spoil(j, j.Hosts[1].Facts)
+			c.harm(j, j.Hosts[1].Facts)
 			list := Judge(j)
 			var got []Finding
 			for _, f := range list {

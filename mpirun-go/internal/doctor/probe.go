@@ -100,7 +100,7 @@ func (l *listener) serve() {
 	}
 }
 
-// answer answers the questions of a probe. Whoever asks otherwise is hung up on.
+// answer answers the questions of a probe. Anything else ends the connection.
 func (l *listener) answer(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(4 * probeTimeout))
 	for range timeQuestions + 1 {

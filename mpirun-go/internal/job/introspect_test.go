@@ -77,7 +77,7 @@ func TestBoundedGivesUp(t *testing.T) {
 
 // A rank whose connection broke is running for all that is known.
 func TestRankThatBrokeTheProtocolIsNotFinalized(t *testing.T) {
-	for sent, want := range map[string]introspect.State{"": introspect.StateFinalized, "nonsense\n": introspect.StateSilent} {
+	for sent, want := range map[string]introspect.State{"": introspect.StateFinalized, "garbage\n": introspect.StateSilent} {
 		launcher, end := net.Pipe()
 		k := &rank{Proc: goneProcess(), questions: introspect.NewConn(launcher)}
 		require.NoError(t, introspect.Greet(end))
