@@ -181,9 +181,6 @@ func TestCollectiveByHostWithoutDeadRankFails(t *testing.T) {
 // TestCollectivesByHostAllocateNothing: in the steady state.
 func TestCollectivesByHostAllocateNothing(t *testing.T) {
 	const rounds = 100
-	if raced {
-		t.Skip("the race detector allocates")
-	}
 	for way := range sharedTunings {
 		run(t, 4, func(w *Comm) {
 			d := onHosts(w, "by twos", way)

@@ -164,7 +164,7 @@ func commandLine(groups []cli.Group) string {
 	return strings.Join(words, " ")
 }
 
-// listenForMetrics listens for Prometheus. With port 0 the system chooses the port, which is printed.
+// listenForMetrics listens for Prometheus. With port 0 the system chooses a port, which is printed.
 func listenForMetrics(address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
