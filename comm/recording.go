@@ -117,7 +117,7 @@ func (j *job) dump(why string) error {
 	return writeFile(trace.Path(r.traceDir, j.rank), f.Write)
 }
 
-// writeFile writes a file at once: who reads it meanwhile sees the old one.
+// writeFile replaces a file in one step: until then, readers see the old one.
 func writeFile(path string, write func(w io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {

@@ -2,6 +2,7 @@ package introspect
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"runtime"
@@ -167,4 +168,11 @@ func FuzzAnswer(f *testing.F) {
 		_, err := c.Ask(t.Context(), WantProgress) // any result, but one
 		_ = err
 	})
+}
+
+func TestQuestionOfAnotherVersionIsRefused(t *testing.T) {
+	a := answer(Question{Version: Version + 1, ID: 4, Want: WantProgress}, &rank{progress: 42})
+	require.EqualValues(t, 4, a.ID)
+	require.ErrorContains(t, errors.New(a.Error), "the question has version 2")
+	require.Zero(t, a.Progress)
 }

@@ -102,6 +102,10 @@ func marshal(a Answer) ([]byte, error) {
 
 func answer(q Question, rank Describer) Answer {
 	a := Answer{Version: Version, ID: q.ID}
+	if q.Version != Version {
+		a.Error = fmt.Sprintf("the question has version %d, and this rank understands %d", q.Version, Version)
+		return a
+	}
 	switch q.Want {
 	case WantProgress:
 		a.Progress = rank.Progress()
