@@ -82,7 +82,7 @@ func (j *job) startRecording(local bool) error {
 	if !local {
 		r.signals = make(chan os.Signal, 1)
 		signal.Notify(r.signals, syscall.SIGTERM)
-		go j.awaitTerm()
+		go j.awaitTerm(r.signals)
 	}
 	return nil
 }
@@ -153,12 +153,12 @@ func (r *recording) startCPU(dir string, rank int) error {
 
 // awaitTerm writes what was recorded when the launcher ends the rank, and then lets the signal have
 // its effect.
-func (j *job) awaitTerm() {
-	if _, told := <-j.recording.signals; !told {
+func (j *job) awaitTerm(signals chan os.Signal) {
+	if _, told := <-signals; !told {
 		return
 	}
 	_ = j.writeRecordsSoon("it was told to end")
-	signal.Stop(j.recording.signals)
+	signal.Stop(signals)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 }
 
@@ -213,7 +213,7 @@ func (j *job) stopRecording() {
 	if r := j.recording; r != nil && r.signals != nil {
 		signal.Stop(r.signals)
 		close(r.signals)
-		r.signals = nil
+		r.signals = nil // so that a second end does not close it again
 	}
 }
 
