@@ -23,15 +23,23 @@ var sharedTunings = map[string]*coll.Tuning{
 	"short": sharedTuning(1 << 40),
 	"long":  sharedTuning(-1),
 	"mixed": sharedTuning(100),
+	"few":   fewTuning(1 << 40),
 }
 
 // sharedTuning has vectors of up to so many bytes combined by the rank that arrives last.
 func sharedTuning(shortBytes int) *coll.Tuning {
 	t := *coll.DefaultTuning(false)
-	t.SharedBytes, t.SharedShortBytes, t.SharedLongBytes = 1<<40, shortBytes, -1
-	t.SharedRanks, t.SharedAfter, t.SharedBlockBytes = 1, 0, 0
+	t.SharedBytes, t.SharedShortBytes, t.SharedFewRanks = 1<<40, shortBytes, 0
+	t.SharedAfter, t.SharedBlockBytes = 0, 0
 	t.ReduceTreeBytes, t.PieceBytes = chainTuning()
 	return &t
+}
+
+// fewTuning is sharedTuning in which each rank looks at the slots of all others.
+func fewTuning(shortBytes int) *coll.Tuning {
+	t := sharedTuning(shortBytes)
+	t.SharedFewRanks = 1 << 10
+	return t
 }
 
 // messagesOnly is a tuning of which no collective goes through shared memory.

@@ -365,15 +365,23 @@ func (s *Schedule) combineRange() (done bool, err error) {
 	second := m.stamp + 1
 	m.rounds++
 	a.keep(m.stamp, second)
-	last, ok := a.arrive(second)
-	if !ok {
-		return false, errAreaWrong
-	}
-	if last {
-		s.team.wake()
+	if s.isFew() {
+		s.publishAmongFew(second)
+		m.phase = meetingParts
+	} else {
+		last, ok := a.arrive(second)
+		if !ok {
+			return false, errAreaWrong
+		}
+		if last {
+			s.team.wake()
+		}
 	}
 	if m.call == meetReduceLong && a.self != m.root {
 		return m.advance(n, s.length()), nil
+	}
+	if s.isFew() {
+		return false, nil
 	}
 	m.await(meetingParts, a.count(second), a.allCounted(second), anyRank)
 	return false, nil

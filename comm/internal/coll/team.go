@@ -44,7 +44,8 @@ type Team struct {
 	hub       *Hub
 	area      *area
 	areaState areaState
-	hosts     // known when the area has been set up
+	hosts            // known when the area has been set up
+	lastShort uint64 // number of the last collective that ended on its short path
 
 	sequence
 	mismatch
