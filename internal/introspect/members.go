@@ -31,14 +31,15 @@ type State string
 
 const (
 	StateAnswered  State = "answered"
-	StateSilent    State = "no answer"   // was asked, and did not answer in time
-	StateNotInited State = "not inited"  // has not called Init
-	StateForeign   State = "foreign"     // has joined the job, but does not use this library
-	StateFinalized State = "finalized"   // has left the job by Finalize
-	StateExited    State = "exited"      // its process has ended
-	StateLost      State = "lost"        // its host or the connection to it was lost
-	StateNotBegun  State = "not started" // its process has not been started
-	StateLeaving   State = "leaving"     // its connection ended while it was asked: it ends soon
+	StateSilent    State = "no answer"                // was asked, and did not answer in time
+	StateNotInited State = "not inited"               // has not called Init
+	StateForeign   State = "foreign"                  // has joined the job, but does not use this library
+	StateVersion   State = "another version of mpigo" // cannot be asked (ErrVersion)
+	StateFinalized State = "finalized"                // has left the job by Finalize
+	StateExited    State = "exited"                   // its process has ended
+	StateLost      State = "lost"                     // its host or the connection to it was lost
+	StateNotBegun  State = "not started"              // its process has not been started
+	StateLeaving   State = "leaving"                  // its connection ended while it was asked: it ends soon
 )
 
 // Peer is a rank to ask.
@@ -148,6 +149,8 @@ func (p Peer) ask(all context.Context, want Want) Member {
 		if m.State = StateLeaving; p.Process != nil {
 			m.Process, _ = p.Process(all)
 		}
+	case errors.Is(err, ErrVersion):
+		m.State, m.Error = StateVersion, err.Error()
 	case err != nil && a.Error == "":
 		m.State, m.Process = StateSilent, process
 		if errors.Is(err, ErrProtocol) {
