@@ -111,8 +111,8 @@ func TestRankThatGoesOnAfterTermWritesAgain(t *testing.T) {
 	assert.Equal(t, "barrier", readTrace(t, dir, 0).Events[0].Name)
 }
 
-// TestCheckedModeRecordsTheSame: checked mode sends messages of its own and takes other paths. Profile
-// and trace have the calls, messages and errors of the program.
+// TestCheckedModeRecordsTheSame: checked mode takes other paths, and sends messages of its own.
+// Profile and trace have the calls and messages of the program.
 func TestCheckedModeRecordsTheSame(t *testing.T) {
 	type seen struct {
 		calls   map[string]uint64

@@ -31,15 +31,15 @@ type State string
 
 const (
 	StateAnswered  State = "answered"
-	StateSilent    State = "no answer"                // was asked, and did not answer in time
-	StateNotInited State = "not inited"               // has not called Init
-	StateForeign   State = "foreign"                  // has joined the job, but does not use this library
-	StateVersion   State = "another version of mpigo" // cannot be asked (ErrVersion)
-	StateFinalized State = "finalized"                // has left the job by Finalize
-	StateExited    State = "exited"                   // its process has ended
-	StateLost      State = "lost"                     // its host or the connection to it was lost
-	StateNotBegun  State = "not started"              // its process has not been started
-	StateLeaving   State = "leaving"                  // its connection ended while it was asked: it ends soon
+	StateSilent    State = "no answer"        // was asked, and did not answer in time
+	StateNotInited State = "not inited"       // has not called Init
+	StateForeign   State = "foreign"          // has joined the job, but does not use this library
+	StateVersion   State = "version mismatch" // cannot be asked (ErrVersion)
+	StateFinalized State = "finalized"        // has left the job by Finalize
+	StateExited    State = "exited"           // its process has ended
+	StateLost      State = "lost"             // its host or the connection to it was lost
+	StateNotBegun  State = "not started"      // its process has not been started
+	StateLeaving   State = "leaving"          // its connection ended while it was asked
 )
 
 // Peer is a rank to ask.

@@ -34,7 +34,7 @@ type Answer struct {
 	Version int                 `json:"v"`
 	Job     Info                `json:"job"`
 	Members []introspect.Member `json:"members,omitempty"` // one for each rank, in order
-	Trace   string              `json:"trace,omitempty"`   // what came of introspect.WantTrace, in a line
+	Trace   string              `json:"trace,omitempty"`   // the answer to introspect.WantTrace
 	Error   string              `json:"error,omitempty"`
 }
 

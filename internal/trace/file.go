@@ -112,8 +112,8 @@ func (f *File) Write(w io.Writer) error {
 	return err
 }
 
-// maxRanks is the largest size of a job, and maxNanos the latest time: 36 years. Sums of a few times
-// do not overflow.
+// maxRanks is the largest size of a job, and maxNanos the latest time: 36 years. Sums of a few
+// times do not overflow.
 const (
 	maxRanks = 1 << 16
 	maxNanos = 1 << 60

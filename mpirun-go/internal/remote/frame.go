@@ -34,10 +34,10 @@ const (
 	kindAskState                   // down: a question for the state of a rank's process
 	kindState                      // up: that state
 	kindSignal                     // down: a signal to a rank, or to all process groups
-	kindKill                       // down: kill all processes of the job, or only the process groups
-	kindRecordDirs                 // down: the directories in which ranks write records
-	kindOwnDirs                    // up: those that are not the launcher's own
-	kindFetch                      // down: a request for a record
+	kindKill                       // down: kill all processes of the job, or the process groups
+	kindRecordDirs                 // down: directories of records
+	kindOwnDirs                    // up: those that are the host's own
+	kindFetch                      // down: a request for one
 	kindFetched                    // up: whether there is that record
 	kindCutOutput                  // down: end a rank's outputs after the data in the pipes
 	kindData                       // both: bytes of a stream
