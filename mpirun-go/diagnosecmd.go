@@ -90,7 +90,10 @@ func onlyJob() (string, error) {
 // reportTrace has a job make its trace, and says where it is.
 func reportTrace(c *jobsocket.Client) {
 	line, err := c.Trace()
-	if err != nil {
+	switch {
+	case errors.Is(err, io.EOF):
+		line = "trace: the job has ended, and has made its trace"
+	case err != nil:
 		line = "trace: " + err.Error()
 	}
 	logf("%s", line)

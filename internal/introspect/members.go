@@ -53,8 +53,13 @@ type Peer struct {
 	Process func(ctx context.Context) (text string, isStopped bool)
 }
 
-// AnswerTimeout is the time that the ranks of a job have for their answers.
-const AnswerTimeout = 5 * time.Second
+const (
+	// AnswerTimeout is the time that the ranks of a job have for their answers.
+	AnswerTimeout = 5 * time.Second
+	// TraceTimeout is the time that they have to write their traces. Many ranks may share a
+	// processor, and each needs it for a third of a second.
+	TraceTimeout = 30 * time.Second
+)
 
 // lookAfter is the time after which AskAll looks at the process of a rank that has not answered. If
 // the process is stopped, there is no point in waiting longer.
@@ -63,8 +68,8 @@ const lookAfter = 500 * time.Millisecond
 // afterTimeout is the time that ranks which have reported have for Member.After.
 const afterTimeout = time.Second
 
-// AskAll asks all peers at once, and waits for at most AnswerTimeout, or until ctx ends. The result
-// has an element for each peer, in their order. If reports are wanted, it asks those that have
+// AskAll asks all peers at once, and waits for at most AnswerTimeout, or TraceTimeout for WantTrace,
+// or until ctx ends. The result has an element for each peer, in their order. If reports are wanted, it asks those that have
 // reported for their progress again, for at most one more second.
 func AskAll(ctx context.Context, want Want, peers []Peer) []Member {
 	members := askAll(ctx, want, peers)
@@ -94,7 +99,11 @@ func askAfter(ctx context.Context, peers []Peer, members []Member) {
 }
 
 func askAll(ctx context.Context, want Want, peers []Peer) []Member {
-	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	limit := AnswerTimeout
+	if want == WantTrace {
+		limit = TraceTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	members := make([]Member, len(peers))
 	var all sync.WaitGroup

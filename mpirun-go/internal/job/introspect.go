@@ -137,7 +137,9 @@ func (r *run) reportAndEnd(title string, end func()) {
 	r.after(limit, endOnce)
 	r.diagnose(func(*diagnose.Report) string { return title }, func() {
 		if r.cfg.DumpTrace != nil {
-			r.Ask(context.Background(), introspect.WantTrace)
+			ctx, cancel := context.WithTimeout(context.Background(), traceLimit)
+			defer cancel()
+			r.Ask(ctx, introspect.WantTrace)
 		}
 	}, endOnce)
 }
