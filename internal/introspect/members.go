@@ -68,9 +68,10 @@ const lookAfter = 500 * time.Millisecond
 // afterTimeout is the time that ranks which have reported have for Member.After.
 const afterTimeout = time.Second
 
-// AskAll asks all peers at once, and waits for at most AnswerTimeout, or TraceTimeout for WantTrace,
-// or until ctx ends. The result has an element for each peer, in their order. If reports are wanted, it asks those that have
-// reported for their progress again, for at most one more second.
+// AskAll asks all peers at once, and waits for at most AnswerTimeout, or TraceTimeout for
+// WantTrace, or until ctx ends. The result has an element for each peer, in their order. If reports
+// are wanted, it asks those that have reported for their progress again, for at most one more
+// second.
 func AskAll(ctx context.Context, want Want, peers []Peer) []Member {
 	members := askAll(ctx, want, peers)
 	if want == WantReport {
