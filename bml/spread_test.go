@@ -113,8 +113,8 @@ func TestBusyRailSpreadsShortMessages(t *testing.T) {
 	require.Equal(t, 2, pr.spread.wanted, "there is one rail")
 }
 
-// Short messages are spread over rails that have room, are of the first one's tier, up, trusted, not
-// slow, and of at most twice its latency. Of these the one takes a message that is done first.
+// Short messages are spread over rails that have room, are of the first one's tier, up, trusted,
+// not slow, and of at most twice its latency. Of these the one takes a message that is done first.
 func TestWhichRailTakesShortMessage(t *testing.T) {
 	waits := func(w *wire, rl *Rail) { push(&rl.queue, w.ranks[0].op("waits")) }
 	for name, c := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 // full is a load of as many pieces as a rail may have.
 func full(bytes int64) load { return load{pieces: pipelineDepth, bytes: bytes} }
 
-// striped is three rails on which a byte takes a nanosecond, and pieces in fragments have 100 bytes.
+// striped is three rails on which a byte takes a nanosecond. Pieces in fragments have 100 bytes.
 func striped(t *testing.T) []Rail {
 	_, pr := threeRails(t)
 	for i := range pr.rails {
