@@ -158,6 +158,8 @@ func TestNoRemoteAccessByRailsOfSeveralTiers(t *testing.T) {
 	require.Equal(t, []RailSet{0, 0}, sets(), "the first rail is of the later tier")
 	w.rails[0][0].lose(1, pathError(0))
 	require.Equal(t, []RailSet{0b10, 0b10}, sets())
+	w.rails[1][0].lose(1, pathError(1))
+	require.Equal(t, []RailSet{0, 0}, sets(), "no rail is up")
 	require.NotZero(t, pr.rails[0].module.Attrs().Caps&btl.CapGet)
 }
 
@@ -226,6 +228,11 @@ func TestFactorOfRailBeside(t *testing.T) {
 		require.True(t, pr.b.compareBeside(pr, 1))
 		require.Equal(t, isSlow, pr.slow.Has(1))
 	}
+	for _, usual := range [][]int64{{100, 50}, {50, 100}} {
+		pr.rails[0].meter.long.usual, pr.rails[2].meter.long.usual, pr.rails[2].tier = usual[0], usual[1], 0
+		require.EqualValues(t, 6, factor(300), "the best of the lower tier counts")
+	}
+	pr.rails[2].tier = 1
 	pr.rails[0].meter.long.usual = 0
 	require.Zero(t, factor(300))
 	pr.rails[0].meter.long.usual = 100

@@ -130,6 +130,7 @@ func TestWhichRailTakesShortMessage(t *testing.T) {
 		"slow":                 {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.becomesSlow(&pr.rails[1]) }, 2},
 		"down":                 {[]int64{1000, 100, 200}, func(w *wire, _ *Peer) { w.rails[1][0].lose(1, pathError(1)) }, 2},
 		"no room":              {[]int64{1000, 100, 200}, func(w *wire, pr *Peer) { waits(w, &pr.rails[1]) }, 2},
+		"no room on the last":  {[]int64{1000, 200, 100}, func(w *wire, pr *Peer) { waits(w, &pr.rails[2]) }, 1},
 		"no room on the first": {[]int64{10, 100, 200}, func(w *wire, pr *Peer) { waits(w, &pr.rails[0]) }, 1},
 		"just trusted":         {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].health = trusted }, 1},
 		"not trusted":          {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].health = trusted - 1 }, 2},
