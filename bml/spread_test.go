@@ -68,6 +68,7 @@ func TestTicksOfSpread(t *testing.T) {
 		"idle":          {spread{wanted: busySends - 1, before: 500, rate: 1000, left: 3, wait: 8}, 9000, spread{rate: 1000, left: 3, wait: 8}},
 		"idle, on":      {spread{isOn: true, before: 500, rate: 1000, left: 3, wait: 8}, 9000, spread{isOn: true, rate: 1000, left: 3, wait: 8}},
 		"idle trial":    {spread{isOn: true, isTrial: true, before: 500, rate: 1000, wait: 8}, 9000, spread{rate: 1000, wait: 8}},
+		"idle, off":     {spread{isTrial: true, before: 500, rate: 1000, wait: 8}, 9000, spread{isOn: true, rate: 1000, wait: 8}},
 		"first":         {busy(spread{}), 1000, spread{rate: 1000, left: firstSpread - 1, wait: firstSpread}},
 		"average":       {busy(spread{rate: 1000, left: 3, wait: 8}), 1400, spread{rate: 1100, left: 2, wait: 8}},
 		"trial of on":   {busy(spread{rate: 1000, left: 1, wait: 8}), 1000, spread{isOn: true, isTrial: true, rate: 1000, wait: 8}},
