@@ -62,7 +62,7 @@ func TestSlowerRailTakesPieceOfLongRest(t *testing.T) {
 		return rails, s
 	}
 	pick := func(rails []Rail, s *stripes, set RailSet, rest int64) int {
-		s.next, s.end = 0, rest
+		s.next, s.end = 5000, 5000+rest
 		i, _, _ := s.take(rails, set, Fragments, testHeaderBytes)
 		return i
 	}
@@ -83,6 +83,9 @@ func TestSlowerRailTakesPieceOfLongRest(t *testing.T) {
 	rails, s = busy()
 	rails[2].meter.bytes = 1
 	require.Equal(t, 1, pick(rails, s, 0b111, 1<<30))
+	rails, s = busy()
+	rails[0], rails[1], s.loads[0], s.loads[1] = rails[1], rails[0], s.loads[1], s.loads[0]
+	require.Equal(t, 0, pick(rails, s, 0b111, 1<<30), "the last one is as good")
 }
 
 // Pieces follow each other, and are no longer than what is left. A rail has what was handed out for

@@ -34,7 +34,7 @@ func isTrial(tag btl.Tag) bool { return tag == TagTrial || tag == TagTrialAck }
 // have no TRIAL, and no slow rail could be compared with it.
 func (b *BML) tryRail(rl *Rail, bytes, times int) {
 	pr, m := rl.peer, &rl.meter
-	isLost := m.fragments == 0 && pr.watch.count-m.trial.tick > trialTicks
+	isLost := pr.watch.count-m.trial.tick > trialTicks
 	if times == 0 || m.fragments > 0 || m.trial.number != 0 && !isLost {
 		return
 	}
