@@ -61,7 +61,7 @@ func (b *BML) tryRail(rl *Rail, bytes, times int) {
 // delivery counters. The sender may use the rail already while this end still waits for the
 // delivery of its PROBEACK.
 func (b *BML) trialArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
-	if rl != nil && rl.module == by && (rl.state == railUp || rl.state == railProbing) && h.counters.delivered != 0 {
+	if rl != nil && rl.module == by && h.counters.delivered != 0 {
 		b.postAbout(rl, TagTrialAck, railHeader{counters: h.counters}, func(error) {})
 	}
 }
