@@ -246,3 +246,10 @@ func TestTimesOfLongTrial(t *testing.T) {
 	require.EqualValues(t, 7000-1040, m.loadedTimes.least(1))
 	require.EqualValues(t, 7000-1040-2*21, m.trialTimes.least(1))
 }
+
+// A link that promises nothing, as one of unknown speed, can have TRIALs.
+func TestTrialWithoutBandwidth(t *testing.T) {
+	w, pr := slowWire(t)
+	w.attrs[0].BandwidthMBps = 0
+	require.EqualValues(t, 5000, nanosOf(&pr.rails[0], 5))
+}
