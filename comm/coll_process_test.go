@@ -57,7 +57,7 @@ func splitsGivenUpProgram(w *comm.Comm) error {
 			comm.CheckRevoked(w, freeParent, deep)
 		}
 	}
-	if unequal := comm.SplitsGivenUp(w, comm.SplitRounds(150), 11); w.Rank() == 0 {
+	if unequal := comm.SplitsGivenUp(w, comm.SplitRounds(50), 11); w.Rank() == 0 {
 		fmt.Println("all have ended")
 		fmt.Fprintln(os.Stderr, unequal, "of them unequally")
 	}
