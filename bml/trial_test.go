@@ -94,6 +94,13 @@ func TestTrialBeginsWhenItIsPosted(t *testing.T) {
 
 	w, pr = slowWire(t)
 	r, m = w.ranks[0], &pr.rails[0].meter
+	w.rails[0][0].full = true
+	r.tryRail(&pr.rails[0], 0, 1)
+	r.begin(&pr.rails[0], r.op("what waited before it"))
+	require.Zero(t, m.trial.posted)
+
+	w, pr = slowWire(t)
+	r, m = w.ranks[0], &pr.rails[0].meter
 	r.send(1, "ahead")
 	r.tryRail(&pr.rails[0], 0, 1)
 	require.EqualValues(t, testHeaderBytes+len("ahead"), m.trial.ahead)
@@ -252,4 +259,16 @@ func TestTrialWithoutBandwidth(t *testing.T) {
 	w, pr := slowWire(t)
 	w.attrs[0].BandwidthMBps = 0
 	require.EqualValues(t, 5000, nanosOf(&pr.rails[0], 5))
+}
+
+// No time is 0, which means that it is not known, or less, as if a TRIAL waited less than its load
+// lets expect.
+func TestTimesArePositive(t *testing.T) {
+	for _, sample := range []int64{0, -5} {
+		var times timing
+		times.add(sample)
+		require.EqualValues(t, 1, times.least(1))
+		times.tick()
+		require.EqualValues(t, 1, times.usual)
+	}
 }

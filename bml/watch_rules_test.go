@@ -64,11 +64,14 @@ func TestTickTakesSamplesOnce(t *testing.T) {
 	sampled(pr, shorts, 1000, 1000)
 	sampled(pr, longs, 1000, 1000)
 	sampled(pr, trials, 1000, 1000)
+	sampled(pr, func(m *meter) []*timing { return []*timing{&m.longTrials} }, 1000, 1000)
 	w.pass(60 * msec)
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		require.Equal(t, []int{0, 0, 0}, []int{m.short.n, m.long.n, m.trialTimes.n})
-		require.Equal(t, []int64{1000, 1000, 1000}, []int64{m.short.usual, m.long.usual, m.trialTimes.usual})
+		for _, s := range []*timing{&m.short, &m.long, &m.trialTimes, &m.loadedTimes, &m.longTrials} {
+			require.Zero(t, s.n)
+			require.EqualValues(t, 1000, s.usual)
+		}
 	}
 }
 
