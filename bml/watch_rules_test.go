@@ -407,3 +407,24 @@ func TestFactorsAreBounds(t *testing.T) {
 	pr.b.compare(pr)
 	require.EqualValues(t, 0b01, pr.slow, "both times are slowFactor times as long")
 }
+
+// Operations with little under way are timed as short ones, those with much as long ones, others
+// not at all, and no more than samplesPerTick of a kind in a tick.
+func TestWhichOperationsAreTimed(t *testing.T) {
+	for _, c := range []struct{ bytes, shorts, longs int64 }{
+		{1, 1, 0}, {shortBytes, 1, 0}, {shortBytes + 1, 0, 0}, {longBytes - 1, 0, 0}, {longBytes, 0, 1},
+	} {
+		m := meter{bytes: c.bytes}
+		require.False(t, m.isTimed())
+		m.short.left, m.long.left = 1, 1
+		require.Equal(t, c.shorts+c.longs > 0, m.isTimed(), "%+v", c)
+		require.EqualValues(t, []int64{1 - c.shorts, 1 - c.longs}, []int64{int64(m.short.left), int64(m.long.left)}, "%+v", c)
+	}
+	m := meter{timedBytes: longBytes - 1}
+	m.sample(7000)
+	require.EqualValues(t, 7000, m.short.least(m.short.n))
+	m.timedBytes = longBytes
+	m.sample(longBytes)
+	require.EqualValues(t, 1000, m.long.least(m.long.n))
+	require.Equal(t, []int{1, 1}, []int{m.short.n, m.long.n})
+}
