@@ -428,3 +428,23 @@ func TestWhichOperationsAreTimed(t *testing.T) {
 	require.EqualValues(t, 1000, m.long.least(m.long.n))
 	require.Equal(t, []int{1, 1}, []int{m.short.n, m.long.n})
 }
+
+// What is being timed stays so while another operation is refused. The last operation that was
+// delivered is the one that was posted last, in whatever order they end.
+func TestOperationsThatEndInOtherOrder(t *testing.T) {
+	w, pr := slowWire(t)
+	for _, payload := range []string{"first", "timed", "third"} {
+		w.ranks[0].send(1, payload)
+	}
+	m := &pr.rails[0].meter
+	timed := m.timed
+	require.NotNil(t, timed)
+	w.refuse = 1
+	w.ranks[0].send(1, "refused")
+	require.Same(t, timed, m.timed)
+	w.step(2)
+	last := m.delivered
+	require.EqualValues(t, 3, last)
+	w.step(0)
+	require.Equal(t, last, m.delivered)
+}
