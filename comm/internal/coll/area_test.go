@@ -167,7 +167,9 @@ func TestSetUpWordsOfOtherCalls(t *testing.T) {
 		assert.True(t, isSetUp(word))
 		for _, other := range []uint64{1, math.MaxUint64, word, setUpWord(0) + 1, 1 << 32} {
 			assert.False(t, isSetUp(word+other), "%#x + %#x", word, other)
-			assert.False(t, isSetUp(word*(other+2)), "%#x * %#x", word, other+2)
+		}
+		for _, factor := range []uint64{2, 3, math.MaxUint64, word} {
+			assert.False(t, isSetUp(word*factor), "%#x * %#x", word, factor)
 		}
 	}
 	assert.False(t, isSetUp(0))
