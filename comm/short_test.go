@@ -28,9 +28,9 @@ func TestShortPathsDoWhatTheGeneralPathDoes(t *testing.T) {
 }
 
 func testShortPrograms(t *testing.T, over shortTransport) {
-	programs, steps := 30, 1500
+	programs, steps := 12, 1500
 	if testing.Short() || raced {
-		programs = 10
+		programs = 4
 	}
 	for seed := range programs {
 		short, general := newShortProgram(t, uint64(seed), over, unchanged), newShortProgram(t, uint64(seed), over, generalOnly)
