@@ -1,5 +1,7 @@
 package bml
 
+import "math/bits"
+
 // Rails of a later tier are spare. If Config.StripeFactor allows it, those with Route.Beside may
 // carry long messages beside the rails of the lowest tier: they are opened with the first long
 // message to the peer, and TRIALs measure how long they take for a byte. A rail that takes no more
@@ -24,41 +26,33 @@ type beside struct {
 	pause   int // how long it rested last
 }
 
-// isBeside reports whether a rail may now take long messages beside those of a lower tier.
+// isBeside reports whether a rail may now take long messages beside those of a lower tier. An
+// alternate does so only while it is needed.
 func (pr *Peer) isBeside(rl *Rail) bool {
-	return pr.hasLong && rl.mayBeBeside && rl.tier > pr.rails[0].tier && !(rl.alternate && !pr.needs(rl))
+	return pr.hasLong && rl.mayBeBeside && rl.tier > pr.rails[0].tier
 }
 
-// wantLong has the rails opened that may carry long messages beside others.
+// wantLong has the rails opened that may carry long messages beside others. The rails to the peer
+// are known.
 func (b *BML) wantLong(pr *Peer) {
-	if b.cfg.StripeFactor <= 0 || pr.hasLong || len(pr.rails) == 0 || !pr.IsAlive() {
+	if b.cfg.StripeFactor <= 0 || pr.hasLong {
 		return
 	}
 	pr.hasLong = true
 	for i := range pr.rails {
-		rl := &pr.rails[i]
-		if !pr.isBeside(rl) {
-			continue
-		}
-		pr.becomesSlow(rl)
-		if rl.state == railDown && rl.recovery.timer == nil {
-			b.planReopen(rl)
+		if rl := &pr.rails[i]; pr.isBeside(rl) {
+			pr.becomesSlow(rl)
+			b.open(rl)
 		}
 	}
 	b.prefer(pr)
 }
 
-// isMixed reports whether messages go by rails of several tiers.
+// isMixed reports whether messages go by rails of several tiers. The first rail may be of any of
+// them. Rails are in the order of their tiers.
 func (pr *Peer) isMixed() bool {
-	if !pr.hasLong {
-		return false
-	}
-	for i, set := 0, pr.fast(pr.up); i < len(pr.rails); i++ {
-		if set.Has(i) && pr.rails[i].tier > pr.first.tier {
-			return true
-		}
-	}
-	return false
+	set := uint16(pr.fast(pr.up))
+	return set != 0 && pr.rails[bits.TrailingZeros16(set)].tier < pr.rails[bits.Len16(set)-1].tier
 }
 
 // besideFactor is how many times as long a rail takes for a byte as the best rail that is up of a
@@ -66,7 +60,7 @@ func (pr *Peer) isMixed() bool {
 func (pr *Peer) besideFactor(i int, own int64, of func(m *meter) *timing) (most float64) {
 	for j := range pr.rails {
 		other := of(&pr.rails[j].meter).usual
-		if pr.up.Has(j) && pr.rails[j].tier < pr.rails[i].tier && own > 0 && other > 0 {
+		if pr.up.Has(j) && pr.rails[j].tier < pr.rails[i].tier && other > 0 {
 			most = max(most, float64(own)/float64(other))
 		}
 	}

@@ -151,12 +151,20 @@ func TestNoRemoteAccessByRailsOfSeveralTiers(t *testing.T) {
 	require.Equal(t, []RailSet{0b11, 0b11}, sets())
 	pr.becomesFast(&pr.rails[1])
 	require.Equal(t, []RailSet{0, 0}, sets())
+	pr.rails[0].health = 0 // it has just come back
+	r.prefer(pr)
+	require.Same(t, &pr.rails[1], pr.first)
+	require.EqualValues(t, 0b11, pr.up)
+	require.Equal(t, []RailSet{0, 0}, sets(), "the first rail is of the later tier")
 	w.rails[0][0].lose(1, pathError(0))
 	require.Equal(t, []RailSet{0b10, 0b10}, sets())
+	w.rails[1][0].lose(1, pathError(1))
+	require.Equal(t, []RailSet{0, 0}, sets(), "no rail is up")
 	require.NotZero(t, pr.rails[0].module.Attrs().Caps&btl.CapGet)
 }
 
-// An alternate is beside others only while one of its modules needs it.
+// An alternate is beside others only while one of its modules needs it. Then it, too, has to show
+// how fast it is.
 func TestAlternateBesideIsNeeded(t *testing.T) {
 	w := newWire(t, 2, withRails(3), withGrace(10*sec), withRoutes(func(all []Route) {
 		for i := 1; i < 3; i++ {
@@ -164,12 +172,39 @@ func TestAlternateBesideIsNeeded(t *testing.T) {
 		}
 		all[2].Local, all[2].Remote, all[2].Alternate = 1, 1, true
 	}))
+	r := w.ranks[0]
+	r.cfg.StripeFactor = 2
 	resolve(w)
-	pr := w.ranks[0].Peer(1)
-	pr.hasLong = true
-	require.Equal(t, []bool{false, true, false}, []bool{pr.isBeside(&pr.rails[0]), pr.isBeside(&pr.rails[1]), pr.isBeside(&pr.rails[2])})
-	pr.rails[1].state = railDown
-	require.True(t, pr.isBeside(&pr.rails[2]))
+	pr := r.Peer(1)
+	r.Transfer(nil, pr, nil)
+	require.EqualValues(t, 0b011, pr.up)
+	w.rails[1][0].lose(1, pathError(1))
+	require.EqualValues(t, 0b101, pr.up)
+	require.True(t, pr.slow.Has(2))
+}
+
+// The rails beside others are opened by the first transfer. A rail that is to be opened already is
+// opened no later for it.
+func TestTransferOpensRailsBeside(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec), mended, withRoutes(func(all []Route) {
+		all[1].Tier, all[1].Beside, all[1].Endpoint = 1, true, nil
+	}))
+	r := w.ranks[0]
+	r.cfg.StripeFactor = 2
+	resolve(w)
+	pr := r.Peer(1)
+	require.Nil(t, pr.rails[1].recovery.timer)
+	r.Transfer(nil, pr, nil)
+	timer := pr.rails[1].recovery.timer
+	require.NotNil(t, timer)
+	pr.hasLong = false
+	r.Transfer(nil, pr, nil)
+	require.Same(t, timer, pr.rails[1].recovery.timer, "its pause begins anew")
+	answers(w, 1)
+	require.EqualValues(t, 0b11, pr.up)
+	pr.becomesFast(&pr.rails[1])
+	r.Transfer(nil, pr, nil)
+	require.Zero(t, pr.slow, "it has to show again how fast it is")
 }
 
 // A rail beside others is compared with those of lower tiers that are up and have been measured.
@@ -187,13 +222,66 @@ func TestFactorOfRailBeside(t *testing.T) {
 	require.Zero(t, factor(0))
 	require.True(t, pr.b.compareBeside(pr, 1))
 	require.True(t, pr.slow.Has(1), "it takes five times as long")
-	pr.becomesFast(&pr.rails[1])
-	pr.rails[1].meter.long.usual = 400
-	require.True(t, pr.b.compareBeside(pr, 1))
-	require.False(t, pr.slow.Has(1))
+	for usual, isSlow := range map[int64]bool{400: false, 401: true} {
+		pr.becomesFast(&pr.rails[1])
+		pr.rails[1].meter.long.usual = usual
+		require.True(t, pr.b.compareBeside(pr, 1))
+		require.Equal(t, isSlow, pr.slow.Has(1))
+	}
+	for _, usual := range [][]int64{{100, 50}, {50, 100}} {
+		pr.rails[0].meter.long.usual, pr.rails[2].meter.long.usual, pr.rails[2].tier = usual[0], usual[1], 0
+		require.EqualValues(t, 6, factor(300), "the best of the lower tier counts")
+	}
+	pr.rails[2].tier = 1
 	pr.rails[0].meter.long.usual = 0
 	require.Zero(t, factor(300))
 	pr.rails[0].meter.long.usual = 100
 	pr.up &^= 0b001
 	require.Zero(t, factor(300))
+}
+
+// A slow rail beside others is fast while its TRIALs take no more than the factor, rests after
+// besideMisses that took more, and twice as long each time. Ticks without an answer change nothing.
+func TestTicksOfRailBeside(t *testing.T) {
+	for name, c := range map[string]struct {
+		picos        int64 // of its long TRIAL for a byte, where the first rail takes 100; 0: none
+		before, want beside
+		isFast       bool
+	}{
+		"fast":              {150, beside{misses: 3, pause: 400, rest: 5}, beside{wasFast: true, rest: 4}, true},
+		"as fast as needed": {200, beside{}, beside{wasFast: true}, true},
+		"too slow":          {201, beside{misses: 3, pause: 400}, beside{misses: 4, pause: 400}, false},
+		"no longer fast":    {201, beside{wasFast: true}, beside{misses: 1}, false},
+		"still fast":        {0, beside{wasFast: true}, beside{wasFast: true}, true},
+		"not known":         {0, beside{misses: 3, pause: 400, rest: 1}, beside{misses: 3, pause: 400}, false},
+		"first rest":        {201, beside{misses: besideMisses - 1}, beside{pause: firstRest, rest: firstRest}, false},
+		"second rest":       {201, beside{misses: besideMisses - 1, pause: firstRest}, beside{pause: 2 * firstRest, rest: 2 * firstRest}, false},
+		"longest rest":      {201, beside{misses: besideMisses - 1, pause: 8000}, beside{pause: mostRest, rest: mostRest}, false},
+	} {
+		_, pr := threeRails(t)
+		pr.b.cfg.StripeFactor = 2
+		rl := &pr.rails[1]
+		rl.tier, rl.beside = 1, c.before
+		pr.becomesSlow(rl)
+		pr.rails[0].meter.longTrials.usual = 100
+		if c.picos > 0 {
+			rl.meter.longTrials.add(c.picos)
+		}
+		require.Equal(t, c.isFast, pr.b.compareBeside(pr, 1), name)
+		require.Equal(t, c.want, rl.beside, name)
+		require.True(t, pr.slow.Has(1), name)
+	}
+}
+
+// Only rails of later tiers that may be beside others are so, and only for long messages.
+func TestWhichRailsAreBeside(t *testing.T) {
+	for _, c := range []struct {
+		hasLong, may bool
+		tier         int
+		want         bool
+	}{{true, true, 1, true}, {false, true, 1, false}, {true, false, 1, false}, {true, true, 0, false}} {
+		_, pr := threeRails(t)
+		pr.hasLong, pr.rails[2].mayBeBeside, pr.rails[2].tier = c.hasLong, c.may, c.tier
+		require.Equal(t, c.want, pr.isBeside(&pr.rails[2]), "%+v", c)
+	}
 }

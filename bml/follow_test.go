@@ -39,26 +39,58 @@ func TestRankFollowsPeer(t *testing.T) {
 		require.Same(t, &pr.rails[0], pr.first, "rank %d follows too soon", rank)
 		ticks(1, 1)
 		require.Same(t, &pr.rails[1], pr.first)
-		ticks(need, 0)
+		ticks(need-1, 0)
+		require.Same(t, &pr.rails[1], pr.first, "rank %d follows back too soon", rank)
+		ticks(1, 0)
 		require.Same(t, &pr.rails[0], pr.first, "it does not follow back")
 	}
 }
 
-// A rank does not follow to a rail that is slow, not trusted, of another latency, or down.
+// A rank does not follow to a rail that is slow, not trusted, of another latency, or down; nor when
+// that is over, unless the peer still takes that rail.
 func TestRankDoesNotFollow(t *testing.T) {
-	for name, change := range map[string]func(w *wire, r *testRank, pr *Peer){
-		"slow":        func(_ *wire, _ *testRank, pr *Peer) { pr.becomesSlow(&pr.rails[1]) },
-		"not trusted": func(_ *wire, _ *testRank, pr *Peer) { pr.rails[1].health = trusted - 1 },
-		"latency":     func(_ *wire, _ *testRank, pr *Peer) { pr.rails[1].latencyNanos++ },
-		"down":        func(w *wire, _ *testRank, _ *Peer) { w.rails[1][1].lose(0, pathError(1)) },
+	for name, change := range map[string]func(w *wire, pr *Peer){
+		"slow":        func(_ *wire, pr *Peer) { pr.becomesSlow(&pr.rails[1]) },
+		"not trusted": func(_ *wire, pr *Peer) { pr.rails[1].health = trusted - 1 },
+		"latency":     func(_ *wire, pr *Peer) { pr.rails[1].latencyNanos++ },
+		"down":        func(w *wire, _ *Peer) { w.rails[1][1].lose(0, pathError(1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r, pr, ticks := following(t, 1)
-			change(w, r, pr)
+			change(w, pr)
 			ticks(20, 1)
 			require.Same(t, &pr.rails[0], pr.first)
+			if rl := &pr.rails[1]; rl.state == railUp {
+				pr.becomesFast(rl)
+				rl.health, rl.latencyNanos = fullHealth, pr.rails[0].latencyNanos
+			}
+			r.prefer(pr)
+			require.Same(t, &pr.rails[0], pr.first, "it follows to where the peer was")
 		})
 	}
+}
+
+// A rail that is trusted just enough is followed to.
+func TestRankFollowsToTrustedRail(t *testing.T) {
+	_, _, pr, ticks := following(t, 1)
+	pr.rails[1].health = trusted
+	ticks(followTicks, 1)
+	require.Same(t, &pr.rails[1], pr.first)
+}
+
+// Two ranks that take different rails at first do not change places for ever.
+func TestRanksThatFollowEachOther(t *testing.T) {
+	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
+	there := w.ranks[1].Peer(0)
+	there.follow.rail = &there.rails[1]
+	w.ranks[1].prefer(there)
+	require.NotEqual(t, w.pr.first.index, there.first.index)
+	for range 1000 {
+		w.ranks[0].send(1, "question")
+		w.ranks[1].send(0, "answer")
+		w.run(msec, 0, 1)
+	}
+	require.Equal(t, w.pr.first.index, there.first.index)
 }
 
 // A rank notices at its ticks that the peer takes another rail.
@@ -86,12 +118,17 @@ func TestFollowedRailAndBetterOne(t *testing.T) {
 	require.Same(t, &pr.rails[0], pr.first)
 }
 
-// The rail that a rank followed to loses its place when it becomes slow.
-func TestFollowedRailBecomesSlow(t *testing.T) {
-	_, r, pr, ticks := following(t, 1)
-	ticks(followTicks, 1)
-	require.Same(t, &pr.rails[1], pr.first)
-	pr.becomesSlow(&pr.rails[1])
-	r.prefer(pr)
-	require.Same(t, &pr.rails[0], pr.first)
+// The rail that a rank followed to loses its place when it becomes slow, or has failed.
+func TestFollowedRailIsNotAsGood(t *testing.T) {
+	for _, change := range []func(pr *Peer){
+		func(pr *Peer) { pr.becomesSlow(&pr.rails[1]) },
+		func(pr *Peer) { pr.rails[1].health = trusted - 1 },
+	} {
+		_, r, pr, ticks := following(t, 1)
+		ticks(followTicks, 1)
+		require.Same(t, &pr.rails[1], pr.first)
+		change(pr)
+		r.prefer(pr)
+		require.Same(t, &pr.rails[0], pr.first)
+	}
 }

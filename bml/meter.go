@@ -77,7 +77,7 @@ func (t *timing) tick() {
 	if median := t.samples[t.n/2]; t.usual == 0 {
 		t.usual = median
 	} else {
-		t.usual = max(t.usual+(median-t.usual)/8, 1)
+		t.usual += (median - t.usual) / 8
 	}
 	t.n = 0
 }

@@ -78,9 +78,16 @@ func (b *BML) closeAlternate(rl *Rail) {
 // openAlternates has alternates made that are of use now.
 func (b *BML) openAlternates(pr *Peer) {
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.alternate && rl.state == railDown && rl.recovery.timer == nil && pr.IsAlive() {
-			b.planReopen(rl)
+		if rl := &pr.rails[i]; rl.alternate && pr.IsAlive() {
+			b.open(rl)
 		}
+	}
+}
+
+// open has the next incarnation of a rail made, unless that is under way.
+func (b *BML) open(rl *Rail) {
+	if rl.state == railDown && rl.recovery.timer == nil {
+		b.planReopen(rl)
 	}
 }
 

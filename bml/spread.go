@@ -47,12 +47,12 @@ func (pr *Peer) railForShort() *Rail {
 }
 
 // leastLoaded is the rail that would be done first with what it has under way. Others than the
-// first count if they are trusted, and promise no more than twice its latency.
+// first count if they are of its tier, are trusted, and promise no more than twice its latency.
 func (pr *Peer) leastLoaded() *Rail {
 	best := pr.first
 	for i, set := 0, pr.fast(pr.up); i < len(pr.rails); i++ {
 		rl := &pr.rails[i]
-		if set.Has(i) && rl.queue.Empty() && rl.trust() >= trusted && rl.latencyNanos <= 2*pr.first.latencyNanos &&
+		if set.Has(i) && rl.tier == pr.first.tier && rl.queue.Empty() && rl.trust() >= trusted && rl.latencyNanos <= 2*pr.first.latencyNanos &&
 			(!best.queue.Empty() || rl.meter.bytes*best.weight < best.meter.bytes*rl.weight) {
 			best = rl
 		}

@@ -2,6 +2,7 @@ package bml
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,6 +55,94 @@ func TestSpreadOfIdleAndLateTicks(t *testing.T) {
 	s.wanted = busySends
 	s.tick(s.before+400, 4*tickPeriod)
 	require.False(t, s.isOn, "100 bytes a tick are no gain")
+}
+
+// What a tick makes of the spread. It delivers so many bytes a second.
+func TestTicksOfSpread(t *testing.T) {
+	busy := func(s spread) spread { s.wanted, s.before = busySends, 500; return s }
+	for name, c := range map[string]struct {
+		before spread
+		rate   int64
+		want   spread
+	}{
+		"idle":          {spread{wanted: busySends - 1, before: 500, rate: 1000, left: 3, wait: 8}, 9000, spread{rate: 1000, left: 3, wait: 8}},
+		"idle, on":      {spread{isOn: true, before: 500, rate: 1000, left: 3, wait: 8}, 9000, spread{isOn: true, rate: 1000, left: 3, wait: 8}},
+		"idle trial":    {spread{isOn: true, isTrial: true, before: 500, rate: 1000, wait: 8}, 9000, spread{rate: 1000, wait: 8}},
+		"idle, off":     {spread{isTrial: true, before: 500, rate: 1000, wait: 8}, 9000, spread{isOn: true, rate: 1000, wait: 8}},
+		"first":         {busy(spread{}), 1000, spread{rate: 1000, left: firstSpread - 1, wait: firstSpread}},
+		"average":       {busy(spread{rate: 1000, left: 3, wait: 8}), 1400, spread{rate: 1100, left: 2, wait: 8}},
+		"trial of on":   {busy(spread{rate: 1000, left: 1, wait: 8}), 1000, spread{isOn: true, isTrial: true, rate: 1000, wait: 8}},
+		"trial of off":  {busy(spread{isOn: true, rate: 1000, left: 1, wait: 8}), 1000, spread{isTrial: true, rate: 1000, wait: 8}},
+		"much less":     {busy(spread{rate: 700, left: 9, wait: 64}), 299, spread{isOn: true, isTrial: true, rate: 299, wait: firstSpread}},
+		"half":          {busy(spread{rate: 700, left: 9, wait: 64}), 300, spread{rate: 600, left: 8, wait: 64}},
+		"gain":          {busy(spread{isOn: true, isTrial: true, rate: 1000, wait: 64}), 1151, spread{isOn: true, rate: 1151, wait: firstSpread, left: 8 * firstSpread}},
+		"too little":    {busy(spread{isOn: true, isTrial: true, rate: 1000, wait: 8}), 1150, spread{rate: 1000, wait: 16, left: 16}},
+		"loss with off": {busy(spread{isTrial: true, rate: 1000, wait: 8}), 900, spread{isOn: true, rate: 1000, wait: 16, left: 16}},
+		"longest wait":  {busy(spread{isOn: true, isTrial: true, rate: 1000, wait: 200}), 900, spread{rate: 1000, wait: mostSpread, left: mostSpread}},
+	} {
+		s := c.before
+		s.tick(500+2*c.rate, 2*time.Second)
+		c.want.before = 500 + 2*c.rate
+		require.Equal(t, c.want, s, name)
+	}
+}
+
+// spreading is a rank with three rails of the same latency to a peer, with so many bytes under way
+// on each.
+func spreading(t *testing.T, bytes ...int64) (w *wire, pr *Peer) {
+	w, pr = threeRails(t)
+	for i := range pr.rails {
+		pr.rails[i].latencyNanos, pr.rails[i].meter.bytes = 10, bytes[i]
+	}
+	return w, pr
+}
+
+// Messages that find the first rail busy are counted, and go by others while the spread is on.
+func TestBusyRailSpreadsShortMessages(t *testing.T) {
+	_, pr := spreading(t, busyNanos-1, 0, 0) // at a byte a nanosecond
+	pr.spread.isOn = true
+	require.Same(t, pr.first, pr.railForShort())
+	require.Zero(t, pr.spread.wanted)
+	pr.first.meter.bytes++
+	require.Same(t, &pr.rails[1], pr.railForShort())
+	require.Equal(t, 1, pr.spread.wanted)
+	pr.spread.isOn = false
+	require.Same(t, pr.first, pr.railForShort())
+	require.Equal(t, 2, pr.spread.wanted)
+	pr.watch.isOn = false
+	require.Same(t, pr.first, pr.railForShort())
+	require.Equal(t, 2, pr.spread.wanted, "there is one rail")
+}
+
+// Short messages are spread over rails that have room, are of the first one's tier, up, trusted,
+// not slow, and of at most twice its latency. Of these the one takes a message that is done first.
+func TestWhichRailTakesShortMessage(t *testing.T) {
+	waits := func(w *wire, rl *Rail) { push(&rl.queue, w.ranks[0].op("waits")) }
+	for name, c := range map[string]struct {
+		bytes  []int64
+		change func(w *wire, pr *Peer)
+		want   int
+	}{
+		"least":                {[]int64{1000, 100, 200}, func(*wire, *Peer) {}, 1},
+		"last":                 {[]int64{1000, 200, 100}, func(*wire, *Peer) {}, 2},
+		"equal":                {[]int64{100, 100, 100}, func(*wire, *Peer) {}, 0},
+		"less weight":          {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].weight = 100 }, 2},
+		"first of less weight": {[]int64{100, 200, 300}, func(_ *wire, pr *Peer) { pr.rails[0].weight = 100 }, 1},
+		"slow":                 {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.becomesSlow(&pr.rails[1]) }, 2},
+		"down":                 {[]int64{1000, 100, 200}, func(w *wire, _ *Peer) { w.rails[1][0].lose(1, pathError(1)) }, 2},
+		"no room":              {[]int64{1000, 100, 200}, func(w *wire, pr *Peer) { waits(w, &pr.rails[1]) }, 2},
+		"no room on the last":  {[]int64{1000, 200, 100}, func(w *wire, pr *Peer) { waits(w, &pr.rails[2]) }, 1},
+		"no room on the first": {[]int64{10, 100, 200}, func(w *wire, pr *Peer) { waits(w, &pr.rails[0]) }, 1},
+		"just trusted":         {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].health = trusted }, 1},
+		"not trusted":          {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].health = trusted - 1 }, 2},
+		"twice the latency":    {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].latencyNanos = 20 }, 1},
+		"more latency":         {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].latencyNanos = 21 }, 2},
+		"later tier":           {[]int64{1000, 100, 200}, func(_ *wire, pr *Peer) { pr.rails[1].tier = 1 }, 2},
+	} {
+		w, pr := spreading(t, c.bytes...)
+		c.change(w, pr)
+		require.Same(t, &pr.rails[c.want], pr.leastLoaded(), name)
+	}
 }
 
 // Two rails carry twice as many short messages as one.

@@ -29,8 +29,8 @@ type load struct {
 // begin sets the range.
 func (s *stripes) begin(from, to int64) { *s = stripes{from: from, next: from, end: to} }
 
-// take hands out the next piece to one of the rails of a set. It returns the rail's index, −1 if
-// the piece has to wait.
+// take hands out the next piece to one of the rails of a set, which is not empty. It returns the
+// rail's index, −1 if the piece has to wait.
 func (s *stripes) take(rails []Rail, set RailSet, by Access, headerBytes int) (i int, from, to int64) {
 	i = s.pick(rails, set, by, headerBytes)
 	if i < 0 {
@@ -67,7 +67,7 @@ func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) in
 		}
 		return t
 	}
-	best, left, weights := -1, min(s.end-s.next, longRange), int64(0)
+	best, left, weights := -1, s.end-s.next, int64(0)
 	for i := range rails {
 		if !set.Has(i) {
 			continue
@@ -78,7 +78,7 @@ func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) in
 		left += load(i)
 		weights += rails[i].weight
 	}
-	if best < 0 || s.loads[best].pieces < pipelineDepth {
+	if s.loads[best].pieces < pipelineDepth {
 		return best
 	}
 	best = -1
@@ -89,10 +89,6 @@ func (s *stripes) pick(rails []Rail, set RailSet, by Access, headerBytes int) in
 	}
 	return best
 }
-
-// longRange is a length, in bytes, that takes so long that every rail is worth its while. The bound
-// keeps nanos from overflowing.
-const longRange = 1 << 40
 
 // nanos is how long so many bytes take at a weight, in 10⁶ bytes a second.
 func nanos(bytes, weight int64) int64 { return bytes * 1000 / weight }

@@ -52,7 +52,8 @@ type Transfer struct {
 // does not cost its memory for ever.
 const maxFreeTransfers = 1 << 11
 
-// Transfer gives a transfer to or from a peer: t, if that was kept, else another one.
+// Transfer gives a transfer to or from a peer that Resolve has found: t, if that was kept, else
+// another one.
 func (b *BML) Transfer(t *Transfer, pr *Peer, owner any) *Transfer {
 	if last := len(b.freeTransfers) - 1; t == nil && last >= 0 {
 		t = b.freeTransfers[last]

@@ -34,7 +34,7 @@ func isTrial(tag btl.Tag) bool { return tag == TagTrial || tag == TagTrialAck }
 // have no TRIAL, and no slow rail could be compared with it.
 func (b *BML) tryRail(rl *Rail, bytes, times int) {
 	pr, m := rl.peer, &rl.meter
-	isLost := m.fragments == 0 && pr.watch.count-m.trial.tick > trialTicks
+	isLost := pr.watch.count-m.trial.tick > trialTicks
 	if times == 0 || m.fragments > 0 || m.trial.number != 0 && !isLost {
 		return
 	}
@@ -61,7 +61,7 @@ func (b *BML) tryRail(rl *Rail, bytes, times int) {
 // delivery counters. The sender may use the rail already while this end still waits for the
 // delivery of its PROBEACK.
 func (b *BML) trialArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
-	if rl != nil && rl.module == by && (rl.state == railUp || rl.state == railProbing) && h.counters.delivered != 0 {
+	if rl != nil && rl.module == by && h.counters.delivered != 0 {
 		b.postAbout(rl, TagTrialAck, railHeader{counters: h.counters}, func(error) {})
 	}
 }

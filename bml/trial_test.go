@@ -94,6 +94,13 @@ func TestTrialBeginsWhenItIsPosted(t *testing.T) {
 
 	w, pr = slowWire(t)
 	r, m = w.ranks[0], &pr.rails[0].meter
+	w.rails[0][0].full = true
+	r.tryRail(&pr.rails[0], 0, 1)
+	r.begin(&pr.rails[0], r.op("what waited before it"))
+	require.Zero(t, m.trial.posted)
+
+	w, pr = slowWire(t)
+	r, m = w.ranks[0], &pr.rails[0].meter
 	r.send(1, "ahead")
 	r.tryRail(&pr.rails[0], 0, 1)
 	require.EqualValues(t, testHeaderBytes+len("ahead"), m.trial.ahead)
@@ -137,6 +144,7 @@ func TestOtherAnswersAreNoSamples(t *testing.T) {
 	number := m.trial.number
 	require.Equal(t, 1, ack(number))
 	require.Equal(t, 1, ack(number), "it was answered twice")
+	require.Equal(t, 1, ack(0), "no TRIAL waits for an answer")
 }
 
 // Each TRIAL has another number, so that a late answer to an earlier one says nothing. None is sent
@@ -197,5 +205,70 @@ func TestTrialsAsShortOperations(t *testing.T) {
 		r.tryRail(&pr.rails[0], c.bytes, 1)
 		w.settle()
 		require.Equal(t, c.want, m.short.n, "%+v", c)
+	}
+}
+
+// A TRIAL that was delivered has time to be answered. Then the peer is late, and another one
+// follows.
+func TestTrialWithoutAnswer(t *testing.T) {
+	w, pr := slowWire(t)
+	r, rl := w.ranks[0], &pr.rails[0]
+	for ticks, late := range map[int]uint64{trialTicks: 0, trialTicks + 1: 1} {
+		pr.watch.count, rl.errors, w.flying = 50+ticks, railErrors{}, nil
+		rl.meter.trial = trial{number: 7, tick: 50}
+		r.tryRail(rl, 0, 1)
+		require.Len(t, w.on(TagTrial), int(late), "after %d ticks", ticks)
+		require.Equal(t, late, rl.errors.remote.Timeout)
+		rl.meter.fragments = 0
+	}
+}
+
+// A TRIAL has as many fragments as its bytes need, but at least one, and no more than
+// trialFragments.
+func TestFragmentsOfTrial(t *testing.T) {
+	for _, c := range []struct{ bytes, fragments, length int }{
+		{0, 1, 0}, {1, 1, 1}, {104, 1, 104}, {105, 2, 208}, {208, 2, 208}, {209, 3, 312},
+		{104 * trialFragments, trialFragments, 104 * trialFragments}, {trialBytes, trialFragments, 104 * trialFragments},
+	} {
+		w, pr := slowWire(t)
+		require.Equal(t, 104, pr.rails[0].sendBytes-railBytes)
+		w.ranks[0].tryRail(&pr.rails[0], c.bytes, 1)
+		require.Len(t, w.on(TagTrial), c.fragments, "%+v", c)
+		require.Equal(t, c.length, pr.rails[0].meter.trial.length, "%+v", c)
+	}
+}
+
+// A long TRIAL shows how long a byte takes, of its own or ahead of it, and how much longer than
+// promised it took, with and without its wait for the load.
+func TestTimesOfLongTrial(t *testing.T) {
+	w, pr := slowWire(t)
+	m := &pr.rails[0].meter
+	pr.rails[1].meter.long.usual = 2000 // picoseconds
+	w.ranks[0].send(1, "12345")         // 21 bytes with its header
+	w.ranks[0].tryRail(&pr.rails[0], 1040, 1)
+	w.now += 7000
+	number := m.trial.number
+	w.arrive(0, 1, 0, TagTrialAck, railMessage(railHeader{counters: deliveryCounters{delivered: number}}))
+	require.EqualValues(t, 7000*1000/(21+1040), m.longTrials.least(1))
+	require.EqualValues(t, 7000-1040, m.loadedTimes.least(1))
+	require.EqualValues(t, 7000-1040-2*21, m.trialTimes.least(1))
+}
+
+// A link that promises nothing, as one of unknown speed, can have TRIALs.
+func TestTrialWithoutBandwidth(t *testing.T) {
+	w, pr := slowWire(t)
+	w.attrs[0].BandwidthMBps = 0
+	require.EqualValues(t, 5000, nanosOf(&pr.rails[0], 5))
+}
+
+// No time is 0, which means that it is not known, or less, as if a TRIAL waited less than its load
+// lets expect.
+func TestTimesArePositive(t *testing.T) {
+	for _, sample := range []int64{0, -5} {
+		var times timing
+		times.add(sample)
+		require.EqualValues(t, 1, times.least(1))
+		times.tick()
+		require.EqualValues(t, 1, times.usual)
 	}
 }

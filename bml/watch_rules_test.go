@@ -64,11 +64,14 @@ func TestTickTakesSamplesOnce(t *testing.T) {
 	sampled(pr, shorts, 1000, 1000)
 	sampled(pr, longs, 1000, 1000)
 	sampled(pr, trials, 1000, 1000)
+	sampled(pr, func(m *meter) []*timing { return []*timing{&m.longTrials} }, 1000, 1000)
 	w.pass(60 * msec)
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		require.Equal(t, []int{0, 0, 0}, []int{m.short.n, m.long.n, m.trialTimes.n})
-		require.Equal(t, []int64{1000, 1000, 1000}, []int64{m.short.usual, m.long.usual, m.trialTimes.usual})
+		for _, s := range []*timing{&m.short, &m.long, &m.trialTimes, &m.loadedTimes, &m.longTrials} {
+			require.Zero(t, s.n)
+			require.EqualValues(t, 1000, s.usual)
+		}
 	}
 }
 
@@ -403,4 +406,45 @@ func TestFactorsAreBounds(t *testing.T) {
 	pr.rails[1].meter.short.n, pr.rails[1].meter.trialTimes.n = 1, 1 // of no length
 	pr.b.compare(pr)
 	require.EqualValues(t, 0b01, pr.slow, "both times are slowFactor times as long")
+}
+
+// Operations with little under way are timed as short ones, those with much as long ones, others
+// not at all, and no more than samplesPerTick of a kind in a tick.
+func TestWhichOperationsAreTimed(t *testing.T) {
+	for _, c := range []struct{ bytes, shorts, longs int64 }{
+		{1, 1, 0}, {shortBytes, 1, 0}, {shortBytes + 1, 0, 0}, {longBytes - 1, 0, 0}, {longBytes, 0, 1},
+	} {
+		m := meter{bytes: c.bytes}
+		require.False(t, m.isTimed())
+		m.short.left, m.long.left = 1, 1
+		require.Equal(t, c.shorts+c.longs > 0, m.isTimed(), "%+v", c)
+		require.EqualValues(t, []int64{1 - c.shorts, 1 - c.longs}, []int64{int64(m.short.left), int64(m.long.left)}, "%+v", c)
+	}
+	m := meter{timedBytes: longBytes - 1}
+	m.sample(7000)
+	require.EqualValues(t, 7000, m.short.least(m.short.n))
+	m.timedBytes = longBytes
+	m.sample(longBytes)
+	require.EqualValues(t, 1000, m.long.least(m.long.n))
+	require.Equal(t, []int{1, 1}, []int{m.short.n, m.long.n})
+}
+
+// What is being timed stays so while another operation is refused. The last operation that was
+// delivered is the one that was posted last, in whatever order they end.
+func TestOperationsThatEndInOtherOrder(t *testing.T) {
+	w, pr := slowWire(t)
+	for _, payload := range []string{"first", "timed", "third"} {
+		w.ranks[0].send(1, payload)
+	}
+	m := &pr.rails[0].meter
+	timed := m.timed
+	require.NotNil(t, timed)
+	w.refuse = 1
+	w.ranks[0].send(1, "refused")
+	require.Same(t, timed, m.timed)
+	w.step(2)
+	last := m.delivered
+	require.EqualValues(t, 3, last)
+	w.step(0)
+	require.Equal(t, last, m.delivered)
 }

@@ -480,6 +480,7 @@ func TestRefusedOperationIsNotCounted(t *testing.T) {
 	require.EqualValues(t, 1, m.underWay())
 	require.Nil(t, m.timed)
 	require.EqualValues(t, samplesPerTick-1, m.short.left)
+	require.Zero(t, m.trial.posted, "it is no TRIAL")
 	w.settle()
 	require.Zero(t, m.underWay())
 	require.Zero(t, m.bytes)
