@@ -78,15 +78,15 @@ func TestTickTakesSamplesOnce(t *testing.T) {
 // A rank that made no progress calls does not use what it has timed meanwhile: its own absence is
 // in it.
 func TestRankThatWasAwayForgetsTimes(t *testing.T) {
-	for _, ticks := range []int64{1, 5} {
+	for _, nanos := range []int64{tickPeriod.Nanoseconds(), 3 * tickPeriod.Nanoseconds(), 3*tickPeriod.Nanoseconds() + 1} {
 		w, pr := slowWire(t)
 		w.ranks[0].send(1, "a")
 		sampled(pr, shorts, 1000, 1000)
 		sampled(pr, longs, 4000, 1000)
 		sampled(pr, trials, 1000, 1000)
-		w.now += ticks * tickPeriod.Nanoseconds()
+		w.now += nanos
 		w.pass(msec)
-		isAway := ticks > 3
+		isAway := nanos > 3*tickPeriod.Nanoseconds()
 		for i := range pr.rails {
 			m := &pr.rails[i].meter
 			for _, usual := range []int64{m.short.usual, m.long.usual, m.trialTimes.usual} {
