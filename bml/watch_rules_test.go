@@ -84,12 +84,13 @@ func TestRankThatWasAwayForgetsTimes(t *testing.T) {
 		sampled(pr, shorts, 1000, 1000)
 		sampled(pr, longs, 4000, 1000)
 		sampled(pr, trials, 1000, 1000)
+		sampled(pr, func(m *meter) []*timing { return []*timing{&m.longTrials} }, 1000, 1000)
 		w.now += nanos
 		w.pass(msec)
 		isAway := nanos > 3*tickPeriod.Nanoseconds()
 		for i := range pr.rails {
 			m := &pr.rails[i].meter
-			for _, usual := range []int64{m.short.usual, m.long.usual, m.trialTimes.usual} {
+			for _, usual := range []int64{m.short.usual, m.long.usual, m.trialTimes.usual, m.loadedTimes.usual, m.longTrials.usual} {
 				require.Equal(t, isAway, usual == 0)
 			}
 		}
