@@ -449,3 +449,17 @@ func TestOperationsThatEndInOtherOrder(t *testing.T) {
 	w.step(0)
 	require.Equal(t, last, m.delivered)
 }
+
+// A rail is late from lateTicks on, and later if the rail that delivers soonest takes some ticks.
+func TestRailIsLateAfterTicks(t *testing.T) {
+	for _, c := range []struct {
+		ticks, others int
+		isLate        bool
+	}{{lateTicks - 1, 0, false}, {lateTicks, 0, true}, {lateTicks + otherTicks - 1, 1, false}, {lateTicks + otherTicks, 1, true}} {
+		_, pr := slowWire(t)
+		pr.rails[0].meter.oldest.ticks = c.ticks
+		pr.rails[1].meter.delivered, pr.rails[1].meter.oldest.last = 1, c.others
+		pr.findLate()
+		require.Equal(t, c.isLate, pr.rails[0].grade.isLate, "%+v", c)
+	}
+}
