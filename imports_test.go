@@ -19,6 +19,7 @@ const module = "github.com/mpigo/mpigo/"
 var mayImport = map[string][]string{
 	"progress":                       {"internal/calls"},
 	"internal/calls":                 {},
+	"internal/atomicfile":            {}, // files that are replaced in one step
 	"internal/trace":                 {}, // the form of a rank's trace
 	"internal/profile":               {}, // the form of a rank's profile
 	"internal/memcopy":               {},
@@ -50,7 +51,7 @@ var mayImport = map[string][]string{
 	"internal/hangcases":   {"comm", "request"},
 	"scripts/hangs":        {"comm", "internal/hangcases"},
 	"internal/wireup":      {},
-	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace"},
+	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
 	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
 	"comm/internal/audit":  {},                                    // what checked mode compares
 	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
@@ -65,7 +66,7 @@ var mayImport = map[string][]string{
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace"},
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/atomicfile"},
 	// How TCP chooses and pairs addresses.
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
 	"examples":                  {"comm", "request", "examples", "btl/loop"},

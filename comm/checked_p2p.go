@@ -11,11 +11,13 @@ import (
 // kind of its elements, which the receiver compares with its own. Lock held.
 
 func (c *Comm) sendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) error {
+	defer c.endCall(c.beginCall(op, dest, tag, len(buf)))
 	kind := c.job.check.typeOf(typ).Kind
 	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, uint8(kind), newWatch(buf)))
 }
 
 func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) request.Request {
+	defer c.endCall(c.beginCall(op, dest, tag, len(buf)))
 	k := c.job.check
 	w := newWatch(buf)
 	if mode == pml.Buffered {
@@ -26,11 +28,13 @@ func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mo
 }
 
 func (c *Comm) recvAudited(typ elemType, buf []byte, size, source, tag int) (request.Status, error) {
+	defer c.endCall(c.beginCall(recvOp, source, tag, len(buf)))
 	w := newRecvWatch(c.job.check.typeOf(typ), buf)
 	return awaitRecv(c.ctx, c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, recvOp, w))
 }
 
 func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) request.Request {
+	defer c.endCall(c.beginCall(irecvOp, source, tag, len(buf)))
 	k := c.job.check
 	w := newRecvWatch(k.typeOf(typ), buf)
 	r := c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, irecvOp, w)

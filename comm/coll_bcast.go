@@ -13,6 +13,9 @@ func Bcast[T any](c *Comm, buf []T, root int) error {
 }
 
 func (c *Comm) bcast(how coll.How, buf []byte, root int, typ elemType) (request.Request, error) {
+	if how == blocking && c.bcastShort(buf, root, typ) {
+		return request.Request{}, nil
+	}
 	s, err := c.beginRooted(how, "bcast", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err

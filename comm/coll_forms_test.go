@@ -288,3 +288,39 @@ func TestOperationOnLongVectors(t *testing.T) {
 		}
 	}
 }
+
+// TestAlltoallvWithNeighborsOnly has the cases of MPICH's alltoallv0: a rank exchanges elements
+// with its neighbors in a ring only, or with none; not with itself, and not as many with each.
+func TestAlltoallvWithNeighborsOnly(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		forEachForm(t, n, func(w *Comm, how coll.How) {
+			for _, withoutRing := range []int{-1, 0} { // a rank that neither sends nor receives
+				me, size := w.Rank(), int(sizeOf[int]())
+				length := func(from, to int) int {
+					if from == to || from == withoutRing || to == withoutRing || to != (from+1)%n && from != (to+1)%n {
+						return 0
+					}
+					return 1 + min(from, to)
+				}
+				counts, displs, total := make([]int, n), make([]int, n), 0
+				for r := range n {
+					counts[r], displs[r] = length(me, r), total
+					total += counts[r]
+				}
+				in, out := make([]int, total), make([]int, total)
+				var want []int
+				for r := range n {
+					for i := range counts[r] {
+						in[displs[r]+i] = 100*me + 10*r + i
+						want = append(want, 100*r+10*me+i)
+					}
+				}
+				l := layout{counts, displs, size}
+				finish(w.alltoallv(how, bytesOf(in), l, bytesOf(out), l, elemOf[int]()))
+				assert.Equal(t, want, append([]int(nil), out...))
+				finish(w.alltoallv(how, nil, layout{nil, nil, size}, bytesOf(in), l, elemOf[int]()))
+				assert.Equal(t, want, append([]int(nil), in...), "in place")
+			}
+		})
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,90 +15,146 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// killVariable is the environment variable that tells killedProgram when rank 2 kills itself.
+// killVariable is the environment variable that tells killedProgram which collectives are under way
+// when rank 2 kills itself, and when that is.
 const killVariable = "COMM_TEST_KILL"
 
-// killedProgram has rank 2 kill itself in or before an Allreduce through shared memory. The others
-// must get an error from it or from the next one, and from all after that.
-func killedProgram(w *comm.Comm) error {
-	const dead = 2
-	way, when, _ := strings.Cut(os.Getenv(killVariable), " ")
-	d := comm.SharingMemory(w, way)
+// killed is the rank that kills itself, of four.
+const killed = 2
+
+// killedScene is a collective through shared memory, on one host or on two, in a communicator of
+// its own.
+type killedScene struct {
+	comm.SharedCall
+	d      *comm.Comm
+	local  int // ranks of a host
+	root   int
+	counts bool // the ranks that arrive are counted
+}
+
+// killedScenes prepares the collectives that killVariable names. Those on two hosts come last.
+func killedScenes(w *comm.Comm, way, when, names string) (scenes []killedScene) {
+	for name := range strings.SplitSeq(names, ",") {
+		name, onTwo := strings.CutSuffix(name, "+")
+		calls := comm.SharedCalls()
+		i := slices.IndexFunc(calls, func(c comm.SharedCall) bool { return c.Name == name })
+		s := killedScene{SharedCall: calls[i], local: 4, root: calls[i].Root(killed), counts: name != "bcast"}
+		if onTwo {
+			s.local = 2
+			comm.PlaceOnHosts(w, "by twos")
+		}
+		if when == "combining" { // only the root of a short Reduce combines
+			s.root = killed
+		}
+		s.d = comm.SharingMemory(w, way)
+		for range 3 {
+			check(s.Call(s.d, s.root, comm.Sum))
+		}
+		scenes = append(scenes, s)
+	}
+	return scenes
+}
+
+// die has rank 2 kill itself before the collectives, while it combines, or while it waits.
+func die(scenes []killedScene, when string) {
 	kill := func() {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 		select {}
 	}
-	isDead, others := w.Rank() == dead, w.Size()-1
-	allreduce := func(op comm.Op[int]) error {
-		v := make([]int, 5000)
-		for i := range v {
-			v[i] = i
-		}
-		err := comm.Allreduce(d, nil, v, op)
-		for i := range v {
-			if err == nil {
-				expect(w.Size()*i, v[i])
+	arrived := func(ranks func(s killedScene) int) {
+		for _, s := range scenes {
+			if s.counts {
+				comm.AwaitArrivals(s.d, ranks(s))
 			}
 		}
+	}
+	others := func(s killedScene) int { return s.local - 1 }
+	switch when {
+	case "late":
+		arrived(others)
+		kill()
+	case "combining":
+		arrived(others)
+		check(scenes[0].Call(scenes[0].d, killed, func(_, _ []int) { kill() }))
+	case "waiting": // rank 0 has not come yet
+		for _, s := range scenes {
+			go func() { _ = s.Call(s.d, s.root, comm.Sum) }()
+		}
+		arrived(func(s killedScene) int { return min(s.local, 3) })
+		kill()
+	}
+}
+
+// survive makes a collective without rank 2, and later ones. Each error is the one that is due.
+func (s *killedScene) survive(rank int, when string) error {
+	err := s.Call(s.d, s.root, comm.Sum)
+	isDue := s.Awaits(rank) && when != "waiting" // when all have arrived, it may succeed
+	if s.root == killed && s.Name == "reduce" {
+		isDue = false
+	}
+	if err == nil && isDue || err != nil && !errors.Is(err, comm.ErrProcFailed) {
+		return fmt.Errorf("%s, %d ranks on each host: %w", s.Name, s.local, err)
+	}
+	for range 3 {
+		err = s.d.Barrier()
+		if !errors.Is(err, comm.ErrProcFailed) && !errors.Is(err, comm.ErrComm) {
+			return fmt.Errorf("barrier after %s, %d ranks on each host: %w", s.Name, s.local, err)
+		}
+	}
+	return nil
+}
+
+// killedProgram has rank 2 kill itself in or before collectives through shared memory, all of which
+// are under way at once. The others must get errors.
+func killedProgram(w *comm.Comm) error {
+	var way, when, names string
+	if _, err := fmt.Sscan(os.Getenv(killVariable), &way, &when, &names); err != nil {
 		return err
 	}
-	for range 5 {
-		check(allreduce(comm.Sum[int]))
+	scenes := killedScenes(w, way, when, names)
+	if w.Rank() == killed {
+		die(scenes, when)
 	}
-	switch {
-	case isDead && when == "late":
-		comm.AwaitArrivals(d, others)
-		kill()
-	case isDead && when == "combining":
-		comm.AwaitArrivals(d, others)
-		check(allreduce(func(_, _ []int) { kill() }))
-	case isDead && when == "waiting":
-		go func() {
-			comm.AwaitArrivals(d, others)
-			kill()
-		}()
-		check(allreduce(comm.Sum[int]))
-	case w.Rank() == 0 && when == "waiting":
-		if _, err := comm.Recv(w, []int{0}, dead, 0); !errors.Is(err, comm.ErrProcFailed) {
+	if w.Rank() == 0 && when == "waiting" {
+		if _, err := comm.Recv(w, []int{0}, killed, 0); !errors.Is(err, comm.ErrProcFailed) {
 			return err
 		}
 	}
-	err := allreduce(comm.Sum[int])
-	if when == "waiting" { // all had arrived, so it may have succeeded
-		err = allreduce(comm.Sum[int])
-	} else if !errors.Is(err, comm.ErrProcFailed) {
-		return fmt.Errorf("allreduce: %w", err)
-	}
-	for range 3 {
-		if !errors.Is(err, comm.ErrProcFailed) && !errors.Is(err, comm.ErrComm) {
-			return fmt.Errorf("next collective: %w", err)
+	if len(scenes) == 1 {
+		check(scenes[0].survive(w.Rank(), when))
+	} else {
+		var running sync.WaitGroup
+		for _, s := range scenes {
+			running.Go(func() { check(s.survive(w.Rank(), when)) })
 		}
-		err = d.Barrier()
+		running.Wait()
 	}
 	fmt.Println("ended")
 	return nil
 }
 
 // TestRankKilledInSharedMemoryFailsTheOthers: a process is killed while the others are in the same
-// collective through shared memory.
+// collective through shared memory. A + stands for two hosts.
 func TestRankKilledInSharedMemoryFailsTheOthers(t *testing.T) {
-	for _, way := range []string{"short", "long"} {
-		for _, when := range []string{"late", "combining", "waiting"} {
-			for _, sleep := range []string{"true", "false"} {
-				t.Run(way+" "+when+", sleep "+sleep, func(t *testing.T) {
-					t.Setenv(killVariable, way+" "+when)
-					t.Setenv("MPIGO_PROGRESS_SLEEP", sleep)
-					for rank, got := range unmanaged(t, 4, "killed") {
-						if rank == 2 {
-							assert.Equal(t, -1, got.status, "killed")
-							continue
-						}
-						assert.Equal(t, "ended\n", got.stdout, got.stderr)
-						assert.Equal(t, 1, got.status, "Finalize cannot succeed")
-					}
-				})
+	const all = "barrier,allreduce,reduce,bcast,allgather,alltoall,barrier+,allreduce+,reduce+,bcast+"
+	for i, what := range []string{
+		"short late allreduce", "long late allreduce+", "short late " + all, "long late " + all,
+		"short combining allreduce", "long combining allreduce", "short combining reduce", "long combining reduce",
+		"long combining allreduce+", "short combining reduce+",
+		"short waiting allreduce", "long waiting barrier,allreduce,allgather,alltoall,barrier+,allreduce+",
+	} {
+		sleep := fmt.Sprint(i%2 == 0)
+		t.Run(what+", sleep "+sleep, func(t *testing.T) {
+			t.Parallel()
+			for rank, got := range unmanaged(t, 4, "killed", killVariable+"="+what, "MPIGO_PROGRESS_SLEEP="+sleep) {
+				if rank == killed {
+					assert.Equal(t, -1, got.status, "killed")
+					continue
+				}
+				assert.Equal(t, "ended\n", got.stdout, got.stderr)
+				assert.Equal(t, 1, got.status, "Finalize cannot succeed")
 			}
-		}
+		})
 	}
 }
 

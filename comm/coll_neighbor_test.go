@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -208,6 +209,54 @@ func TestIdup(t *testing.T) {
 			sum := []int{i}
 			check(Allreduce(c, nil, sum, Sum))
 			assert.Equal(t, 3*i, sum[0])
+			check(c.Free())
+		}
+	})
+}
+
+// TestIdupsOfOverlappingCommunicators has the cases of MPICH's comm_idup tests: communicators that
+// have some ranks in common, and one whose ranks have another order, are duplicated twice at once,
+// while messages and barriers are under way in them. Each rank completes them in another order.
+func TestIdupsOfOverlappingCommunicators(t *testing.T) {
+	const n = 4
+	run(t, n, func(w *Comm) {
+		me := w.Rank()
+		color := func(in bool) int {
+			if in {
+				return 0
+			}
+			return Undefined
+		}
+		parents := []*Comm{must(w.Split(0, -me)), must(w.Split(color(me < 3), 0)), must(w.Split(color(me > 0), 0)), w}
+		var copies []*Comm
+		var reqs []request.Request
+		in := make([]int, len(parents))
+		for i, p := range parents {
+			if p == nil {
+				continue
+			}
+			next, before := (p.Rank()+1)%p.Size(), (p.Rank()+p.Size()-1)%p.Size()
+			recv := must(Irecv(p, in[i:i+1], before, 0))
+			for range 2 {
+				c, r, err := p.Idup()
+				check(err)
+				copies, reqs = append(copies, c), append(reqs, r)
+				reqs = append(reqs, must(p.Ibarrier()))
+			}
+			reqs = append(reqs, recv, must(Isend(p, []int{10*i + p.Rank()}, next, 0)))
+		}
+		for k := range reqs {
+			must(reqs[(k*7+me*3)%len(reqs)].Wait())
+		}
+		check(request.WaitAll(reqs...))
+		for i, p := range parents {
+			if p != nil && in[i] != 10*i+(p.Rank()+p.Size()-1)%p.Size() {
+				failf("message in parent %d: %d", i, in[i])
+			}
+		}
+		for k, c := range copies {
+			ranks := []int{c.Rank()}
+			check(errors.Join(Allreduce(c, nil, ranks, Sum), same(fmt.Sprint("copy ", k), []int{c.Size() * (c.Size() - 1) / 2}, ranks)))
 			check(c.Free())
 		}
 	})

@@ -31,6 +31,9 @@ func reductionOf[T any](op Op[T], opts []CollOption) coll.Reduction {
 }
 
 func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, typ elemType) (request.Request, error) {
+	if how == blocking && c.reduceShort(in, out, op, root, typ) {
+		return request.Request{}, nil
+	}
 	s, err := c.beginRooted(how, "reduce", root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
@@ -50,6 +53,9 @@ func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int,
 }
 
 func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+	if how == blocking && c.allreduceShort(in, out, op, typ) {
+		return request.Request{}, nil
+	}
 	s, err := c.begin(how, "allreduce", c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err

@@ -23,15 +23,23 @@ var sharedTunings = map[string]*coll.Tuning{
 	"short": sharedTuning(1 << 40),
 	"long":  sharedTuning(-1),
 	"mixed": sharedTuning(100),
+	"few":   fewTuning(1 << 40),
 }
 
 // sharedTuning has vectors of up to so many bytes combined by the rank that arrives last.
 func sharedTuning(shortBytes int) *coll.Tuning {
 	t := *coll.DefaultTuning(false)
-	t.SharedBytes, t.SharedShortBytes, t.SharedLongBytes = 1<<40, shortBytes, -1
-	t.SharedRanks, t.SharedAfter, t.SharedBlockBytes = 1, 0, 0
+	t.SharedBytes, t.SharedShortBytes, t.SharedFewRanks = 1<<40, shortBytes, 0
+	t.SharedAfter, t.SharedBlockBytes = 0, 0
 	t.ReduceTreeBytes, t.PieceBytes = chainTuning()
 	return &t
+}
+
+// fewTuning is sharedTuning in which each rank looks at the slots of all others.
+func fewTuning(shortBytes int) *coll.Tuning {
+	t := sharedTuning(shortBytes)
+	t.SharedFewRanks = 1 << 10
+	return t
 }
 
 // messagesOnly is a tuning of which no collective goes through shared memory.
@@ -189,36 +197,46 @@ func TestCollectivesThroughSharedMemoryThatFail(t *testing.T) {
 // TestSharedMemoryCollectiveGivenUpByContext: the context of a rank ends while it waits in shared
 // memory for a rank that is late.
 func TestSharedMemoryCollectiveGivenUpByContext(t *testing.T) {
-	for name, tuning := range sharedTunings {
-		for _, n := range []int{2, 4, 7} {
-			t.Run(fmt.Sprintf("%s %d ranks", name, n), func(t *testing.T) {
-				runUnchecked(t, n, func(w *Comm) {
-					d := sharing(w, tuning)
-					vector := make([]int64, 500)
-					switch w.Rank() {
-					case 0:
-						ctx, cancel := context.WithCancel(context.Background())
-						stopped := make(chan struct{})
-						go func() {
-							defer close(stopped)
-							awaitRunning(d)
-							cancel()
-						}()
-						assert.ErrorIs(t, Allreduce(d.WithContext(ctx), nil, vector, Sum), context.Canceled)
-						<-stopped
-						check(Send(w, []int{0}, n-1, 0))
-					case n - 1:
-						must(Recv(w, []int{0}, 0, 0))
-						assert.ErrorIs(t, Allreduce(d, nil, vector, Sum), ErrComm)
-					default:
-						assert.ErrorIs(t, Allreduce(d, nil, vector, Sum), ErrComm)
-					}
-					assert.ErrorIs(t, d.Barrier(), ErrComm, "unfit at rank 0")
-					check(w.Barrier())
+	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
+		for _, c := range SharedCalls() {
+			for _, n := range []int{2, 4, 7} {
+				t.Run(fmt.Sprintf("%s %s, %d ranks", name, c.Name, n), func(t *testing.T) {
+					givenUpByContext(t, n, c, func(w *Comm) *Comm { return sharing(w, sharedTunings[name]) })
 				})
-			})
+			}
 		}
 	}
+}
+
+// givenUpByContext has the context of rank 0 end while it waits for the last rank.
+func givenUpByContext(t *testing.T, n int, c SharedCall, open func(w *Comm) *Comm) {
+	late := n - 1
+	runUnchecked(t, n, func(w *Comm) {
+		d := open(w)
+		call := func(d *Comm) error { return c.Call(d, c.Root(late), Sum) }
+		switch w.Rank() {
+		case 0:
+			ctx, cancel := context.WithCancel(context.Background())
+			stopped := make(chan struct{})
+			go func() {
+				defer close(stopped)
+				awaitRunning(d)
+				cancel()
+			}()
+			assert.ErrorIs(t, call(d.WithContext(ctx)), context.Canceled)
+			<-stopped
+			check(Send(w, []int{0}, late, 0))
+		case late:
+			must(Recv(w, []int{0}, 0, 0))
+			assert.ErrorIs(t, call(d), ErrComm)
+		default:
+			if err := call(d); err != nil || c.Awaits(w.Rank()) {
+				assert.ErrorIs(t, err, ErrComm)
+			}
+		}
+		assert.ErrorIs(t, d.Barrier(), ErrComm, "unfit at rank 0")
+		check(w.Barrier())
+	})
 }
 
 // TestOperationThatPanicsInSharedMemoryFailsEveryRank: the operation panics at the rank that
@@ -252,54 +270,67 @@ func TestOperationThatPanicsInSharedMemoryFailsEveryRank(t *testing.T) {
 	}
 }
 
-// sharedCall is a collective that goes through shared memory.
-type sharedCall struct {
-	name string
-	// awaits reports whether a rank waits in the call for rank 1, which makes none.
-	awaits func(rank int) bool
-	call   func(d *Comm, op Op[int]) error
+// SharedCall is a collective that goes through shared memory. A Reduce goes to rank 0.
+type SharedCall struct {
+	Name string
+	Call func(d *Comm, root int, op Op[int]) error
 }
 
-func sharedCalls() []sharedCall {
-	everyRank := func(int) bool { return true }
+// SharedCalls lists them.
+func SharedCalls() []SharedCall {
 	v := func(n int) []int { return make([]int, n) }
-	return []sharedCall{
-		{"barrier", everyRank, func(d *Comm, _ Op[int]) error { return d.Barrier() }},
-		{"allreduce", everyRank, func(d *Comm, op Op[int]) error { return Allreduce(d, nil, v(100), op) }},
-		{"reduce", func(rank int) bool { return rank == 0 }, func(d *Comm, op Op[int]) error {
-			return Reduce(d, v(100), v(100), op, 0)
-		}},
-		{"bcast", everyRank, func(d *Comm, _ Op[int]) error { return Bcast(d, v(100), 1) }},
-		{"allgather", everyRank, func(d *Comm, _ Op[int]) error { return Allgather(d, v(100), v(100*d.Size())) }},
-		{"alltoall", everyRank, func(d *Comm, _ Op[int]) error { return Alltoall(d, nil, v(100*d.Size())) }},
+	return []SharedCall{
+		{"barrier", func(d *Comm, _ int, _ Op[int]) error { return d.Barrier() }},
+		{"allreduce", func(d *Comm, _ int, op Op[int]) error { return Allreduce(d, nil, v(100), op) }},
+		{"reduce", func(d *Comm, root int, op Op[int]) error { return Reduce(d, v(100), v(100), op, root) }},
+		{"bcast", func(d *Comm, root int, _ Op[int]) error { return Bcast(d, v(100), root) }},
+		{"allgather", func(d *Comm, _ int, _ Op[int]) error { return Allgather(d, v(100), v(100*d.Size())) }},
+		{"alltoall", func(d *Comm, _ int, _ Op[int]) error { return Alltoall(d, nil, v(100*d.Size())) }},
 	}
 }
+
+// Root is the root that has the call wait for a rank that is late, which is not rank 0.
+func (c SharedCall) Root(late int) int {
+	if c.Name == "bcast" {
+		return late
+	}
+	return 0
+}
+
+// Awaits reports whether a rank waits in the call, with that root, for the one that is late, or for
+// a rank that does.
+func (c SharedCall) Awaits(rank int) bool { return c.Name != "reduce" || rank == 0 }
 
 // TestSharedMemoryCollectivesWithoutDeadRankFail: a rank is lost before it makes the call. Those
 // that wait for it learn that, and tell the others, which may have returned.
 func TestSharedMemoryCollectivesWithoutDeadRankFail(t *testing.T) {
 	for name, tuning := range sharedTunings {
-		for _, c := range sharedCalls() {
-			t.Run(name+" "+c.name, func(t *testing.T) {
-				const n = 4
-				ended := make(chan struct{}, n)
-				runUnchecked(t, n, func(w *Comm) {
-					d := sharing(w, tuning)
-					if w.Rank() == 1 {
-						for range n - 1 {
-							<-ended
-						}
-						return
-					}
-					defer func() { ended <- struct{}{} }()
-					defer loseOnWait(w, 1)()
-					if err := c.call(d, Sum); err != nil || c.awaits(w.Rank()) {
-						assert.ErrorIs(t, err, ErrProcFailed)
-					}
-				})
+		for _, c := range SharedCalls() {
+			t.Run(name+" "+c.Name, func(t *testing.T) {
+				withoutDeadRank(t, 1, c, func(w *Comm) *Comm { return sharing(w, tuning) })
 			})
 		}
 	}
+}
+
+// withoutDeadRank has four ranks, one of which makes no call, and is lost.
+func withoutDeadRank(t *testing.T, dead int, c SharedCall, open func(w *Comm) *Comm) {
+	const n = 4
+	ended := make(chan struct{}, n)
+	runUnchecked(t, n, func(w *Comm) {
+		d := open(w)
+		if w.Rank() == dead {
+			for range n - 1 {
+				<-ended
+			}
+			return
+		}
+		defer func() { ended <- struct{}{} }()
+		defer loseOnWait(w, dead)()
+		if err := c.Call(d, c.Root(dead), Sum); err != nil || c.Awaits(w.Rank()) {
+			assert.ErrorIs(t, err, ErrProcFailed)
+		}
+	})
 }
 
 // TestBcastAheadOfDeadRankFails: a root does not wait for the other ranks, until it is so far ahead

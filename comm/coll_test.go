@@ -35,6 +35,7 @@ var collTunings = map[string]*coll.Tuning{
 	},
 	"shared, last combines": sharedTuning(1 << 40),
 	"shared, all combine":   sharedTuning(-1),
+	"shared, few":           fewTuning(100),
 	"pieces": { // every vector is cut into small pieces
 		BcastTreeBytes: -1, ReduceTreeBytes: -1, AllreduceDoublingBytes: -1, ScanDoublingBytes: -1,
 		GatherTreeBytes: -1, AllgatherBruckBytes: -1, AlltoallBruckBytes: -1,

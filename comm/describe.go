@@ -90,21 +90,54 @@ func (j *job) report(r *introspect.Report) {
 }
 
 // Metrics implements introspect.Describer.
-func (d *describer) Metrics() introspect.Metrics {
+func (d *describer) Metrics(withActivity bool) introspect.Metrics {
 	m := introspect.Metrics{Rank: d.job.rank, PID: os.Getpid(), Host: d.host, Nanos: d.job.eng.Now()}
-	list, _ := goroutines.List()
-	m.Doing = doing(list)
+	if withActivity {
+		list, _ := goroutines.List()
+		m.Doing = doing(list)
+	}
 	d.locked(func() { d.job.metrics(&m) })
 	return m
 }
 
-// metrics fills in counters and rails. Lock held.
+// metrics fills in counters and rails. Their size does not grow with the job, as long as no rail
+// fails: all ranks of a job are asked at once. Lock held.
 func (j *job) metrics(m *introspect.Metrics) {
 	m.Counters = countersOf(j.pml.Stats())
-	m.Rails = railsOf(j.pml.Rails(), func(pml.RailStatus, bool) bool { return true })
+	m.Rails = foldRails(railsOf(j.pml.Rails(), isUsed))
 	for _, t := range j.pml.Traffic() {
-		m.Traffic = append(m.Traffic, introspect.Traffic{Peer: t.Peer, Messages: uint64(t.Messages), Bytes: uint64(t.Bytes)})
+		m.SentMessages += uint64(t.Messages)
+		m.SentBytes += uint64(t.Bytes)
 	}
+}
+
+// DumpTrace implements introspect.Describer.
+func (d *describer) DumpTrace() error { return d.job.dumpTrace(d.locked) }
+
+// isUsed reports whether a rail is more than a spare one that was not needed yet, which is down for
+// no reason, or one to a rank that has left.
+func isUsed(s pml.RailStatus, _ bool) bool {
+	return s.State != "closed" && (s.State == "up" || s.Cause != nil)
+}
+
+// foldRails makes one of the rails of a name that are up and have never failed.
+func foldRails(list []introspect.Rail) (out []introspect.Rail) {
+	at := make(map[string]int)
+	for _, r := range list {
+		r.Count = 1
+		if r.State != "up" || r.Health < 1000 || r.Error != "" {
+			out = append(out, r)
+			continue
+		}
+		if i, seen := at[r.Name]; seen {
+			out[i].Count++
+			continue
+		}
+		at[r.Name] = len(out)
+		r.Peer, r.PeerUp = -1, false
+		out = append(out, r)
+	}
+	return out
 }
 
 // isNoteworthy reports whether a report has a rail. A spare rail begins down, without a cause. It

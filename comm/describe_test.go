@@ -38,11 +38,15 @@ func TestDescriberReportsWaitAndMetrics(t *testing.T) {
 			return err
 		}
 		require.Eventually(t, func() bool { return d.Progress() > before }, 10*time.Second, time.Millisecond)
-		m := d.Metrics()
+		assert.Empty(t, d.Metrics(false).Doing)
+		m := d.Metrics(true)
+		assert.NotEmpty(t, m.Doing)
 		assert.EqualValues(t, 1, m.Counters["Received"])
+		assert.EqualValues(t, 8, m.Counters["ReceivedBytes"])
 		assert.Contains(t, m.Counters, "UnexpectedPeakBytes")
-		require.NotEmpty(t, m.Rails)
+		require.Len(t, m.Rails, 1)
 		assert.Equal(t, 1000, m.Rails[0].Health)
+		assert.Equal(t, 1, m.Rails[0].Count)
 		return nil
 	})
 	require.NoError(t, err)

@@ -25,6 +25,13 @@ func CountsFor(w *Comm) []int    { return countsFor(w) }
 // SharesMemory reports whether the ranks of c share memory.
 func SharesMemory(c *Comm) bool { return shares(c) }
 
+// EndedShort reports whether the last collective of c ended on its short path.
+func EndedShort(c *Comm) bool {
+	c.job.eng.Lock()
+	defer c.job.eng.Unlock()
+	return c.team.EndedShort()
+}
+
 // TellChecked has f told of what checked mode finds of requests.
 func TellChecked(c *Comm, f func(line string)) {
 	c.job.eng.Lock()

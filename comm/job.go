@@ -180,7 +180,7 @@ func (j *job) fail(err error) {
 		os.Stderr.Write(p.stack)
 	}
 	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
-	_ = j.writeRecordsSoon(line)
+	j.writeRecordsSoon(line)
 	fmt.Fprintf(os.Stderr, "mpigo: %s\n", line)
 	j.others.abort(1, line)
 }
@@ -273,7 +273,7 @@ func (c *Comm) Abort(code int) {
 		os.Exit(exitStatus(code))
 	}
 	why := fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code)
-	_ = c.job.writeRecordsSoon(why)
+	c.job.writeRecordsSoon(why)
 	c.job.others.abort(code, why)
 }
 

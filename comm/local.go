@@ -141,6 +141,7 @@ func (l *local) done(j *job, err error) error {
 	if err == nil {
 		return nil
 	}
+	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, oneLine(err)))
 	l.fail(j.rank, err)
 	var p *panicError
 	if errors.As(err, &p) {

@@ -82,13 +82,16 @@ func (o *observed) Report() introspect.Report {
 }
 
 // Metrics implements introspect.Describer.
-func (o *observed) Metrics() introspect.Metrics {
+func (o *observed) Metrics(bool) introspect.Metrics {
 	m := introspect.Metrics{Rank: o.job.rank, PID: os.Getpid(), Nanos: o.job.eng.Now()}
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
 	o.job.metrics(&m)
 	return m
 }
+
+// DumpTrace implements introspect.Describer.
+func (o *observed) DumpTrace() error { return errNoTrace }
 
 // snapshot is observe.Rank.Snapshot. Lock held.
 func (j *job) snapshot() observe.Snapshot {

@@ -42,6 +42,7 @@ func runProgram(name string) {
 		"finalized":             finalizedProgram,
 		"local":                 localProgram,
 		"collectives":           collectivesProgram,
+		"short collectives":     shortCollectivesProgram,
 		"groups":                groupsProgram,
 		"survivor":              survivorProgram,
 		"revoked":               revokedProgram,

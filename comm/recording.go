@@ -1,22 +1,22 @@
 package comm
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"reflect"
 	"runtime/pprof"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/comm/internal/record"
+	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/profile"
 	"github.com/mpigo/mpigo/internal/trace"
@@ -31,8 +31,12 @@ type recording struct {
 	profile    *record.Profile
 	profileDir string
 	// The same for the setting trace.
-	trace     *record.Trace
-	traceDir  string
+	trace    *record.Trace
+	traceDir string
+	// writing is held while a trace is written. hasLast, which it guards, says that one was written
+	// at the end of the rank, so that none of the middle takes its place.
+	writing   sync.Mutex
+	hasLast   bool
 	clocks    hostClocks
 	isWritten bool
 	appNanos  int64 // until Finalize; 0 before
@@ -79,12 +83,16 @@ func (j *job) startRecording(local bool) error {
 		return nil
 	}
 	j.recording = r
-	if !local {
+	return nil
+}
+
+// writeOnTerm begins to wait for the signal by which a launcher ends the rank, a process.
+func (j *job) writeOnTerm() {
+	if r := j.recording; r != nil {
 		r.signals = make(chan os.Signal, 1)
 		signal.Notify(r.signals, syscall.SIGTERM)
 		go j.awaitTerm(r.signals)
 	}
-	return nil
 }
 
 // onTransfer is what the point-to-point layer tells of transfers; nil if nothing is recorded.
@@ -103,35 +111,47 @@ func (j *job) tracer() pml.Tracer {
 	return j.recording.trace
 }
 
-// dump writes the trace, also in the middle of the job. why is as for writeRecords. Lock held.
-func (j *job) dump(why string) error {
+// traceFile is the trace as it is now. why is as for writeRecords. Lock held.
+func (j *job) traceFile(why string) *trace.File {
 	r := j.recording
-	if r == nil || r.trace == nil {
-		return nil
-	}
 	host, _ := os.Hostname()
-	f := trace.File{
+	f := &trace.File{
 		Rank: j.rank, Size: j.size, Host: host, PID: os.Getpid(), Command: os.Args, Error: why, Clocks: r.clocks.compared,
 	}
-	r.trace.Fill(&f, int64(j.settings.Duration("trace.last")))
-	return writeFile(trace.Path(r.traceDir, j.rank), f.Write)
+	r.trace.Fill(f, int64(j.settings.Duration("trace.last")))
+	return f
 }
 
-// writeFile replaces a file in one step: until then, readers see the old one.
-func writeFile(path string, write func(w io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
+// writeTrace writes a trace of the rank, unless one was written that isLast and this one is not.
+func (r *recording) writeTrace(f *trace.File, isLast bool) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if r.hasLast && !isLast {
+		return nil
 	}
-	out := bufio.NewWriter(f)
-	err = errors.Join(write(out), out.Flush(), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
+	r.hasLast = r.hasLast || isLast
+	return atomicfile.Write(trace.Path(r.traceDir, f.Rank), recordMode, f.Write)
+}
+
+// recordMode is the mode of the files.
+const recordMode = 0o644
+
+var (
+	errNoTrace = errors.New("the rank records no trace")
+	errLocked  = errors.New("the rank holds its lock")
+)
+
+// dumpTrace writes the trace in the middle of the job. locked calls a function with the lock, or
+// reports false. The file is written without the lock: a file system may hang.
+func (j *job) dumpTrace(locked func(func()) bool) error {
+	if j.recording == nil || j.recording.trace == nil {
+		return errNoTrace
 	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
+	var f *trace.File
+	if !locked(func() { f = j.traceFile("") }) {
+		return errLocked
 	}
-	return err
+	return j.recording.writeTrace(f, false)
 }
 
 // startCPU begins a CPU profile. Goroutines that the caller starts inherit the label of the rank.
@@ -157,25 +177,29 @@ func (j *job) awaitTerm(signals chan os.Signal) {
 	if _, told := <-signals; !told {
 		return
 	}
-	_ = j.writeRecordsSoon("it was told to end")
+	j.writeRecordsSoon("it was told to end")
 	signal.Stop(signals)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 }
 
 // writeRecordsSoon is writeRecords for a rank that fails. It does not wait long for the lock, which
-// a call that hangs may hold.
-func (j *job) writeRecordsSoon(why string) error {
+// a call that hangs may hold. It prints an error, because nothing returns it.
+func (j *job) writeRecordsSoon(why string) {
 	if j.recording == nil {
-		return nil
+		return
 	}
+	err := errLocked
 	for range 100 {
 		if j.eng.TryLock() {
-			defer j.eng.Unlock()
-			return j.writeRecords(why)
+			err = j.writeRecords(why)
+			j.eng.Unlock()
+			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return nil
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mpigo: rank %d: what was recorded is lost: %s\n", j.rank, oneLine(err))
+	}
 }
 
 // endAppTime says that the program proper ends here, because Finalize begins. Lock held.
@@ -185,25 +209,26 @@ func (j *job) endAppTime() {
 	}
 }
 
-// writeRecords writes what was recorded, once. why says why the rank did not come to Finalize, ""
-// if it did. Lock held.
+// writeRecords writes what was recorded: once, and in Finalize again, because a program may go on
+// after it was told to end. why says why the rank did not come to Finalize, "" if it did. Lock
+// held.
 func (j *job) writeRecords(why string) error {
 	r := j.recording
-	if r == nil || r.isWritten {
+	if r == nil || r.isWritten && why != "" {
 		return nil
 	}
 	r.isWritten = true
-	j.endAppTime()
 	var errs []error
 	if r.profile != nil {
 		errs = append(errs, j.writeProfile(why))
 	}
 	if r.trace != nil {
-		errs = append(errs, j.dump(why))
+		errs = append(errs, r.writeTrace(j.traceFile(why), true))
 	}
 	if r.cpu != nil {
 		pprof.StopCPUProfile()
 		errs = append(errs, r.cpu.Close())
+		r.cpu = nil
 	}
 	return errors.Join(errs...)
 }
@@ -228,6 +253,9 @@ func (j *job) writeProfile(why string) error {
 		Rank: j.rank, Size: j.size, Host: host, PID: os.Getpid(), Command: os.Args,
 		Started: r.started.Unix(), AppNanos: r.appNanos, Error: why,
 	}
+	if f.AppNanos == 0 {
+		f.AppNanos = int64(time.Since(r.started))
+	}
 	r.profile.Fill(&f, j.eng.Calls)
 	for _, t := range j.pml.Traffic() {
 		f.Sent = append(f.Sent, profile.Traffic(t))
@@ -244,5 +272,5 @@ func (j *job) writeProfile(why string) error {
 			Peer: rail.Peer, Name: rail.Rail, State: rail.State, First: rail.First, Health: rail.Health, Errors: errs,
 		})
 	}
-	return writeFile(profile.Path(r.profileDir, j.rank), f.Write)
+	return atomicfile.Write(profile.Path(r.profileDir, j.rank), recordMode, f.Write)
 }

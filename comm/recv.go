@@ -74,10 +74,10 @@ func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (r
 		return request.Request{}, c.fail(irecvOp, source, tag, err)
 	}
 	defer c.leave()
-	c.count(irecvOp, len(buf))
 	if c.job.check != nil {
 		return c.irecvAudited(elem, buf, size, source, tag), nil
 	}
+	c.count(irecvOp, len(buf))
 	return c.irecvEntered(buf, size, source, tag), nil
 }
 
@@ -118,12 +118,12 @@ func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source,
 		return c.fail(recvOp, source, tag, err)
 	}
 	defer c.leave()
-	c.count(recvOp, len(buf))
 	if c.job.check != nil {
 		var err error
 		*st, err = c.recvAudited(elem, buf, size, source, tag)
 		return err
 	}
+	c.count(recvOp, len(buf))
 	return c.recvEntered(st, buf, size, source, tag)
 }
 

@@ -29,6 +29,7 @@ func printedCounters(e progress.Counters, s pml.Stats) []counter {
 		{"sent_get", s.SentGet, "messages"},
 		{"sent_put", s.SentPut, "messages"},
 		{"received", s.Received, "messages"},
+		{"received_bytes", uint64(s.ReceivedBytes), "B"},
 		{"received_get", s.ReceivedGet, "messages"},
 		{"received_put", s.ReceivedPut, "messages"},
 		{"unread", s.Unread, "messages"},

@@ -18,12 +18,13 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// unmanaged runs a program as a job that its launcher does not end when a rank dies.
-func unmanaged(t *testing.T, ranks int, program string) []outcome {
+// unmanaged runs a program, with more variables of the environment, as a job that its launcher does
+// not end when a rank dies.
+func unmanaged(t *testing.T, ranks int, program string, env ...string) []outcome {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	server, err := wireup.NewServer(wireup.ServerConfig{Size: ranks, JobID: fmt.Sprintf("survive-%d", os.Getpid())})
+	server, err := wireup.NewServer(wireup.ServerConfig{Size: ranks, JobID: fmt.Sprintf("survive-%d-%p", os.Getpid(), t)})
 	require.NoError(t, err)
 	var running sync.WaitGroup
 	got := make([]outcome, ranks)
@@ -38,6 +39,7 @@ func unmanaged(t *testing.T, ranks int, program string) []outcome {
 		cmd.ExtraFiles = []*os.File{theirs}
 		cmd.Env = append(os.Environ(), programVariable+"="+program, wireup.EnvFD+"=3",
 			fmt.Sprintf("%s=%d", wireup.EnvRank, rank), fmt.Sprintf("%s=%d", wireup.EnvSize, ranks))
+		cmd.Env = append(cmd.Env, env...)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		require.NoError(t, cmd.Start())

@@ -10,11 +10,12 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestMetricsCountTraffic: what a rank has sent is counted by peer, however messages go.
+// TestMetricsCountTraffic: what a rank has sent and received is counted, however messages go. The
+// answer does not grow with the job.
 func TestMetricsCountTraffic(t *testing.T) {
 	lengths := []int{0, 1, 8, 1000, 100_000, 1 << 20}
 	require.NoError(t, RunLocal(3, func(w *Comm) error {
-		before := newDescriber(w.job).Metrics().Traffic
+		before := newDescriber(w.job).Metrics(false)
 		if err := w.Barrier(); err != nil {
 			return err
 		}
@@ -33,20 +34,29 @@ func TestMetricsCountTraffic(t *testing.T) {
 			}
 			total += uint64(n)
 		}
-		after := newDescriber(w.job).Metrics().Traffic
-		sent := sentTo(after, to)
-		assert.GreaterOrEqual(t, sent.Messages-sentTo(before, to).Messages, uint64(len(lengths)))
+		after := newDescriber(w.job).Metrics(false)
+		messages := uint64(len(lengths))
+		assert.GreaterOrEqual(t, after.SentMessages-before.SentMessages, messages)
+		assert.GreaterOrEqual(t, after.Counters["Received"]-before.Counters["Received"], messages)
 		// The barrier adds less than a KiB.
-		assert.InDelta(t, total, sent.Bytes-sentTo(before, to).Bytes, 1024)
+		assert.InDelta(t, total, after.SentBytes-before.SentBytes, 1024)
+		assert.InDelta(t, total, after.Counters["ReceivedBytes"]-before.Counters["ReceivedBytes"], 1024)
+		require.Len(t, after.Rails, 1)
+		assert.Equal(t, 2, after.Rails[0].Count)
 		return w.Barrier()
 	}))
 }
 
-func sentTo(list []introspect.Traffic, peer int) (sent introspect.Traffic) {
-	for _, t := range list {
-		if t.Peer == peer {
-			sent = t
-		}
+func TestFoldRailsKeepsThoseWithTrouble(t *testing.T) {
+	fine := func(peer int) introspect.Rail {
+		return introspect.Rail{Name: "a", Peer: peer, State: "up", Health: 1000, PeerUp: true}
 	}
-	return sent
+	weak, cut, other := fine(3), fine(4), fine(5)
+	weak.Health, cut.State, other.Name = 500, "down", "b"
+	one := func(r introspect.Rail, peer, count int) introspect.Rail {
+		r.Peer, r.Count, r.PeerUp = peer, count, r.PeerUp && peer >= 0
+		return r
+	}
+	assert.Equal(t, []introspect.Rail{one(fine(0), -1, 3), one(weak, 3, 1), one(cut, 4, 1), one(other, -1, 1)},
+		foldRails([]introspect.Rail{fine(1), fine(2), weak, cut, other, fine(6)}))
 }

@@ -87,6 +87,18 @@ func onlyJob() (string, error) {
 	return "", errors.New(b.String())
 }
 
+// reportTrace has a job make its trace, and says where it is.
+func reportTrace(c *jobsocket.Client) {
+	line, err := c.Trace()
+	switch {
+	case errors.Is(err, io.EOF):
+		line = "trace: the job has ended, and has made its trace"
+	case err != nil:
+		line = "trace: " + err.Error()
+	}
+	logf("%s", line)
+}
+
 func diagnoseJob(f diagnoseFlags) error {
 	c, err := jobsocket.Dial(f.job)
 	if err != nil {
@@ -98,6 +110,10 @@ func diagnoseJob(f diagnoseFlags) error {
 		return err
 	}
 	report := diagnose.New(a.Job, a.Members)
+	if a.Job.Traces {
+		// Whatever happens to the report, on standard error, because standard output may be JSON.
+		defer func() { reportTrace(c) }()
+	}
 	if f.dir != "" {
 		if err := report.WriteDir(f.dir); err != nil {
 			return err

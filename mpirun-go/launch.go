@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -81,7 +82,8 @@ func catchSignals() <-chan os.Signal {
 // runJob runs the job that cmd describes. It returns an error only for a failure before the job
 // starts; job.Run reports later failures.
 func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
-	if err := prepareRecords(cmd); err != nil {
+	records, err := newRecorder(cmd)
+	if err != nil {
 		return 0, usageError(err)
 	}
 	set, err := tunables(cmd.Settings)
@@ -119,6 +121,13 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err := hs.ensurePrograms(specs, signals); err != nil {
 		return 0, err
 	}
+	err = interruptible(signals, func(ctx context.Context) error {
+		records.findHosts(ctx, hs, specs, id.JobID)
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return 0, err
+	}
 	var files []output.Files
 	if cmd.OutputDir != "" {
 		if files, err = output.OpenFiles(cmd.OutputDir, id.Size); err != nil {
@@ -136,6 +145,9 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Style:   output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
 		Notices: hs.notices,
 	}
+	if cmd.Trace != "" {
+		cfg.DumpTrace = records.dumpTrace
+	}
 	if hs.cluster != nil {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
@@ -147,7 +159,10 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		cfg.OnStart = func(j jobsocket.Job) (stop func()) { return live.Serve(listener, j) }
 	}
 	status := job.Run(cfg)
-	reportRecords(cmd, id.Size)
+	_ = interruptible(signals, func(ctx context.Context) error {
+		records.finish(ctx)
+		return nil
+	})
 	return status, nil
 }
 

@@ -1,28 +1,55 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/mpigo/mpigo/internal/atomicfile"
+	"github.com/mpigo/mpigo/internal/hangreport"
+	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/profile"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
+	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 	"github.com/mpigo/mpigo/mpirun-go/internal/trace"
 )
 
-// prepareRecords makes the directories of --profile, --cpuprofile and --trace, removes what an
-// earlier job has left there, and adds the settings by which ranks know them. Ranks may have
-// another working directory, so paths are absolute.
-func prepareRecords(cmd *cli.Command) error {
+// recorder brings together what the ranks of a job record in the directories of --profile,
+// --cpuprofile and --trace.
+type recorder struct {
+	dirs  []remote.RecordDir
+	size  int
+	hosts []recordHost
+
+	mu      sync.Mutex      // held while files are collected; guards fetched
+	fetched map[string]bool // files that were brought from another host
+}
+
+// recordHost is another host, on which some directories are not the launcher's.
+type recordHost struct {
+	*remote.Host
+	own   []remote.RecordDir
+	ranks []int
+}
+
+// newRecorder makes the directories, removes what an earlier job has left there, and adds the
+// settings by which ranks know them. Ranks may have another working directory, so paths are
+// absolute.
+func newRecorder(cmd *cli.Command) (*recorder, error) {
+	r := &recorder{fetched: make(map[string]bool)}
 	for _, flag := range []struct {
-		name  string
-		dir   *string
-		clear func(dir string) error
-	}{
-		{"profile", &cmd.Profile, profile.Clear},
-		{"cpuprofile", &cmd.CPUProfile, nil},
-		{"trace", &cmd.Trace, trace.Clear},
-	} {
+		kind records.Kind
+		dir  *string
+	}{{records.Profile, &cmd.Profile}, {records.CPUProfile, &cmd.CPUProfile}, {records.Trace, &cmd.Trace}} {
 		if *flag.dir == "" {
 			continue
 		}
@@ -30,47 +57,250 @@ func prepareRecords(cmd *cli.Command) error {
 		if err == nil {
 			err = os.MkdirAll(dir, 0o777)
 		}
-		if err == nil && flag.clear != nil {
-			err = flag.clear(dir)
+		if err == nil {
+			err = flag.kind.Clear(dir)
 		}
 		if err != nil {
-			return fmt.Errorf("--%s: %w", flag.name, err)
+			return nil, fmt.Errorf("--%s: %w", flag.kind, err)
 		}
 		*flag.dir = dir
-		cmd.Settings = append(cmd.Settings, cli.Setting{Key: flag.name, Value: dir})
+		r.dirs = append(r.dirs, remote.RecordDir{Kind: flag.kind, Path: dir})
+		cmd.Settings = append(cmd.Settings, cli.Setting{Key: string(flag.kind), Value: dir})
+	}
+	return r, nil
+}
+
+// dirOf returns the directory of a kind, if the job has one.
+func (r *recorder) dirOf(kind records.Kind) (remote.RecordDir, bool) {
+	for _, d := range r.dirs {
+		if d.Kind == kind {
+			return d, true
+		}
+	}
+	return remote.RecordDir{}, false
+}
+
+// Time limits for the work with records on other hosts.
+const (
+	ownDirsTimeout = 10 * time.Second
+	fetchTimeout   = time.Minute
+)
+
+var (
+	errNoAnswer = fmt.Errorf("no answer within %v", ownDirsTimeout)
+	errFetch    = fmt.Errorf("not all files have come within %v", fetchTimeout)
+)
+
+// findHosts finds out which hosts have directories of their own, before ranks start. A host that
+// shares a directory with the launcher sees the marker there.
+func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spec, jobID string) {
+	r.size = len(specs)
+	if len(r.dirs) == 0 || hs.cluster == nil {
+		return
+	}
+	marker := ".job-" + jobID
+	for _, d := range r.dirs {
+		path := filepath.Join(d.Path, marker)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			logf("warning: --%s: the files of other hosts stay there: %v", d.Kind, err)
+			return
+		}
+		defer os.Remove(path)
+	}
+	ranks := make(map[int][]int)
+	for _, spec := range specs {
+		if hs.remotes[spec.Host] != nil {
+			ranks[spec.Host] = append(ranks[spec.Host], spec.Rank)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, ownDirsTimeout, errNoAnswer)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards r.hosts
+	for i, list := range ranks {
+		host := hs.remotes[i]
+		all.Go(func() {
+			own, err := host.OwnDirs(ctx, marker, r.dirs)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				logf("warning: %s: the files of --%s stay there: %v", host.Name(), r.flags(), err)
+			case len(own) > 0:
+				r.hosts = append(r.hosts, recordHost{host, own, list})
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (r *recorder) flags() string {
+	var names []string
+	for _, d := range r.dirs {
+		names = append(names, string(d.Kind))
+	}
+	return strings.Join(names, ", --")
+}
+
+// fetch brings the files of a kind from the hosts that have directories of their own. The caller
+// holds mu.
+func (r *recorder) fetch(ctx context.Context, kinds ...records.Kind) {
+	ctx, cancel := context.WithTimeoutCause(ctx, fetchTimeout, errFetch)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards r.fetched
+	for _, h := range r.hosts {
+		all.Go(func() {
+			for _, dir := range h.own {
+				for _, kind := range kinds {
+					if dir.Kind != kind {
+						continue
+					}
+					if err := h.fetchAll(ctx, dir, r.fetched, &mu); err != nil {
+						logf("--%s: %s: %v", kind, h.Name(), err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// fetchAll brings the files of the host's ranks. A file that is in the directory already stays,
+// unless it was brought by an earlier call. mu guards fetched.
+func (h recordHost) fetchAll(ctx context.Context, dir remote.RecordDir, fetched map[string]bool, mu *sync.Mutex) error {
+	for _, rank := range h.ranks {
+		path := dir.Kind.Path(dir.Path, rank)
+		mu.Lock()
+		isOurs := fetched[path]
+		mu.Unlock()
+		if _, err := os.Lstat(path); err == nil && !isOurs {
+			continue
+		}
+		err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return h.Fetch(ctx, dir, rank, w) })
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // the rank has written none
+		case err != nil:
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+		mu.Lock()
+		fetched[path] = true
+		mu.Unlock()
 	}
 	return nil
 }
 
-// reportRecords makes what the user looks at from the files of the ranks.
-func reportRecords(cmd *cli.Command, size int) {
-	if cmd.Profile != "" {
-		j, err := profile.Load(cmd.Profile, size)
-		path := ""
-		if err == nil {
-			path, err = j.Write(cmd.Profile)
-		}
-		logRecord("profile", path, err, func() []int { return j.Missing }, size)
+// finish makes what the user looks at from the files of the ranks, which have ended.
+func (r *recorder) finish(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.hosts) > 0 {
+		r.fetch(ctx, records.Profile, records.CPUProfile, records.Trace)
 	}
-	if cmd.Trace != "" {
-		j, err := trace.Load(cmd.Trace, size)
+	if d, isSet := r.dirOf(records.Profile); isSet {
+		j, err := profile.Load(d.Path, r.size)
 		path := ""
 		if err == nil {
-			path, err = j.Write(cmd.Trace)
+			path, err = j.Write(d.Path)
 		}
-		logRecord("trace", path, err, func() []int { return j.Missing }, size)
+		if err != nil {
+			logf("--%s: %v", d.Kind, err)
+		} else {
+			logf("%s: %s%s", d.Kind, path, without(j.Missing, j.Why))
+		}
+	}
+	if d, isSet := r.dirOf(records.Trace); isSet {
+		j, path, err := makeTrace(d.Path, r.size)
+		if err != nil {
+			logf("--%s: %v", d.Kind, err)
+		} else {
+			logf("%s: %s%s", d.Kind, path, without(j.Missing, j.Why))
+		}
 	}
 }
 
-// logRecord says where the result of a flag is, or why there is none.
-func logRecord(flag, path string, err error, missing func() []int, size int) {
+// makeTrace makes the trace of the job from those of the ranks.
+func makeTrace(dir string, size int) (j *trace.Job, path string, err error) {
+	if j, err = trace.Load(dir, size); err == nil {
+		path, err = j.Write(dir)
+	}
+	return j, path, err
+}
+
+// without names the ranks of which there is no file, and says why files cannot be read.
+func without(missing []int, why []string) string {
+	switch {
+	case len(missing) == 0:
+		return ""
+	case len(why) == 0:
+		return fmt.Sprintf(" (without %s, which wrote none)", rankList(missing))
+	}
+	return fmt.Sprintf(" (without %s; %s)", rankList(missing), strings.Join(why[:min(len(why), 3)], "; "))
+}
+
+// dumpTrace makes the trace of the job in the middle of it, of what the ranks have just written,
+// and says in a line what came of it. members are the ranks' answers.
+func (r *recorder) dumpTrace(ctx context.Context, members []introspect.Member) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, _ := r.dirOf(records.Trace)
+	if len(r.hosts) > 0 {
+		r.fetch(ctx, records.Trace)
+	}
+	j, path, err := makeTrace(d.Path, r.size)
 	if err != nil {
-		logf("--%s: %v", flag, err)
-		return
+		return "trace: " + err.Error()
 	}
-	without := ""
-	if n := len(missing()); n > 0 {
-		without = fmt.Sprintf(" (without %d of %d ranks, which wrote none here)", n, size)
+	isMissing := make(map[int]bool)
+	for _, rank := range j.Missing {
+		isMissing[rank] = true
 	}
-	logf("%s: %s%s", flag, path, without)
+	return "trace until now: " + path + notWritten(members, isMissing)
+}
+
+// notWritten names the ranks that have not written their traces just now, and why. Those that have
+// ended wrote theirs before, unless they are missing.
+func notWritten(members []introspect.Member, isMissing map[int]bool) string {
+	var order []string
+	by := make(map[string][]int)
+	for _, m := range members {
+		why := ""
+		switch hasEnded := m.State == introspect.StateFinalized || m.State == introspect.StateExited || m.State == introspect.StateLeaving; {
+		case hasEnded && isMissing[m.Rank]:
+			why = string(m.State)
+		case hasEnded:
+		case m.State != introspect.StateAnswered:
+			if why = m.Process; why == "" {
+				why = string(m.State)
+			}
+		case m.Error != "":
+			why = fmt.Sprintf("%.100q", m.Error)
+		case isMissing[m.Rank]:
+			why = "its file did not arrive"
+		}
+		if why == "" {
+			continue
+		}
+		if by[why] == nil {
+			order = append(order, why)
+		}
+		by[why] = append(by[why], m.Rank)
+	}
+	var parts []string
+	for _, why := range order {
+		parts = append(parts, fmt.Sprintf("%s: %s", rankList(by[why]), why))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (not written by " + strings.Join(parts, "; ") + ")"
+}
+
+// rankList names ranks.
+func rankList(ranks []int) string {
+	if len(ranks) == 1 {
+		return "rank " + hangreport.Ranks(ranks)
+	}
+	return "ranks " + hangreport.Ranks(ranks)
 }

@@ -98,7 +98,7 @@ var errJobEnded = errors.New("the job has ended")
 
 // next asks the job, and returns what it does.
 func (w *watcher) next() (live.View, error) {
-	a, err := w.client.Ask(introspect.WantMetrics, 2*introspect.AnswerTimeout)
+	a, err := w.client.Ask(introspect.WantActivity, 2*introspect.AnswerTimeout)
 	if err != nil {
 		// The first question tells whether the job answers at all.
 		if w.views > 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {

@@ -63,7 +63,7 @@ func (d *blockingRecv) takes(p *PML, rank, tag int, data []byte) bool {
 	}
 	d.gotTag, d.bytes = tag, copy(d.buf, data)
 	d.need = 0
-	p.stats.Received++
+	p.countReceived(d.bytes)
 	return true
 }
 

@@ -185,6 +185,12 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 // Received is the number of messages that this rank has received, in all contexts.
 func (p *PML) Received() uint64 { return p.stats.Received }
 
+// countReceived counts a message of which so many bytes are in the buffer.
+func (p *PML) countReceived(bytes int) {
+	p.stats.Received++
+	p.stats.ReceivedBytes += int64(bytes)
+}
+
 // idleTurns is after how many turns of progress a rank that does not sleep counts as idle.
 const idleTurns = 1 << 18
 

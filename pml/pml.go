@@ -50,7 +50,9 @@ type Stats struct {
 	// SentInline, SentEager, SentRendezvous and SentGet count the messages sent, by how they began.
 	// SentPut counts those of SentRendezvous that were then written.
 	SentInline, SentEager, SentRendezvous, SentGet, SentPut uint64
-	Received                                                uint64
+	// Received counts the messages received, and ReceivedBytes the bytes that reached a buffer.
+	Received      uint64
+	ReceivedBytes int64
 	// Throttled counts messages that were short enough to be eager, but found the window full.
 	Throttled uint64
 	// Deferred counts sends that could not post even an RTS when they started.

@@ -158,7 +158,7 @@ func (r *RecvRequest) complete(data []byte) {
 		err = truncated(int64(len(data)), len(r.buf))
 	}
 	n := copy(r.buf, data)
-	r.p.stats.Received++
+	r.p.countReceived(n)
 	r.received(n, err)
 }
 
@@ -431,7 +431,7 @@ func (r *RecvRequest) finish(err error) {
 	got := r.got
 	failed := err != nil
 	if !failed {
-		r.p.stats.Received++
+		r.p.countReceived(int(got))
 		if r.length > int64(len(r.buf)) {
 			err = truncated(r.length, len(r.buf))
 		}

@@ -63,6 +63,7 @@ func (r *RecvRequest) TakeRun(reqs []request.Request, sts []request.Status) int 
 	pr.TakeNextRun(n)
 	p.shortReceives = maxShortReceives - room
 	p.stats.Received += uint64(n)
+	p.stats.ReceivedBytes += bytes - int64(n)*fragmentCostBytes
 	p.eng.CountCompletions(n)
 	p.consumed(pr, int(bytes)-fragmentCostBytes)
 	if c.removed {

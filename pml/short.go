@@ -40,7 +40,7 @@ func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
 	if n >= 0 {
 		pr.TakeNext()
 		c.p.shortReceives += 1 + n>>10
-		c.p.stats.Received++
+		c.p.countReceived(n)
 	}
 	return n
 }
@@ -229,7 +229,7 @@ func (r *RecvRequest) TakeShort() (source, tag int, bytes int64, ok bool) {
 	}
 	pr.TakeNext()
 	p.shortReceives += 1 + n>>10
-	p.stats.Received++
+	p.countReceived(n)
 	in, next := r.node.in, r.node.next
 	r.node = node[RecvRequest]{}
 	c.posted.removeRun(in, 1, next)

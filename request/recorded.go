@@ -32,7 +32,7 @@ func (o *Object) leave(c *calls.Call) {
 
 // direction reports whether the operation is a receive, or a send.
 func (o *Object) direction() (receives, sends bool) {
-	return o.ahead != nil, o.ahead == nil && !o.MustEnd
+	return o.ahead != nil && !o.MustEnd, o.ahead == nil && !o.MustEnd
 }
 
 // begin begins the record of a call for several requests.

@@ -34,6 +34,10 @@ status=0
 run sh -c '[ $MPIGO_RANK = 1 ] && exit 7; sleep 1000' 2>"$out/errors" || status=$?
 same "$status" 7 "the exit status of a failing rank"
 printed 'rank 1 (pid [0-9]*) on n1 exited with status 7'
+# Ranks write to a directory of their host's own, and the launcher fetches the files.
+run --map-by node --profile "$out/local" --trace "$out/local" "$out/ring" >/dev/null 2>"$out/errors" || fail "records: $(cat "$out/errors")"
+same "$(find "$out/local" -name '*.[0-9]*.json' | wc -l)" $((2 * ranks)) "profiles and traces of $n hosts"
+printed "^mpirun-go: trace: $out/local/trace.json\$"
 # The doctor, with networks that are well, and with firewalls.
 doctor() {
     status=0

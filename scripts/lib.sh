@@ -145,9 +145,10 @@ on() {
 }
 
 # sshds N: starts an sshd on each host, with a home directory and with keys that only this script's
-# ssh knows.
+# ssh knows. The directory $out/local is another one on each host.
 sshds() {
     local i
+    mkdir "$out/local"
     ssh-keygen -q -t ed25519 -N '' -f "$out/key"
     ssh-keygen -q -t ed25519 -N '' -f "$out/hostkey"
     cp "$out/key.pub" "$out/authorized"
@@ -178,7 +179,8 @@ UsePAM no
 PidFile none
 SetEnv HOME=$out/home.$i XDG_CACHE_HOME=$out/home.$i/.cache
 CONF
-        on "n$i" /usr/sbin/sshd -D -e -f "$out/sshd.$i" 2>"$out/log.$i" &
+        # shellcheck disable=SC2016 # for the host's shell
+        on "n$i" sh -c 'mount -t tmpfs tmpfs "$1" && exec /usr/sbin/sshd -D -e -f "$2"' sh "$out/local" "$out/sshd.$i" 2>"$out/log.$i" &
     done
     for i in $(seq "$1"); do
         eventually ssh "n$i" true || { cat "$out/log.$i"; exit 1; }

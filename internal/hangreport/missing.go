@@ -60,6 +60,9 @@ func (v *view) missing(ranks []int, why Missing, process string) (Kind, string) 
 		text = it + " " + has + " not connected, which Init does in programs that use this library"
 	case Foreign:
 		text = it + " cannot be asked: " + it + " " + does + " not use this library, or " + has + " not connected"
+	case OtherVersion:
+		text = it + " cannot be asked: " + verb(ranks, "its program was", "their programs were") +
+			" built with another version of mpigo than mpirun-go"
 	case Leaving:
 		text = verb(ranks, "its connection", "their connections") + " ended while " + it + " " + verb(ranks, "was", "were") +
 			" asked: " + it + " " + verb(ranks, "finalizes or ends", "finalize or end")

@@ -60,6 +60,8 @@ const (
 	// joined the job.
 	NotConnected Missing = "not connected"
 	Foreign      Missing = "cannot be asked"
+	// OtherVersion: it was built with another version of this library.
+	OtherVersion Missing = "another version of mpigo"
 	// Stopped: its process was stopped by a signal.
 	Stopped Missing = "stopped"
 	// Finalized: it has left the job by Finalize. Exited: its process has ended.

@@ -124,6 +124,7 @@ func TestMissingReportSaysWhatIsKnown(t *testing.T) {
 		{Rank{Missing: Leaving, PID: 7}, KindNoAnswer, "rank 1: its connection ended while it was asked: it finalizes or ends (pid 7)"},
 		{Rank{Missing: NoReport}, KindNoAnswer, "rank 1: it answers without a report"},
 		{Rank{Missing: Foreign, PID: 7}, KindNoAnswer, "rank 1: it cannot be asked: it does not use this library, or has not connected (pid 7)"},
+		{Rank{Missing: OtherVersion, PID: 7}, KindNoAnswer, "rank 1: it cannot be asked: its program was built with another version of mpigo than mpirun-go (pid 7)"},
 		{Rank{Missing: NotConnected}, KindNoAnswer, "rank 1: it has not connected, which Init does in programs that use this library"},
 		{Rank{Missing: NotStarted, Host: "n1"}, KindLate, "rank 1: its process has not been started (on n1)"},
 		{Rank{Missing: NotInited, PID: 7}, KindLate, "rank 1: it has not called Init (pid 7)"},

@@ -23,6 +23,10 @@ const (
 	maxGoodbyeBytes = 256
 )
 
+// ErrVersion means that the rank speaks another version of this protocol: it was built with another
+// version of the library than the asker. Nothing of its answers is used.
+var ErrVersion = errors.New("another version of mpigo")
+
 // ErrGone means that the connection to the rank has ended: the rank has called Finalize or ended,
 // or it is no mpigo program.
 var ErrGone = errors.New("the rank has left")
@@ -41,6 +45,7 @@ type Conn struct {
 	// nobody waits for any more count too.
 	unanswered int
 	greeted    bool
+	other      error // ErrVersion, once the rank has shown another version
 	goodbye    bool  // the rank has said that it leaves
 	orderly    bool  // the connection ended after a whole answer, without an error
 	ended      error // set once, when gone is closed
@@ -94,10 +99,14 @@ func (c *Conn) HasSaidGoodbye() bool {
 
 // Ask asks the rank a question and waits for the answer until ctx ends. A stopped rank does not
 // answer, so ctx should have a deadline. If the answer comes later, it is dropped. Errors: that of
-// ctx, ErrGone, ErrProtocol.
+// ctx, ErrGone, ErrVersion, ErrProtocol.
 func (c *Conn) Ask(ctx context.Context, want Want) (Answer, error) {
 	answer := make(chan Answer, 1)
 	c.mu.Lock()
+	if err := c.other; err != nil {
+		c.mu.Unlock()
+		return Answer{}, err
+	}
 	c.last++
 	q := Question{Version: Version, ID: c.last, Want: want}
 	c.waiting[q.ID] = answer
@@ -111,6 +120,9 @@ func (c *Conn) Ask(ctx context.Context, want Want) (Answer, error) {
 	go c.send(ctx, q)
 	select {
 	case a := <-answer:
+		if a.Version != Version {
+			return Answer{}, otherVersion(a.Version)
+		}
 		if a.Error != "" {
 			return a, fmt.Errorf("introspect: %s", a.Error)
 		}
@@ -188,11 +200,25 @@ func (c *Conn) take(line []byte) error {
 		c.unanswered = max(c.unanswered-1, 0)
 		return nil
 	}
+	var head struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrProtocol)
+	}
+	c.greeted = true
+	if head.Version != Version { // the rest may mean anything
+		c.other = otherVersion(head.Version)
+		for id, answer := range c.waiting {
+			answer <- Answer{Version: head.Version} // has room, as below
+			delete(c.waiting, id)
+		}
+		return nil
+	}
 	var a greeting
 	if err := json.Unmarshal(line, &a); err != nil {
 		return fmt.Errorf("%w: %w", err, ErrProtocol)
 	}
-	c.greeted = true
 	if a.ID == greetingID {
 		c.goodbye = c.goodbye || a.Goodbye
 		return nil
@@ -203,6 +229,10 @@ func (c *Conn) take(line []byte) error {
 		delete(c.waiting, a.ID)
 	}
 	return nil
+}
+
+func otherVersion(v int) error {
+	return fmt.Errorf("introspect: the rank answers in version %d, and this end understands %d: %w", v, Version, ErrVersion)
 }
 
 // ErrTooLong means that a line is longer than its limit.

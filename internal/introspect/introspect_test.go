@@ -17,7 +17,11 @@ import (
 )
 
 // rank is a rank that answers at once.
-type rank struct{ progress uint64 }
+type rank struct {
+	progress  uint64
+	dumped    int
+	dumpError error
+}
 
 func (r *rank) Progress() uint64 { return r.progress }
 
@@ -27,13 +31,27 @@ func (r *rank) Report() Report {
 	}}
 }
 
-func (r *rank) Metrics() Metrics { return Metrics{Rank: 3, Counters: map[string]uint64{"Received": 5}} }
+func (r *rank) Metrics(withActivity bool) Metrics {
+	m := Metrics{Rank: 3, Counters: map[string]uint64{"Received": 5}}
+	if withActivity {
+		m.Doing = "main.go:7 Recv"
+	}
+	return m
+}
+
+func (r *rank) DumpTrace() error {
+	if r.dumpError == nil {
+		r.dumped++
+	}
+	return r.dumpError
+}
 
 func TestAskEachQuestion(t *testing.T) {
 	launcher, end := net.Pipe()
+	r := &rank{progress: 42}
 	go func() {
 		_ = Greet(end)
-		_ = Serve(end, &rank{progress: 42})
+		_ = Serve(end, r)
 	}()
 	c := NewConn(launcher)
 	defer c.Close()
@@ -52,6 +70,19 @@ func TestAskEachQuestion(t *testing.T) {
 	a, err = c.Ask(t.Context(), WantMetrics)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, a.Metrics.Counters["Received"])
+	require.Empty(t, a.Metrics.Doing)
+
+	a, err = c.Ask(t.Context(), WantActivity)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, a.Metrics.Counters["Received"])
+	require.Equal(t, "main.go:7 Recv", a.Metrics.Doing)
+
+	_, err = c.Ask(t.Context(), WantTrace)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.dumped)
+	r.dumpError = errors.New("no room")
+	_, err = c.Ask(t.Context(), WantTrace)
+	require.ErrorContains(t, err, "no room")
 
 	_, err = c.Ask(t.Context(), "weather")
 	require.ErrorContains(t, err, `unknown question "weather"`)
@@ -168,6 +199,38 @@ func FuzzAnswer(f *testing.F) {
 		_, err := c.Ask(t.Context(), WantProgress) // any result, but one
 		_ = err
 	})
+}
+
+// Nothing of an answer of another version is used, not even its form. The connection stays, because
+// the rank may live longer than the asker.
+func TestAnswerOfAnotherVersionIsAnError(t *testing.T) {
+	for name, greeting := range map[string]string{
+		"greeting": `{"v":9,"id":"zero"}` + "\n",
+		"answer":   `{"v":1,"id":0}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			launcher, end := net.Pipe()
+			c := NewConn(launcher)
+			defer c.Close()
+			_, err := end.Write([]byte(greeting))
+			require.NoError(t, err)
+			require.Eventually(t, c.HasGreeted, time.Minute, time.Millisecond)
+			go func() {
+				_, _ = end.Read(make([]byte, 1024))
+				_, _ = end.Write([]byte(`{"v":9,"id":1,"progress":"none","metrics":[7]}` + "\n"))
+			}()
+			for range 2 {
+				_, err := c.Ask(t.Context(), WantMetrics)
+				require.ErrorIs(t, err, ErrVersion)
+				require.ErrorContains(t, err, "the rank answers in version 9, and this end understands 1")
+			}
+			require.False(t, c.IsGone())
+			m := AskAll(t.Context(), WantReport, []Peer{{Member: Member{Rank: 4}, Conn: c}})
+			require.Equal(t, StateVersion, m[0].State)
+			require.Nil(t, m[0].Report)
+			require.Contains(t, m[0].Error, "version 9")
+		})
+	}
 }
 
 func TestQuestionOfAnotherVersionIsRefused(t *testing.T) {

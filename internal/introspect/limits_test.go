@@ -129,9 +129,9 @@ func TestStoppedRankGetsFewQuestions(t *testing.T) {
 		}
 		require.Len(t, questions, maxUnanswered)
 		for range maxUnanswered { // it goes on
-			require.NoError(t, write(end, Answer{ID: (<-questions).ID}))
+			require.NoError(t, write(end, Answer{Version: Version, ID: (<-questions).ID}))
 		}
-		go func() { _ = write(end, Answer{ID: (<-questions).ID}) }()
+		go func() { _ = write(end, Answer{Version: Version, ID: (<-questions).ID}) }()
 		require.NoError(t, ask())
 	})
 }

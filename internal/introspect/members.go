@@ -31,14 +31,15 @@ type State string
 
 const (
 	StateAnswered  State = "answered"
-	StateSilent    State = "no answer"   // was asked, and did not answer in time
-	StateNotInited State = "not inited"  // has not called Init
-	StateForeign   State = "foreign"     // has joined the job, but does not use this library
-	StateFinalized State = "finalized"   // has left the job by Finalize
-	StateExited    State = "exited"      // its process has ended
-	StateLost      State = "lost"        // its host or the connection to it was lost
-	StateNotBegun  State = "not started" // its process has not been started
-	StateLeaving   State = "leaving"     // its connection ended while it was asked: it ends soon
+	StateSilent    State = "no answer"        // was asked, and did not answer in time
+	StateNotInited State = "not inited"       // has not called Init
+	StateForeign   State = "foreign"          // has joined the job, but does not use this library
+	StateVersion   State = "version mismatch" // cannot be asked (ErrVersion)
+	StateFinalized State = "finalized"        // has left the job by Finalize
+	StateExited    State = "exited"           // its process has ended
+	StateLost      State = "lost"             // its host or the connection to it was lost
+	StateNotBegun  State = "not started"      // its process has not been started
+	StateLeaving   State = "leaving"          // its connection ended while it was asked
 )
 
 // Peer is a rank to ask.
@@ -52,8 +53,13 @@ type Peer struct {
 	Process func(ctx context.Context) (text string, isStopped bool)
 }
 
-// AnswerTimeout is the time that the ranks of a job have for their answers.
-const AnswerTimeout = 5 * time.Second
+const (
+	// AnswerTimeout is the time that the ranks of a job have for their answers.
+	AnswerTimeout = 5 * time.Second
+	// TraceTimeout is the time that they have to write their traces. Many ranks may share a
+	// processor, and each needs it for a third of a second.
+	TraceTimeout = 30 * time.Second
+)
 
 // lookAfter is the time after which AskAll looks at the process of a rank that has not answered. If
 // the process is stopped, there is no point in waiting longer.
@@ -62,9 +68,10 @@ const lookAfter = 500 * time.Millisecond
 // afterTimeout is the time that ranks which have reported have for Member.After.
 const afterTimeout = time.Second
 
-// AskAll asks all peers at once, and waits for at most AnswerTimeout, or until ctx ends. The result
-// has an element for each peer, in their order. If reports are wanted, it asks those that have
-// reported for their progress again, for at most one more second.
+// AskAll asks all peers at once, and waits for at most AnswerTimeout, or TraceTimeout for
+// WantTrace, or until ctx ends. The result has an element for each peer, in their order. If reports
+// are wanted, it asks those that have reported for their progress again, for at most one more
+// second.
 func AskAll(ctx context.Context, want Want, peers []Peer) []Member {
 	members := askAll(ctx, want, peers)
 	if want == WantReport {
@@ -93,7 +100,11 @@ func askAfter(ctx context.Context, peers []Peer, members []Member) {
 }
 
 func askAll(ctx context.Context, want Want, peers []Peer) []Member {
-	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	limit := AnswerTimeout
+	if want == WantTrace {
+		limit = TraceTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	members := make([]Member, len(peers))
 	var all sync.WaitGroup
@@ -148,6 +159,8 @@ func (p Peer) ask(all context.Context, want Want) Member {
 		if m.State = StateLeaving; p.Process != nil {
 			m.Process, _ = p.Process(all)
 		}
+	case errors.Is(err, ErrVersion):
+		m.State, m.Error = StateVersion, err.Error()
 	case err != nil && a.Error == "":
 		m.State, m.Process = StateSilent, process
 		if errors.Is(err, ErrProtocol) {

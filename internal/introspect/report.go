@@ -15,6 +15,12 @@ const (
 	WantReport Want = "report"
 	// WantMetrics asks for Answer.Metrics: counters and rails, without stacks and operations.
 	WantMetrics Want = "metrics"
+	// WantActivity asks for the same with Metrics.Doing, for which the rank has to stop and write
+	// its stacks.
+	WantActivity Want = "activity"
+	// WantTrace asks a rank that records a trace to write the file now. The answer, without more,
+	// comes when the file is written.
+	WantTrace Want = "trace"
 )
 
 // Question is what the launcher asks.
@@ -58,10 +64,14 @@ type Report struct {
 }
 
 // Rail is the state of a rail. A Report has those that are not up, except rails that are only not
-// in use: with no error, while another one to the peer is up. Metrics have all.
+// in use: with no error, while another one to the peer is up. Metrics have those that are up or
+// have failed, to peers that have not left.
 type Rail struct {
-	Name   string `json:"name"` // as comm.RailStatus has it
+	Name string `json:"name"` // as comm.RailStatus has it
+	// Peer is -1 in Metrics for the rails of a name that are up and have never failed. One Rail
+	// stands for all of them. Count is their number, and 1 for others in Metrics.
 	Peer   int    `json:"peer"`
+	Count  int    `json:"count,omitempty"`
 	State  string `json:"state"`
 	Health int    `json:"health"`          // 0 to 1000
 	Error  string `json:"error,omitempty"` // the last one
@@ -94,18 +104,14 @@ type Metrics struct {
 	PID   int    `json:"pid"`
 	Host  string `json:"host"`
 	Nanos int64  `json:"nanos"` // of the rank's monotonic clock, for rates
-	// Doing is one line: what the main goroutine of the program does, "" if that is not known.
+	// Doing is one line: what the main goroutine of the program does, "" if that is not known, or
+	// not asked for (WantActivity).
 	Doing string `json:"doing,omitempty"`
 	// Counters by the names of the fields of comm.Stats.
 	Counters map[string]uint64 `json:"counters"`
 	Rails    []Rail            `json:"rails,omitempty"`
-	// Traffic is what the rank has sent, by peer.
-	Traffic []Traffic `json:"traffic,omitempty"`
-}
-
-// Traffic is what a rank has sent to a peer since the job began, collectives included.
-type Traffic struct {
-	Peer     int    `json:"peer"`
-	Messages uint64 `json:"messages"`
-	Bytes    uint64 `json:"bytes"`
+	// SentMessages and SentBytes are what the rank has sent since the job began, collectives
+	// included. What it has received is among the counters.
+	SentMessages uint64 `json:"sent_messages"`
+	SentBytes    uint64 `json:"sent_bytes"`
 }

@@ -13,7 +13,10 @@ import (
 type Describer interface {
 	Progress() uint64
 	Report() Report
-	Metrics() Metrics
+	// Metrics has Metrics.Doing only if withActivity.
+	Metrics(withActivity bool) Metrics
+	// DumpTrace writes the trace that the rank records, and returns when the file is complete.
+	DumpTrace() error
 }
 
 // FDVariable is the environment variable with the number of the descriptor of the rank's end of its
@@ -113,9 +116,13 @@ func answer(q Question, rank Describer) Answer {
 		r := rank.Report()
 		r.Unreceived = r.Unreceived[:min(len(r.Unreceived), maxUnreceived)]
 		a.Report, a.Progress = &r, r.Snapshot.Progress
-	case WantMetrics:
-		m := rank.Metrics()
+	case WantMetrics, WantActivity:
+		m := rank.Metrics(q.Want == WantActivity)
 		a.Metrics = &m
+	case WantTrace:
+		if err := rank.DumpTrace(); err != nil {
+			a.Error = err.Error()
+		}
 	default:
 		a.Error = fmt.Sprintf("unknown question %q", q.Want)
 	}

@@ -112,6 +112,15 @@ func (c *Client) Close() { _ = c.conn.Close() }
 // Report asks for everything that the ranks say of themselves.
 func (c *Client) Report() (Answer, error) { return c.Ask(introspect.WantReport, answerTimeout) }
 
+// traceTimeout is the time that a job has to make its trace, which may be large.
+const traceTimeout = 3 * time.Minute
+
+// Trace asks the job to make its trace until now. The answer says in a line what came of it.
+func (c *Client) Trace() (string, error) {
+	a, err := c.Ask(introspect.WantTrace, traceTimeout)
+	return a.Trace, err
+}
+
 // Ask sends a request and waits for the answer, at most for the given time.
 func (c *Client) Ask(want introspect.Want, limit time.Duration) (a Answer, err error) {
 	_ = c.conn.SetDeadline(time.Now().Add(limit))
@@ -131,6 +140,8 @@ func (c *Client) Ask(want introspect.Want, limit time.Duration) (a Answer, err e
 		return a, fmt.Errorf("the job has not answered for %v: is its launcher stopped?", limit)
 	case err != nil:
 		return a, fmt.Errorf("the job has not answered: %w", err)
+	case a.Version != Version:
+		return Answer{}, fmt.Errorf("the job answers in version %d, and this command understands %d: use the mpirun-go that started it", a.Version, Version)
 	case a.Error != "":
 		return a, fmt.Errorf("the job answered: %q", a.Error)
 	}

@@ -142,6 +142,56 @@ func TestBadRequestsAreAnsweredOrEndTheConnection(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// tracingJob is a job that records a trace.
+type tracingJob struct{ fakeJob }
+
+func (tracingJob) Trace(context.Context) string { return "trace until now: /out/trace.json" }
+
+func TestTraceIsAskedOfJobsThatRecordOne(t *testing.T) {
+	runtimeDir(t)
+	listen(t, "mpigo-1-a")
+	s, err := Listen(tracingJob{fakeJob{"mpigo-2-b"}})
+	require.NoError(t, err)
+	defer s.Close()
+	ask := func(name string) (string, error) {
+		c, err := Dial(name)
+		require.NoError(t, err)
+		defer c.Close()
+		return c.Trace()
+	}
+	line, err := ask("mpigo-2-b")
+	require.NoError(t, err)
+	assert.Equal(t, "trace until now: /out/trace.json", line)
+	_, err = ask("mpigo-1-a")
+	assert.ErrorContains(t, err, "the job makes no trace")
+}
+
+func TestOtherVersionIsAnError(t *testing.T) {
+	runtimeDir(t)
+	s := listen(t, "mpigo-1-a")
+	conn, err := net.Dial("unix", s.Path())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte(`{"v":9,"want":"report"}` + "\n"))
+	require.NoError(t, err)
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, line, "the request has version 9, and this job understands 1")
+	assert.NotContains(t, line, "members")
+
+	job, end := net.Pipe()
+	go func() {
+		_, _ = end.Read(make([]byte, 1024))
+		_, _ = end.Write([]byte(`{"v":9,"job":{"name":"a"}}` + "\n"))
+		end.Close()
+	}()
+	c := &Client{job, bufio.NewReader(job)}
+	defer c.Close()
+	a, err := c.Report()
+	assert.ErrorContains(t, err, "the job answers in version 9, and this command understands 1")
+	assert.Equal(t, Answer{}, a)
+}
+
 func TestCommandThatAsksNothingIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		command, conn := net.Pipe()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -33,6 +34,7 @@ type Answer struct {
 	Version int                 `json:"v"`
 	Job     Info                `json:"job"`
 	Members []introspect.Member `json:"members,omitempty"` // one for each rank, in order
+	Trace   string              `json:"trace,omitempty"`   // the answer to introspect.WantTrace
 	Error   string              `json:"error,omitempty"`
 }
 
@@ -44,6 +46,14 @@ type Info struct {
 	Size    int       `json:"size"`    // number of ranks
 	Command string    `json:"command"` // the program of the first ranks, with its arguments
 	Started time.Time `json:"started"`
+	Traces  bool      `json:"traces,omitempty"` // introspect.WantTrace has an answer
+}
+
+// Tracer is a job that records a trace, if its Info says so.
+type Tracer interface {
+	// Trace makes the trace of the job until now, and says in a line what came of it. It returns
+	// soon after ctx ends.
+	Trace(ctx context.Context) string
 }
 
 // Job is a job that answers requests. Goroutines may share it.
@@ -200,6 +210,16 @@ func (s *Server) serve(conn net.Conn) {
 		switch err := json.Unmarshal(line, &r); {
 		case err != nil:
 			a.Error = "not a request: " + err.Error()
+		case r.Version != Version:
+			a.Error = fmt.Sprintf("the request has version %d, and this job understands %d", r.Version, Version)
+		case r.Want == introspect.WantTrace:
+			tracer, traces := s.job.(Tracer)
+			if traces {
+				a.Trace = tracer.Trace(s.ctx)
+			}
+			if a.Trace == "" {
+				a.Error = "the job makes no trace, or ends"
+			}
 		case r.Want != WantJob:
 			a.Members = s.job.Ask(s.ctx, r.Want)
 		}

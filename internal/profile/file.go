@@ -110,8 +110,8 @@ func Path(dir string, rank int) string {
 	return filepath.Join(dir, fmt.Sprintf("profile.%d.json", rank))
 }
 
-// maxBytes bounds a file, so that a wrong one does not fill the memory.
-const maxBytes = 64 << 20
+// MaxBytes bounds a file, so that a wrong one does not fill the memory.
+const MaxBytes = 64 << 20
 
 // ErrFormat means that a file is no profile of this version.
 var ErrFormat = errors.New("not a profile of this version")
@@ -125,7 +125,7 @@ func (f *File) Write(w io.Writer) error {
 // Read reads a profile and checks it.
 func Read(r io.Reader) (*File, error) {
 	var f File
-	if err := json.NewDecoder(io.LimitReader(r, maxBytes)).Decode(&f); err != nil {
+	if err := json.NewDecoder(io.LimitReader(r, MaxBytes)).Decode(&f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	return &f, f.check()

@@ -28,7 +28,9 @@ func (r rank) Progress() uint64 { return 1 }
 
 func (r rank) Report() introspect.Report { return introspect.Report{Rank: int(r)} }
 
-func (r rank) Metrics() introspect.Metrics { return introspect.Metrics{Rank: int(r)} }
+func (r rank) Metrics(bool) introspect.Metrics { return introspect.Metrics{Rank: int(r)} }
+
+func (r rank) DumpTrace() error { return nil }
 
 func runtimeDir(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "relay")

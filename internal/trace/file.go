@@ -78,28 +78,51 @@ const (
 // Path is the file of a rank in a directory.
 func Path(dir string, rank int) string { return filepath.Join(dir, fmt.Sprintf("trace.%d.json", rank)) }
 
-// maxBytes bounds a file, so that a wrong one does not fill the memory.
-const maxBytes = 1 << 30
+// MaxBytes bounds a file, so that a wrong one does not fill the memory.
+const MaxBytes = 1 << 30
 
 // ErrFormat means that a file is no trace of this version.
 var ErrFormat = errors.New("not a trace of this version")
 
-// Write writes a trace.
+// Write writes a trace, one event after another: all ranks of a host write at the same time, and an
+// encoder needs memory for all that it encodes at once.
 func (f *File) Write(w io.Writer) error {
-	f.Version = Version
-	return json.NewEncoder(w).Encode(f)
+	head := *f
+	head.Version, head.Events = Version, []Event{}
+	text, err := json.Marshal(head)
+	if err != nil {
+		return err
+	}
+	const end = "]}" // Events is the last field
+	text = text[:len(text)-len(end)]
+	for i := range f.Events {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		event, err := json.Marshal(&f.Events[i])
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(text, event...)); err != nil {
+			return err
+		}
+		text = text[:0]
+	}
+	_, err = w.Write(append(text, end+"\n"...))
+	return err
 }
 
-// maxRanks is the largest size of a job, and maxNanos the latest time: 146 years.
+// maxRanks is the largest size of a job, and maxNanos the latest time: 36 years. Sums of a few
+// times do not overflow.
 const (
 	maxRanks = 1 << 16
-	maxNanos = 1 << 62
+	maxNanos = 1 << 60
 )
 
 // Read reads a trace and checks it.
 func Read(r io.Reader) (*File, error) {
 	var f File
-	if err := json.NewDecoder(io.LimitReader(r, maxBytes)).Decode(&f); err != nil {
+	if err := json.NewDecoder(io.LimitReader(r, MaxBytes)).Decode(&f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	return &f, f.check()
@@ -109,6 +132,9 @@ func (f *File) check() error {
 	isTime := func(t int64) bool { return t >= 0 && t < maxNanos }
 	if f.Version != Version || f.Size < 1 || f.Size > maxRanks || f.Rank < 0 || f.Rank >= f.Size {
 		return fmt.Errorf("%w: wrong version, rank or size", ErrFormat)
+	}
+	if !isTime(f.Written) {
+		return fmt.Errorf("%w: wrong time", ErrFormat)
 	}
 	for _, c := range f.Clocks {
 		if !isTime(c.At) || c.Ahead < -maxNanos || c.Ahead > maxNanos || !isTime(c.Error) {

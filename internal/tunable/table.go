@@ -115,7 +115,7 @@ func table() []Tunable {
 			Doc: "print each rank's counters at Finalize: true, as a table of those that are not 0; json, all, as a JSON object on one line"},
 		{Key: "trace", Kind: String, Default: "off",
 			Doc: "directory to which each rank writes the last events of its calls and messages at Finalize, as mpirun-go --trace asks for; off: none"},
-		{Key: "trace.events", Kind: Int, Default: "100000", Min: 16, Max: 1 << 24,
+		{Key: "trace.events", Kind: Int, Default: "100000", Min: 16, Max: 1 << 22,
 			Doc: "events of a trace that each rank keeps, in about 130 bytes each: the last ones"},
 		{Key: "trace.last", Kind: Duration, Default: "0", Min: 0, Max: int64(24 * time.Hour),
 			Doc: "time before the end of a trace from which it has events; 0: all that are kept"},

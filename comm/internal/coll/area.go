@@ -24,14 +24,14 @@ import (
 // round, modulo areaEntries, and in one slot of each rank. All of it bears the stamp. So nothing is
 // ever reset, and what is left of a collective that has failed disturbs no later one.
 //
-//	entry  Ranks that have come to the round are counted in it. If a rank does something for all
-//	       others, it says in the entry that it has.
+//	entry  Ranks that have come to the round are counted in it, unless they are few. If a rank does
+//	       something for all others, it says in the entry that it has.
 //	slot   What a rank says of its call, and what it contributes. Up to smallBytes are in the slot,
 //	       more are in the rank's cells, at a place that the slot names.
 //
 // Only the rank itself writes to its slots and cells. It may do so again when all ranks that read
-// them have passed the round in which it wrote them before. It knows that when they have come to a
-// later round in which they are counted. Otherwise it looks at what they say that they have passed.
+// them have passed the round in which it wrote them before. It knows that when it has seen all of
+// them come to a later round. Otherwise it looks at what they say that they have passed.
 //
 // Any rank can write anything to an area at any time. A rank that does so can make results wrong
 // and keep others waiting, as one that sends wrong messages, or none. Lengths are never read from
@@ -59,6 +59,7 @@ type area struct {
 	next    int    // where the next one may be in the cells
 	known   uint64 // the last round that all ranks are known to have passed
 	told    uint64 // what this rank has said last that it has passed
+	short   uint64 // the last round that this rank has come to on a short path (short.go)
 }
 
 // publication is what a rank has put into a slot.
@@ -221,6 +222,9 @@ func (a *area) place(stamp uint64, bytes int) []byte {
 	return a.cells(a.self)[p.from:p.to:p.to]
 }
 
+// isPut reports whether this rank has filled its slot for a round on a short path.
+func (a *area) isPut(stamp uint64) bool { return a.short == stamp }
+
 // keep says that what this rank has put into the area for a round is read until a later one, for
 // which the rank puts nothing there.
 func (a *area) keep(stamp, until uint64) {
@@ -255,6 +259,16 @@ func (a *area) signature(rank int, stamp uint64) Signature {
 // hasCome reports whether a rank has come to a round.
 func (a *area) hasCome(rank int, stamp uint64) bool {
 	return atomic.LoadUint64(a.published(rank, stamp)) == stamp
+}
+
+// missing returns the first rank that has not come to a round, or nobody.
+func (a *area) missing(stamp uint64) (rank int) {
+	for rank = range a.ranks {
+		if !a.hasCome(rank, stamp) {
+			return rank
+		}
+	}
+	return nobody
 }
 
 // arrive counts this rank, which has filled its slot, as one that has come to a round, and
@@ -413,10 +427,11 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 			// If it fails, no rank uses the memory.
 			mem, _ = sharer.MapShared(t.group.World(leader), btl.Key(offer[:keyBytes]), bytes)
 		}
-		binary.LittleEndian.PutUint64(able, setUpUnable)
+		usable := 0
 		if mem != nil {
-			binary.LittleEndian.PutUint64(able, setUpUnable|uint64(block))
+			usable = block
 		}
+		binary.LittleEndian.PutUint64(able, setUpWord(usable))
 	})
 	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
 	s.allreduceDoubling(s.folding(), nil, able)
@@ -429,7 +444,7 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
 		s.giveUp(err)
 	}
-	if err == nil && mem != nil && result == setUpUnable|uint64(block) {
+	if err == nil && mem != nil && result == setUpWord(block) {
 		t.area, t.areaState = newArea(sharer, mem, len(t.local), slices.Index(t.local, t.rank), block), areaUsed
 		t.hub.addTeam(t)
 		return nil
@@ -443,15 +458,21 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	return err
 }
 
-// What the ranks tell each other at the end of a set-up. If a rank has made another call, its
-// message may be as long; all ranks then get a word that is none of these. A rank that is able to
-// share memory adds its block, which may differ from that of other hosts.
-const setUpUnable = 0x7365_7475 << 32
+// setUpWord is what a rank tells the others at the end of a set-up: the block of the memory that it
+// can share, which may differ from that of other hosts, or 0. If a rank has made another call, its
+// message may be as long, and may combine such words with others. So the upper half of a word is a
+// hash of the lower one, and all ranks get a word that is none of these.
+func setUpWord(block int) uint64 {
+	h := uint32(block) ^ 0x7365_7475
+	h = (h ^ h>>16) * 0x85eb_ca6b
+	h = (h ^ h>>13) * 0xc2b2_ae35
+	return uint64(h^h>>16)<<32 | uint64(uint32(block))
+}
 
-func isSetUp(word uint64) bool { return word>>32 == setUpUnable>>32 }
+func isSetUp(word uint64) bool { return word == setUpWord(int(uint32(word))) }
 
-// both is the operation on two such words: their value if they are equal, else setUpUnable, but 0
-// if one of them is no such word.
+// both is the operation on two such words: their value if they are equal, else the word for 0, but
+// no such word if one of them is none.
 type both struct{}
 
 // Combine implements Combiner.
@@ -463,7 +484,7 @@ func (both) Combine(in, inout []byte) {
 	case v == w:
 		result = v
 	default:
-		result = setUpUnable
+		result = setUpWord(0)
 	}
 	binary.LittleEndian.PutUint64(inout, result)
 }
@@ -487,14 +508,17 @@ func (t *Team) tidyArea() {
 }
 
 // Arrived is how many ranks of the area have come to the first round of this rank's blocking
-// collective, or of its next one, if that counts them. It is for tests.
+// collective, or of its next one. It is for tests.
 func (t *Team) Arrived() int {
 	stamp := (t.sequence.count + 1) << roundBits
 	if t.blocking != nil {
 		stamp = t.blocking.count << roundBits
 	}
-	if v := atomic.LoadUint64(t.area.count(stamp)); v>>countBits<<countBits == stamp<<countBits {
-		return int(v & mostAreaRanks)
+	n := 0
+	for rank := range t.area.ranks {
+		if t.area.hasCome(rank, stamp) {
+			n++
+		}
 	}
-	return 0
+	return n
 }

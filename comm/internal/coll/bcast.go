@@ -24,7 +24,7 @@ func (s *Schedule) Bcast(buf []byte, root int) {
 	}
 }
 
-// In trees, ranks are counted from the root, which is v = 0. The parent of v is v without its
+// In these trees, ranks are counted from the root, which is v = 0. The parent of v is v without its
 // lowest set bit, and the subtree of v is v…v+lowest−1.
 
 // fromRoot is this rank when counted from the root. Its inverse is up(v, root, n).

@@ -221,18 +221,10 @@ func (c *combining) ring(dest []byte, part int) {
 	}
 }
 
-// treeRoot is the root of Schedule.reduceTree: in the order of ranks it is rank 0.
-func (c *combining) treeRoot() int {
-	if c.s.Commutes {
-		return c.s.meeting.root
-	}
-	return 0
-}
-
 // tree combines the contributions of the ranks below v in the tree of Schedule.reduceTree into
 // dest.
 func (c *combining) tree(dest []byte, v int, temps []byte) {
-	acc, low, children := c.of(up(v, c.treeRoot(), c.n)), lowestBit(v, c.n), 0
+	acc, low, children := c.of(treePlace(v, c.s.treeRoot(c.s.meeting.root), c.n)), lowestBit(v, c.n), 0
 	for d := 1; d < low && v+d < c.n; d *= 2 {
 		children++
 	}
@@ -365,15 +357,23 @@ func (s *Schedule) combineRange() (done bool, err error) {
 	second := m.stamp + 1
 	m.rounds++
 	a.keep(m.stamp, second)
-	last, ok := a.arrive(second)
-	if !ok {
-		return false, errAreaWrong
-	}
-	if last {
-		s.team.wake()
+	if s.isFew() {
+		s.publishAmongFew(second)
+		m.phase = meetingParts
+	} else {
+		last, ok := a.arrive(second)
+		if !ok {
+			return false, errAreaWrong
+		}
+		if last {
+			s.team.wake()
+		}
 	}
 	if m.call == meetReduceLong && a.self != m.root {
 		return m.advance(n, s.length()), nil
+	}
+	if s.isFew() {
+		return false, nil
 	}
 	m.await(meetingParts, a.count(second), a.allCounted(second), anyRank)
 	return false, nil

@@ -17,7 +17,8 @@
 //     messages, the goroutine drives the engine.
 //   - A nonblocking call runs what it can (Schedule.Launch). Then what was posted signals the
 //     Schedule, which the engine runs at the end of the turn in which the last of it has ended. So
-//     the steps run in any goroutine that makes progress, and never inside a transport.
+//     the steps run in any goroutine that makes progress, and never inside a transport. A goroutine
+//     that waits for the collective may also find its message itself (Schedule.Look).
 //   - A persistent call (Schedule.Keep) keeps the steps. Each start runs them as a nonblocking call
 //     does.
 //

@@ -7,12 +7,15 @@ import "slices"
 // and fewer ranks wait for messages.
 //
 // A reduction does so only if that does not change the order in which the contributions are
-// combined: floating-point numbers would have other sums if the ranks were placed otherwise.
+// combined: floating-point numbers would have other sums if the ranks were placed otherwise. That
+// an operation gives the same result in any order is not used: ranks could take it for another one,
+// and would then choose different schedules.
 
 // hosts says where the ranks of a team are.
 type hosts struct {
 	local     []int // the ranks of this rank's host, in order
 	leaders   []int // the first rank of each host, in order
+	hostOf    []int // by rank, the place of its host in leaders
 	mostLocal int   // ranks of a host
 	// aligned is the number of ranks of each host if all hosts have as many, in a row, and both
 	// that number and the number of hosts are powers of two. Otherwise it is 0.
@@ -21,22 +24,27 @@ type hosts struct {
 
 // hostsOf finds the hosts of n ranks, as one of them.
 func hostsOf(n, self int, host func(rank int) int) hosts {
-	var h hosts
-	members := make(map[int]int) // of a host
+	h := hosts{hostOf: make([]int, n)}
+	place := make(map[int]int) // of a host, in leaders
+	var members []int          // of each host
 	for rank := range n {
-		if members[host(rank)] == 0 {
-			h.leaders = append(h.leaders, rank)
+		i, known := place[host(rank)]
+		if !known {
+			i = len(h.leaders)
+			place[host(rank)] = i
+			h.leaders, members = append(h.leaders, rank), append(members, 0)
 		}
+		h.hostOf[rank] = i
+		members[i]++
+		h.mostLocal = max(h.mostLocal, members[i])
 		if host(rank) == host(self) {
 			h.local = append(h.local, rank)
 		}
-		members[host(rank)]++
-		h.mostLocal = max(h.mostLocal, members[host(rank)])
 	}
 	h.aligned = h.mostLocal
 	for i, leader := range h.leaders {
 		for d := range h.mostLocal {
-			if leader != i*h.mostLocal || leader+d >= n || host(leader+d) != host(leader) {
+			if leader != i*h.mostLocal || leader+d >= n || h.hostOf[leader+d] != i {
 				h.aligned = 0
 			}
 		}
@@ -54,32 +62,26 @@ func (s *Schedule) byHost(call meetingCall, bytes int) bool {
 	return len(t.leaders) > 1 && s.fitsArea(call, bytes)
 }
 
-// leadersFrom are the ranks that lead their hosts, with the one that leads the root's first: the
-// root itself. place is that of this rank's leader in it.
-func (s *Schedule) leadersFrom(root int) (leaders []int, place int) {
-	t := s.team
-	leaders = append(s.Ints[:0], root)
-	for _, leader := range t.leaders {
-		if t.owner.Host(leader) == t.owner.Host(root) {
-			continue
-		}
-		if t.owner.Host(leader) == t.owner.Host(s.rank) {
-			place = len(leaders)
-		}
-		leaders = append(leaders, leader)
+// leader is the rank that leads the host with a number, when hosts are counted from the root's. The
+// root leads its host.
+func (s *Schedule) leader(number, root int) int {
+	if number == 0 {
+		return root
 	}
-	s.Ints = leaders
-	return leaders, place
+	t := s.team
+	return t.leaders[up(t.hostOf[root], number, len(t.leaders))]
 }
 
 // bcastByHost passes the message from leader to leader, piece by piece. A leader puts a piece into
 // the area while the next one is under way.
 func (s *Schedule) bcastByHost(buf []byte, root int) {
-	leaders, place := s.leadersFrom(root)
-	n, leader := len(leaders), leaders[place]
+	t := s.team
+	n := len(t.leaders)
+	v := down(t.hostOf[s.rank], t.hostOf[root], n)
+	leader := s.leader(v, root)
 	cut := s.cut(len(buf), 1)
 	hand := func(i int) { // to the ranks of the host
-		m := meet{call: meetBcast, root: s.team.number(leader), out: cut.of(buf, i)}
+		m := meet{call: meetBcast, root: t.number(leader), out: cut.of(buf, i)}
 		if s.rank == leader {
 			m.in, m.out = m.out, nil
 		}
@@ -92,34 +94,91 @@ func (s *Schedule) bcastByHost(buf []byte, root int) {
 		return
 	}
 	isChain := cut.pieces >= n
-	low := lowestBit(place, n)
-	parent := place - low
+	low := lowestBit(v, n)
+	parent := v - low
 	if isChain {
-		parent = place - 1
+		parent = v - 1
 	}
 	pass := func(i int) {
-		if isChain && place+1 < n {
-			s.send(leaders[place+1], cut.of(buf, i))
+		if isChain && v+1 < n {
+			s.send(s.leader(v+1, root), cut.of(buf, i))
 		}
 		for child := low / 2; child > 0 && !isChain; child /= 2 {
-			if place+child < n {
-				s.send(leaders[place+child], cut.of(buf, i))
+			if v+child < n {
+				s.send(s.leader(v+child, root), cut.of(buf, i))
 			}
 		}
 		hand(i)
 	}
 	for i := range cut.pieces {
-		if place > 0 {
-			s.recv(leaders[parent], cut.of(buf, i))
+		if v > 0 {
+			s.recv(s.leader(parent, root), cut.of(buf, i))
 		}
 		if i > 0 {
 			pass(i - 1)
 		}
-		if place > 0 {
+		if v > 0 {
 			s.wait()
 		}
 	}
 	pass(cut.pieces - 1)
+}
+
+// reduceByHost combines a block at one rank of each host. These ranks then combine what they have,
+// up a tree. All ranks of a host are next to each other in the tree of reduceTree, so the order is
+// the one of that.
+func (s *Schedule) reduceByHost(in, out []byte, root int) {
+	t := s.team
+	treeRoot := s.treeRoot(root)
+	first := treeRoot % t.aligned
+	leaders := tree{
+		n: len(t.leaders), root: treeRoot / t.aligned, self: s.rank / t.aligned, stride: t.aligned, first: first,
+	}
+	isLeader := s.rank%t.aligned == first
+	have := in
+	if in == nil {
+		have = out
+	}
+	size, block := len(have), len(have)
+	if room := t.area.block; block > room {
+		block = room / 2 / s.Elem * s.Elem
+	}
+	isRoot := s.rank == root && s.rank == treeRoot
+	var result []byte // at this leader
+	if isLeader && !isRoot {
+		result = s.temp(block) // all the time: meetings take temporary memory behind it
+	}
+	for at := 0; at < size; at += block {
+		to := min(at+block, size)
+		used := s.used
+		m := meet{call: meetReduceLong, in: have[at:to], root: first, order: orderTree}
+		if to-at <= s.tuning.SharedShortBytes {
+			m.call = meetReduce
+		}
+		if isRoot {
+			m.out = out[at:to]
+			if in == nil {
+				m.in = nil
+			}
+		} else if isLeader {
+			m.out = result[:to-at]
+		}
+		s.meet(m)
+		switch {
+		case s.rank == treeRoot:
+			s.reduceTree(leaders, nil, m.out)
+			if !isRoot {
+				s.send(root, m.out)
+			}
+		case isLeader:
+			s.reduceTree(leaders, m.out, nil)
+		}
+		if s.rank == root && !isRoot {
+			s.recv(treeRoot, out[at:to])
+		}
+		s.wait()
+		s.untemp(used)
+	}
 }
 
 // allreduceByHost combines a block at the leader of each host. The leaders combine what they have,
@@ -169,7 +228,7 @@ func (s *Schedule) barrierByHost() {
 	t := s.team
 	s.meet(meet{call: meetReduce})
 	if s.rank == t.local[0] {
-		n, place := len(t.leaders), slices.Index(t.leaders, s.rank)
+		n, place := len(t.leaders), t.hostOf[s.rank]
 		for d := 1; d < n; d *= 2 {
 			s.send(t.leaders[up(place, d, n)], nil)
 			s.recv(t.leaders[down(place, d, n)], nil)

@@ -20,6 +20,8 @@ type Hub struct {
 	// make progress while the program computes, for one of so many bytes.
 	active     int
 	background func(bytes int)
+	// quiet counts blocking collectives since the last turn of progress.
+	quiet int
 }
 
 var (
@@ -63,6 +65,7 @@ func (h *Hub) removeTeam(t *Team) {
 
 // Progress implements progress.Poller.
 func (h *Hub) Progress() int {
+	h.quiet = 0
 	n := 0
 	for _, s := range h.waiting {
 		n += s.meeting.poll()
@@ -75,6 +78,17 @@ func (h *Hub) Arm() bool { return true }
 
 // Disarm implements progress.Idler.
 func (h *Hub) Disarm() {}
+
+// maxQuiet bounds the blocking collectives between two turns of progress: those that find in shared
+// memory what they need make none.
+const maxQuiet = 128
+
+// keepMoving makes a turn of progress if there was none for maxQuiet collectives.
+func (h *Hub) keepMoving() {
+	if h.quiet++; h.quiet > maxQuiet {
+		h.p.Engine().Turn()
+	}
+}
 
 func (h *Hub) add(s *Schedule) { h.waiting = append(h.waiting, s) }
 

@@ -17,6 +17,7 @@ type task Schedule
 var (
 	_ request.Operation = (*Schedule)(nil)
 	_ progress.Task     = (*task)(nil)
+	_ progress.Ahead    = (*Schedule)(nil)
 )
 
 // Launch begins a nonblocking collective and returns its request. The schedule is the engine's from
@@ -79,6 +80,26 @@ func (s *Schedule) advance() {
 	s.revokeFor(s.cause)
 	s.move(phaseFailing)
 	s.drain()
+}
+
+// Look implements progress.Ahead: a call that waits for the collective, while that waits for one
+// message only, looks for that message, and goes on with the steps at once.
+func (s *Schedule) Look() (events int, able bool) {
+	if s.phase != phaseWaiting || len(s.recvs) != 1 || len(s.sends) > 0 {
+		return 0, false
+	}
+	r := s.recvs[0].req
+	if r.State() != request.Active {
+		return 0, true // the schedule is queued
+	}
+	r.Unwatch(&s.wakes)
+	if events, able = r.Look(); events == 0 {
+		r.Watch(&s.wakes)
+		return 0, able
+	}
+	s.move(phaseRunning)
+	s.advance()
+	return events, true
 }
 
 // markActive has the rank make progress for the collective from now on, until unmarkActive.

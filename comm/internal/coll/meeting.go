@@ -26,8 +26,12 @@ import (
 //	alltoall   The same with a part for each rank, of which each rank copies its own.
 //
 // The last rank to come works for all, because ranks that share processor cores run one after the
-// other: so each rank has to run only once. A rank that puts something into the area waits for
-// others only if it is areaEntries rounds ahead, or has no room.
+// other: so each rank has to run only once. But if there are few ranks (Tuning.SharedFewRanks),
+// each looks at the slots of all others itself, and nobody is counted: that takes fewer transfers
+// of cache lines. Two ranks with short contributions need no schedule for that (short.go).
+//
+// A rank that puts something into the area waits for others only if it is areaEntries rounds ahead,
+// or has no room.
 //
 // Contributions are combined as by the schedules with messages (combine.go). So the results do not
 // depend on who comes first, nor on whether there is an area.
@@ -125,8 +129,14 @@ func (s *Schedule) goOn(index int) (done bool, err error) {
 		case meetingDone:
 			done, err = true, s.takeResult()
 		case meetingAll:
+			if s.isMissing(m.stamp) {
+				continue
+			}
 			done, err = s.allHere()
 		case meetingParts:
+			if s.isMissing(m.stamp + 1) {
+				continue
+			}
 			done = s.copyRanges()
 		case meetingData:
 			done, err = s.takeBlock()
@@ -169,7 +179,8 @@ func (s *Schedule) come() (done bool, err error) {
 	s.team.passRounds(stamp)
 	puts := m.call != meetBcast || a.self == m.root
 	bytes := s.putBytes()
-	if puts {
+	isPut := a.isPut(stamp)
+	if puts && !isPut {
 		if rank, until := a.reserve(stamp, bytes); rank != nobody {
 			m.await(meetingCome, a.passed(rank), until+1, rank)
 			m.orMore = true
@@ -182,13 +193,18 @@ func (s *Schedule) come() (done bool, err error) {
 		m.await(meetingData, a.published(m.root, stamp), stamp, m.root)
 		return false, nil
 	}
-	s.put(a.place(stamp, bytes))
-	sign := s.signature()
-	a.sign(stamp, &sign)
+	if !isPut {
+		s.put(a.place(stamp, bytes))
+		sign := s.signature()
+		a.sign(stamp, &sign)
+	}
 	if m.call == meetBcast {
 		a.publish(stamp)
 		s.team.wake()
 		return m.advance(s.blockLen(), s.length()), nil
+	}
+	if s.isFew() {
+		return s.comeAmongFew()
 	}
 	last, ok := a.arrive(stamp)
 	switch {
@@ -208,6 +224,49 @@ func (s *Schedule) come() (done bool, err error) {
 		return false, nil
 	}
 	return s.doForAll()
+}
+
+// isFew reports whether the ranks of the area are so few that each looks at all others itself.
+func (s *Schedule) isFew() bool { return s.team.area.ranks <= s.tuning.SharedFewRanks }
+
+// comeAmongFew comes to a round in which nobody is counted, after this rank has filled its slot.
+func (s *Schedule) comeAmongFew() (done bool, err error) {
+	m, a := &s.meeting, s.team.area
+	missing := s.publishAmongFew(m.stamp)
+	switch {
+	case m.call == meetReduce && a.self != m.root:
+		return true, nil
+	case missing != nobody:
+		m.await(meetingAll, a.published(missing, m.stamp), m.stamp, anyRank)
+		return false, nil
+	}
+	return s.allHere()
+}
+
+// publishAmongFew publishes that this rank has come to a round, and wakes the others if all have. A
+// rank publishes before it looks, so at least the last one sees all others. missing is a rank that
+// has not come, or nobody.
+func (s *Schedule) publishAmongFew(stamp uint64) (missing int) {
+	a := s.team.area
+	a.publish(stamp)
+	if missing = a.missing(stamp); missing == nobody {
+		s.team.wake()
+	}
+	return missing
+}
+
+// isMissing has the meeting wait for the next of few ranks that has not come to a round. It reports
+// false if there is none.
+func (s *Schedule) isMissing(stamp uint64) bool {
+	m, a := &s.meeting, s.team.area
+	if !s.isFew() {
+		return false // all were counted
+	}
+	missing := a.missing(stamp)
+	if missing != nobody {
+		m.await(m.phase, a.published(missing, stamp), stamp, anyRank)
+	}
+	return missing != nobody
 }
 
 // advance goes on to the next block, and reports whether there is none.
@@ -258,6 +317,10 @@ func (s *Schedule) allHere() (done bool, err error) {
 		return false, err
 	}
 	switch m.call {
+	case meetBarrier:
+		return true, nil
+	case meetAllreduce:
+		return true, s.combinePieces(0, len(m.out), len(m.out), m.out, nil)
 	case meetReduce:
 		if len(m.out) == 0 { // a barrier: keep the lock
 			return true, nil

@@ -62,10 +62,7 @@ func (s *Schedule) signature() Signature {
 	}
 	sign := Signature{Call: hashOf(s.call), Root: int64(s.root), Bytes: uint64(s.agreed)}
 	if s.Op != nil {
-		sign.Kind = uint64(s.Elem)
-		if !s.Commutes {
-			sign.Kind |= kindInOrder
-		}
+		sign.Kind = s.Reduction.kind()
 	}
 	if s.inPlace {
 		sign.Kind |= kindInPlace
@@ -77,6 +74,15 @@ func (s *Schedule) signature() Signature {
 		sign.Kind |= kindPersistent
 	}
 	return sign
+}
+
+// kind is what Signature.Kind has of a reduction.
+func (r *Reduction) kind() uint64 {
+	kind := uint64(r.Elem)
+	if !r.Commutes {
+		kind |= kindInOrder
+	}
+	return kind
 }
 
 // hashOf is the FNV-1a hash of a name.

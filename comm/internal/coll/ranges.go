@@ -39,6 +39,24 @@ func lowestBit(v, n int) int {
 	return low
 }
 
+// treePlace is the place of number v in a tree of n ranks that a reduction goes up. The root has
+// number 0. If n is a power of two, each aligned group of 2, 4, 8 … places is a subtree, whatever
+// the root's place. So a host that has such a group may combine what its ranks have first.
+func treePlace(v, root, n int) int {
+	if powerBelow(n) == n {
+		return v ^ root
+	}
+	return up(v, root, n)
+}
+
+// treeNumber is the inverse of treePlace.
+func treeNumber(place, root, n int) int {
+	if powerBelow(n) == n {
+		return place ^ root
+	}
+	return down(place, root, n)
+}
+
 // share is where part i begins when total bytes, in elements of unit bytes, are divided into the
 // given number of parts. For i = parts it is the end.
 func share(total, unit, parts, i int) int {

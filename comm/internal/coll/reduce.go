@@ -16,6 +16,8 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 	switch {
 	case n == 1:
 		s.copy(out[:len(in)], in)
+	case size > 0 && !isChain && s.team.aligned > 0 && s.byHost(meetReduceLong, size):
+		s.reduceByHost(in, out, root)
 	case size > 0 && s.isShared(meetReduceLong, size):
 		m := meet{call: meetReduceLong, in: in, out: out, root: root, order: orderTree}
 		if size <= min(t.SharedShortBytes, s.team.area.block) {
@@ -27,30 +29,52 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 		s.meet(m)
 	case isChain:
 		s.reduceChain(in, out, root)
-	case s.Commutes || root == 0:
-		s.reduceTree(in, out, root)
+	case s.treeRoot(root) == root:
+		s.reduceTree(s.treeTo(root), in, out)
 	case s.rank == root:
-		// In the order of ranks the tree ends at rank 0.
 		if in == nil {
 			in = out
 		}
-		s.reduceTree(in, nil, 0)
+		s.reduceTree(s.treeTo(0), in, nil)
 		s.wait()
 		s.recv(0, out)
 	case s.rank == 0:
 		result := s.temp(size)
-		s.reduceTree(in, result, 0)
+		s.reduceTree(s.treeTo(0), in, result)
 		s.send(root, result)
 	default:
-		s.reduceTree(in, nil, 0)
+		s.reduceTree(s.treeTo(0), in, nil)
 	}
 }
 
+// treeRoot is where the tree of a reduction ends: in the order of ranks, at rank 0.
+func (s *Schedule) treeRoot(root int) int {
+	if s.Commutes {
+		return root
+	}
+	return 0
+}
+
+// tree is a binomial tree of some ranks: first, first+stride, first+2·stride … These have the
+// places 0…n−1, of which the root is one. In the tree they have other numbers: see treePlace.
+type tree struct {
+	n          int
+	root, self int // places of the root and of this rank
+	stride     int
+	first      int
+}
+
+// treeTo is the tree of all ranks.
+func (s *Schedule) treeTo(root int) tree { return tree{n: s.size, root: root, self: s.rank, stride: 1} }
+
+// rank is the rank with a number.
+func (t tree) rank(v int) int { return t.first + t.stride*treePlace(v, t.root, t.n) }
+
 // reduceTree is a binomial tree towards the root. A rank combines its contribution with the results
 // of its children and sends the result to its parent. Only the root has out.
-func (s *Schedule) reduceTree(in, out []byte, root int) {
-	n := s.size
-	v := s.fromRoot(root)
+func (s *Schedule) reduceTree(t tree, in, out []byte) {
+	n := t.n
+	v := treeNumber(t.self, t.root, n)
 	low := lowestBit(v, n)
 	children := 0
 	for d := 1; d < low && v+d < n; d *= 2 {
@@ -76,7 +100,7 @@ func (s *Schedule) reduceTree(in, out []byte, root int) {
 		at = 1
 	}
 	for d := 1; d < low && v+d < n; d *= 2 {
-		s.recv(up(v+d, root, n), place[at])
+		s.recv(t.rank(v+d), place[at])
 		s.wait()
 		s.combine(acc, place[at])
 		acc = place[at]
@@ -84,7 +108,7 @@ func (s *Schedule) reduceTree(in, out []byte, root int) {
 	}
 	switch {
 	case v != 0:
-		s.send(up(v-low, root, n), acc)
+		s.send(t.rank(v-low), acc)
 	case at == 0:
 		s.copy(out, acc)
 	}

@@ -317,18 +317,18 @@ func (t *Team) pass(s *Schedule, hasStarts bool) {
 	}
 	t.sequence.end(s)
 	if t.ctx.HasUnexpected() {
-		t.discardPassed(s, hasStarts)
+		t.discardPassed(s.seq, hasStarts)
 	}
 }
 
 // discardPassed discards the messages of a call that is over, of any form.
-func (t *Team) discardPassed(s *Schedule, hasStarts bool) {
+func (t *Team) discardPassed(seq int, hasStarts bool) {
 	last := startForm
 	if hasStarts {
 		last = initForm
 	}
 	for form := blockingForm; form <= last; form += SequenceNumbers {
-		tag := s.seq + form
+		tag := seq + form
 		t.p.DiscardUnexpected(t.ctx, tag, func(from int) { t.answer(from, tag, Unwanted) })
 	}
 }

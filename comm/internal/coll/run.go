@@ -51,6 +51,9 @@ func (s *Schedule) Call(ctx context.Context) (request.Request, error) {
 // Run does the schedule. If ctx, which may be nil, ends, the collective is given up; if ctx has
 // ended before, the call does not count.
 func (s *Schedule) Run(ctx context.Context) error {
+	if s.team.area != nil {
+		s.team.hub.keepMoving()
+	}
 	if err := s.admit(ctx); err != nil {
 		return err
 	}

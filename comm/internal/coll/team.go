@@ -44,7 +44,8 @@ type Team struct {
 	hub       *Hub
 	area      *area
 	areaState areaState
-	hosts     // known when the area has been set up
+	hosts            // known when the area has been set up
+	lastShort uint64 // number of the last collective that ended on its short path
 
 	sequence
 	mismatch
@@ -76,6 +77,7 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 	} else {
 		s = &Schedule{team: t, rank: t.rank, size: t.size}
 		s.Bind(t.p.Engine(), s)
+		s.LookAhead(s, nil)
 		s.MustEnd = true
 	}
 	s.how, s.call, s.root, s.tuning = how, call, root, t.Tuning()

@@ -41,9 +41,9 @@ type Tuning struct {
 	SharedBlockBytes int
 	// SharedShortBytes is the longest vector that the last rank to arrive combines for all.
 	SharedShortBytes int
-	// SharedRanks is from how many ranks on barriers and vectors of up to SharedLongBytes go
-	// through shared memory.
-	SharedRanks, SharedLongBytes int
+	// SharedFewRanks is the most ranks of a host that look at each other's slots in shared memory.
+	// More are counted, and the last one to come works for all.
+	SharedFewRanks int
 	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared
 	// memory. The other ranks copy one while the root puts the next one there.
 	SharedPieceBytes int
@@ -68,8 +68,7 @@ var defaultTuning = Tuning{ // never written
 	SharedBytes:               math.MaxInt,
 	SharedBlockBytes:          256 << 10,
 	SharedShortBytes:          4 << 10,
-	SharedRanks:               3,
-	SharedLongBytes:           16 << 10,
+	SharedFewRanks:            2,
 	SharedPieceBytes:          16 << 10,
 	SharedAfter:               2,
 	PieceBytes:                128 << 10, // fits the caches
@@ -107,8 +106,7 @@ func (t *Team) Tuning() *Tuning {
 // bytes, or a part of so many bytes for each rank. Only a blocking call does: the area holds one
 // collective at a time, and its goroutine polls it.
 func (s *Schedule) isShared(call meetingCall, bytes int) bool {
-	t := s.tuning
-	return len(s.team.leaders) == 1 && (s.size >= t.SharedRanks || bytes > t.SharedLongBytes) && s.fitsArea(call, bytes)
+	return len(s.team.leaders) == 1 && s.fitsArea(call, bytes)
 }
 
 // fitsArea reports whether there is an area, and so many bytes may go through it.

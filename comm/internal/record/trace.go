@@ -99,6 +99,7 @@ func (t *Trace) Fill(f *trace.File, nanos int64) {
 		from = t.next - n
 	}
 	f.Dropped = from
+	f.Events = make([]trace.Event, 0, t.next-from)
 	for ; from < t.next; from++ {
 		e := &t.ring[from%uint64(len(t.ring))]
 		if nanos > 0 && e.at+e.nanos < f.Written-nanos {

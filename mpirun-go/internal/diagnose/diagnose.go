@@ -68,6 +68,8 @@ func missing(m introspect.Member) hangreport.Missing {
 		return hangreport.NotStarted
 	case m.State == introspect.StateLeaving:
 		return hangreport.Leaving
+	case m.State == introspect.StateVersion:
+		return hangreport.OtherVersion
 	case m.State == introspect.StateForeign:
 		return hangreport.Foreign
 	case m.State == introspect.StateAnswered:
@@ -91,7 +93,7 @@ func IsComputing(members []introspect.Member) bool {
 	any := false
 	for _, m := range members {
 		switch {
-		case m.State == introspect.StateSilent, m.State == introspect.StateAnswered && m.Report == nil:
+		case m.State == introspect.StateSilent, m.State == introspect.StateVersion, m.State == introspect.StateAnswered && m.Report == nil:
 			return false
 		case m.Report == nil:
 			continue
@@ -122,7 +124,8 @@ func computes(list []introspect.Goroutine) bool {
 // HasAnswers reports whether a rank has answered, or should have.
 func (r *Report) HasAnswers() bool {
 	for _, m := range r.Members {
-		if m.State == introspect.StateAnswered || m.State == introspect.StateSilent {
+		switch m.State {
+		case introspect.StateAnswered, introspect.StateSilent, introspect.StateVersion:
 			return true
 		}
 	}

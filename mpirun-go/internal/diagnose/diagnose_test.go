@@ -46,6 +46,7 @@ func TestMissingNamesWhyThereIsNoReport(t *testing.T) {
 		{introspect.Member{State: introspect.StateLost}, hangreport.HostLost},
 		{introspect.Member{State: introspect.StateForeign}, hangreport.Foreign},
 		{introspect.Member{State: introspect.StateLeaving}, hangreport.Leaving},
+		{introspect.Member{State: introspect.StateVersion, Error: "version 9"}, hangreport.OtherVersion},
 		{introspect.Member{State: introspect.StateLeaving, Process: "exited"}, hangreport.Exited},
 	} {
 		assert.Equal(t, c.want, missing(c.member), "%+v", c.member)

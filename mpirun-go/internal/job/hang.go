@@ -100,7 +100,7 @@ func (r *run) look() {
 	}
 	if w.quiet >= w.limit && !w.reported && !r.diagnosing {
 		w.reported = true
-		r.diagnose(r.hangTitle, func() {})
+		r.diagnose(r.hangTitle, r.printTrace, func() {})
 	}
 }
 

@@ -76,8 +76,9 @@ func (r *run) canAsk() bool {
 // diagnose asks all ranks what they do, and makes a report. Then print decides whether the report
 // is printed, under which title. At last then is called. If the job has failed or ended meanwhile,
 // neither is. Both are called by Run's goroutine, which goes on while the ranks are asked, for at
-// most introspect.AnswerTimeout and a little, and while the report is printed.
-func (r *run) diagnose(print func(*diagnose.Report) (title string), then func()) {
+// most introspect.AnswerTimeout and a little, and while the report is printed. record is called on
+// another goroutine after a report was printed.
+func (r *run) diagnose(print func(*diagnose.Report) (title string), record, then func()) {
 	r.diagnosing = true
 	peers, info := r.peers(), r.Info()
 	after := func(f func()) {
@@ -103,6 +104,7 @@ func (r *run) diagnose(print func(*diagnose.Report) (title string), then func())
 			go func() {
 				if title != "" {
 					r.printReport(title, report)
+					record()
 				}
 				r.post(func() { r.diagnosing = false })
 				after(then)
@@ -111,20 +113,64 @@ func (r *run) diagnose(print func(*diagnose.Report) (title string), then func())
 	}()
 }
 
-// reportLimit bounds the time from the moment at which a job is to end to its end, within which the
-// ranks are asked and the report is printed. Files and hosts that do not answer do not hold it up.
-const reportLimit = introspect.AnswerTimeout + 3*time.Second
+const (
+	// reportLimit bounds the time from the moment at which a job is to end to its end, within which
+	// the ranks are asked and the report is printed. Files and hosts that do not answer do not hold
+	// it up. traceLimit is added in a job that records a trace.
+	reportLimit = introspect.AnswerTimeout + 3*time.Second
+	traceLimit  = introspect.AnswerTimeout
+)
 
-// reportAndEnd prints a report under a title, and then calls end, which must end the job. It calls
-// end after reportLimit at the latest.
+// reportAndEnd prints a report under a title, has the ranks write what they record of a trace,
+// because those that hang do not get to it at the end, and then calls end, which must end the job.
+// It calls end after reportLimit and traceLimit at the latest.
 func (r *run) reportAndEnd(title string, end func()) {
 	endOnce := func() {
 		if r.failure == nil {
 			end()
 		}
 	}
-	r.after(reportLimit, endOnce)
-	r.diagnose(func(*diagnose.Report) string { return title }, endOnce)
+	limit := reportLimit
+	if r.cfg.DumpTrace != nil {
+		limit += traceLimit
+	}
+	r.after(limit, endOnce)
+	r.diagnose(func(*diagnose.Report) string { return title }, func() {
+		if r.cfg.DumpTrace != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), traceLimit)
+			defer cancel()
+			r.Ask(ctx, introspect.WantTrace)
+		}
+	}, endOnce)
+}
+
+// Trace implements jobsocket.Tracer. It says in a line what came of it, "" if the job ends or
+// records no trace.
+func (r *run) Trace(ctx context.Context) string {
+	if r.cfg.DumpTrace == nil {
+		return ""
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-r.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	members := r.Ask(ctx, introspect.WantTrace)
+	if members == nil {
+		return ""
+	}
+	return r.cfg.DumpTrace(ctx, members)
+}
+
+// printTrace makes the trace of the job until now, and prints where it is.
+func (r *run) printTrace() {
+	if line := r.Trace(context.Background()); line != "" {
+		r.printBounded("mpirun-go: " + line)
+	}
 }
 
 const (

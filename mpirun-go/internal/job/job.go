@@ -12,6 +12,7 @@
 package job
 
 import (
+	"context"
 	"io"
 	"os"
 	"sync"
@@ -55,6 +56,10 @@ type Config struct {
 
 	HangAfter time.Duration // without progress for so long, a report is printed; 0: never
 	ReportDir string        // where full reports go; "": nowhere
+	// DumpTrace makes the trace of the job in the middle of it, after the ranks were asked to write
+	// theirs (introspect.WantTrace), and says in a line what came of it. It is nil if the job
+	// records no trace. Any goroutine may call it. It returns soon after ctx ends.
+	DumpTrace func(ctx context.Context, members []introspect.Member) string
 	// OnSocket is called with the path of the socket that the job opens for mpirun-go diagnose. If
 	// it is nil, the job opens none.
 	OnSocket func(path string)
@@ -153,6 +158,7 @@ func Run(cfg Config) int {
 	host, _ := os.Hostname()
 	r.info = jobsocket.Info{
 		Name: cfg.JobID, PID: os.Getpid(), Host: host, Size: len(cfg.Specs), Command: cfg.Command, Started: time.Now(),
+		Traces: cfg.DumpTrace != nil,
 	}
 	defer r.closeQuestions()
 	defer r.listen()()

@@ -3,6 +3,6 @@
 // the state of its rails, the worst rank first. Screen draws a View for a terminal, and Exporter
 // serves the counters to Prometheus.
 //
-// A rank counts what it sends, by peer. What a rank receives is what the others have sent to it, so
-// nothing is counted twice on the path of messages.
+// The answers for Prometheus cost a rank its lock for a moment. Those for a View say also what the
+// rank does, for which its process stops while its stacks are written.
 package live

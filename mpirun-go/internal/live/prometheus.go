@@ -59,9 +59,9 @@ func families(job jobsocket.Info, members []introspect.Member, known map[int]int
 		{"job_start_time_seconds", "When the job began, since the Unix epoch.", "gauge", []sample{{nil, float64(job.Started.UnixMilli()) / 1000}}},
 		{"up", "Whether the rank has answered.", "gauge", upSamples(members)},
 		{"sent_bytes_total", "Bytes of messages that the rank has sent.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].outBytes) })},
-		{"received_bytes_total", "Bytes of messages that others have sent to the rank.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].inBytes) })},
+		{"received_bytes_total", "Bytes of messages that the rank has received.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].inBytes) })},
 		{"sent_messages_total", "Messages that the rank has sent.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].outMessages) })},
-		{"received_messages_total", "Messages that others have sent to the rank.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].inMessages) })},
+		{"received_messages_total", "Messages that the rank has received.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].inMessages) })},
 		{"unexpected_bytes", "Bytes of messages that wait for their receive.", "gauge", perRank(func(_ int, m introspect.Metrics) float64 { return float64(m.Counters["UnexpectedBytes"]) })},
 	}
 	for _, c := range counterFamilies {
@@ -102,17 +102,14 @@ func railFamilies(ranks []int, known map[int]introspect.Metrics) []family {
 		type state struct{ health, up, down int }
 		byName := map[string]state{}
 		for _, r := range known[rank].Rails {
-			if !isUsed(r) {
-				continue
-			}
 			s, seen := byName[r.Name]
 			if !seen {
 				s.health = 1000
 			}
 			if r.State == "up" {
-				s.up++
+				s.up += max(r.Count, 1)
 			} else {
-				s.down++
+				s.down += max(r.Count, 1)
 			}
 			s.health = min(s.health, railHealth(r))
 			byName[r.Name] = s

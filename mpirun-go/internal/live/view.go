@@ -18,8 +18,7 @@ type View struct {
 	Time    time.Time      `json:"time"`
 	Seconds float64        `json:"seconds"` // over which the rates are averages
 	Job     jobsocket.Info `json:"job"`
-	// OutBytes and OutMessages are those of all ranks. What is sent is received, so there are no
-	// others.
+	// OutBytes and OutMessages are those of all ranks.
 	OutBytes    float64 `json:"out_bytes_per_second"`
 	OutMessages float64 `json:"out_messages_per_second"`
 	Ranks       []Rank  `json:"ranks"` // the worst first
@@ -31,7 +30,7 @@ type Severity uint8
 const (
 	Fine     Severity = iota
 	RailDown          // a rail is not up, or not trusted in full
-	Gone              // the rank does not answer, or is lost
+	Gone              // the rank does not answer, cannot be asked, or is lost
 )
 
 // Rank is a rank in a View. The rates are per second.
@@ -115,16 +114,7 @@ func keep(known map[int]introspect.Metrics, members []introspect.Member) map[int
 func totalsOf(known map[int]introspect.Metrics) map[int]total {
 	totals := map[int]total{}
 	for rank, m := range known {
-		for _, sent := range m.Traffic {
-			t := totals[rank]
-			t.outBytes += sent.Bytes
-			t.outMessages += sent.Messages
-			totals[rank] = t
-			t = totals[sent.Peer]
-			t.inBytes += sent.Bytes
-			t.inMessages += sent.Messages
-			totals[sent.Peer] = t
-		}
+		totals[rank] = total{m.Counters["ReceivedBytes"], m.SentBytes, m.Counters["Received"], m.SentMessages}
 	}
 	return totals
 }
@@ -133,6 +123,9 @@ func totalsOf(known map[int]introspect.Metrics) map[int]total {
 func describe(m introspect.Member) Rank {
 	r := Rank{Rank: m.Rank, Host: clean(m.Host), PID: m.PID, State: string(m.State), Health: 1000}
 	switch m.State {
+	case introspect.StateVersion:
+		r.Severity, r.Trouble = Gone, "cannot be asked: it uses another version of mpigo"
+		return r
 	case introspect.StateSilent, introspect.StateLost:
 		r.Severity, r.Trouble = Gone, string(m.State)
 		if m.Process != "" {
@@ -145,12 +138,10 @@ func describe(m introspect.Member) Rank {
 	}
 	r.Doing, r.UnexpectedBytes = clean(m.Metrics.Doing), m.Metrics.Counters["UnexpectedBytes"]
 	for _, rail := range m.Metrics.Rails {
-		if !isUsed(rail) {
-			continue
-		}
-		r.Rails++
+		count := max(rail.Count, 1)
+		r.Rails += count
 		if rail.State == "up" {
-			r.RailsUp++
+			r.RailsUp += count
 		}
 		if rail.State != "up" || rail.Health < 1000 {
 			if health := railHealth(rail); r.Severity == Fine || health < r.Health {
@@ -161,12 +152,6 @@ func describe(m introspect.Member) Rank {
 		r.Health = min(r.Health, railHealth(rail))
 	}
 	return r
-}
-
-// isUsed reports whether a rail is more than a spare one that was not needed yet, which is down for
-// no reason, or one to a rank that has left.
-func isUsed(rail introspect.Rail) bool {
-	return rail.State != "closed" && (rail.State == "up" || rail.Error != "")
 }
 
 // railHealth is the health of a rail; one that is not up has none.

@@ -20,11 +20,12 @@ func someJob() jobsocket.Info {
 	return jobsocket.Info{Name: "mpigo-17-ab", PID: 17, Host: "n1", Size: 3, Command: "./solver -n 8", Started: started}
 }
 
-// answered is a rank that has sent as many bytes, in messages of 100 bytes, to the next of three.
+// answered is a rank that has sent as many bytes, and received half as many, in messages of 100
+// bytes.
 func answered(rank int, bytes uint64, rails ...introspect.Rail) introspect.Member {
 	return introspect.Member{Rank: rank, Host: "n1", PID: 100 + rank, State: introspect.StateAnswered, Metrics: &introspect.Metrics{
-		Rank: rank, Doing: "main.go:46 Recv", Counters: map[string]uint64{"UnexpectedBytes": 7, "PathErrors": 2}, Rails: rails,
-		Traffic: []introspect.Traffic{{Peer: (rank + 1) % 3, Messages: bytes / 100, Bytes: bytes}},
+		Rank: rank, Doing: "main.go:46 Recv", Rails: rails, SentMessages: bytes / 100, SentBytes: bytes,
+		Counters: map[string]uint64{"UnexpectedBytes": 7, "PathErrors": 2, "Received": bytes / 200, "ReceivedBytes": bytes / 2},
 	}}
 }
 
@@ -38,16 +39,15 @@ func TestUpdateMakesRates(t *testing.T) {
 	require.Len(t, v.Ranks, 3)
 	assert.EqualValues(t, 2, v.Seconds)
 	assert.EqualValues(t, 2000, v.Ranks[0].OutBytes, "since the job began")
-	assert.EqualValues(t, 2000, v.Ranks[1].InBytes)
-	assert.EqualValues(t, 20, v.Ranks[1].InMessages)
+	assert.EqualValues(t, 1000, v.Ranks[0].InBytes)
+	assert.EqualValues(t, 10, v.Ranks[0].InMessages)
 	assert.Zero(t, v.Ranks[2].InBytes)
 
 	// Rank 0 has left: what it sent stays.
 	v = tracker.Update(someJob(), []introspect.Member{{Rank: 0, State: introspect.StateFinalized}, answered(1, 500), answered(2, 0)}, started.Add(3*time.Second))
 	assert.Zero(t, v.Ranks[0].OutBytes)
-	assert.Zero(t, v.Ranks[1].InBytes)
+	assert.EqualValues(t, 250, v.Ranks[1].InBytes)
 	assert.EqualValues(t, 500, v.Ranks[1].OutBytes)
-	assert.EqualValues(t, 500, v.Ranks[2].InBytes)
 	assert.EqualValues(t, 500, v.OutBytes)
 	assert.EqualValues(t, 5, v.OutMessages)
 	assert.Equal(t, Fine, v.Ranks[0].Severity)
@@ -56,7 +56,7 @@ func TestUpdateMakesRates(t *testing.T) {
 func TestUpdatePutsTheWorstFirst(t *testing.T) {
 	var tracker Tracker
 	v := tracker.Update(someJob(), []introspect.Member{
-		answered(0, 0, rail("sm", "up", 1000, ""), rail("tcp:eth0", "down", 1000, ""), rail("tcp:eth1", "closed", 0, "gone")),
+		answered(0, 0, introspect.Rail{Name: "sm", Peer: -1, State: "up", Health: 1000, Count: 7}, rail("tcp:eth0", "up", 1000, "")),
 		answered(1, 0, rail("tcp:eth0", "up", 300, "rail tcp:eth0: cut"), rail("tcp:eth1", "down", 0, "rail tcp:eth1: no\x1b[2Jlink")),
 		{Rank: 2, Host: "n2", State: introspect.StateSilent, Process: "stopped by a signal"},
 	}, started.Add(time.Second))
@@ -66,8 +66,18 @@ func TestUpdatePutsTheWorstFirst(t *testing.T) {
 	assert.Equal(t, 0, v.Ranks[1].Health)
 	assert.Equal(t, 1, v.Ranks[1].RailsUp)
 	assert.Equal(t, 2, v.Ranks[1].Rails)
-	assert.Equal(t, Fine, v.Ranks[2].Severity, "a spare rail that was not needed, and one to a rank that has left, are no trouble")
-	assert.Equal(t, 1, v.Ranks[2].Rails)
+	assert.Equal(t, Fine, v.Ranks[2].Severity)
+	assert.Equal(t, 8, v.Ranks[2].Rails)
+	assert.Equal(t, 8, v.Ranks[2].RailsUp)
+}
+
+func TestRankOfAnotherVersionIsTrouble(t *testing.T) {
+	var tracker Tracker
+	v := tracker.Update(someJob(), []introspect.Member{
+		answered(0, 0), {Rank: 1, Host: "n2", State: introspect.StateVersion, Error: "introspect: …"},
+	}, started.Add(time.Second))
+	assert.Equal(t, 1, v.Ranks[0].Rank)
+	assert.Contains(t, strings.Join(Screen(v, 80, 24, false), "\n"), "worst: rank 1 on n2: cannot be asked: it uses another version of mpigo\n")
 }
 
 func TestScreenFitsATerminal(t *testing.T) {
@@ -84,8 +94,8 @@ worst: rank 2 on n2: no answer, stopped by a signal
 together: 12.3MB/s, 123k messages/s
  RANK HOST     IN B/s OUT B/s  MSG/s RAILS HEALTH  DOING
     2 n2            0       0      0               no answer, stopped by a sign…
-    0 n1            0   12.3M   123k   1/1   100%  main.go:46 Recv
-    1 n1        12.3M       0   123k   1/1   100%  main.go:46 Recv
+    0 n1        6.17M   12.3M   185k   1/1   100%  main.go:46 Recv
+    1 n1            0       0      0   1/1   100%  main.go:46 Recv
 q quits`, strings.Join(Screen(v, 80, 24, false), "\n"))
 	assert.Equal(t, "q quits; 2 more ranks", Screen(v, 80, 6, false)[5])
 	assert.Contains(t, Screen(v, 80, 24, true)[4], "\x1b[31m    2 n2")

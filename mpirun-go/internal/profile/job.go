@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/profile"
 )
 
@@ -22,15 +23,6 @@ type Job struct {
 	// Missing has the ranks without a file, and Why the reasons that are not that there is none.
 	Missing []int
 	Why     []string
-}
-
-// Clear removes the profiles of an earlier job from a directory.
-func Clear(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "profile.*.json"))
-	for _, name := range names {
-		err = errors.Join(err, os.Remove(name))
-	}
-	return err
 }
 
 // Load reads the profiles of a job of so many ranks.
@@ -69,16 +61,9 @@ func load(dir string, rank, size int) (*profile.File, error) {
 // Write writes the page and the text of a job to a directory, and returns the path of the page.
 func (j *Job) Write(dir string) (page string, err error) {
 	page = filepath.Join(dir, "profile.html")
-	write := func(path string, to func(f *os.File) error) error {
-		f, err := os.Create(path)
-		if err != nil {
-			return err
-		}
-		return errors.Join(to(f), f.Close())
-	}
 	return page, errors.Join(
-		write(page, func(f *os.File) error { return j.HTML(f) }),
-		write(filepath.Join(dir, "profile.txt"), func(f *os.File) error { return j.Text(f) }),
+		atomicfile.Write(page, 0o644, j.HTML),
+		atomicfile.Write(filepath.Join(dir, "profile.txt"), 0o644, j.Text),
 	)
 }
 

@@ -33,9 +33,10 @@ type daemon struct {
 	// ranks.
 	startFailure *failure
 	files        map[uint32]*inbox
+	fetches      map[uint32]*outbox // records that are sent to the launcher
 	launcher     launcherMonitor
 	branches     []*branch
-	tasks        sync.WaitGroup // running branches and file transfers
+	tasks        sync.WaitGroup // running branches, file transfers and work on files
 	stop         chan struct{}  // closed when the daemon ends
 }
 
@@ -72,7 +73,7 @@ func Daemon(watchdogArgv []string) int {
 	if _, err := fmt.Fprintf(out, "\n%s%d\n", daemonLine, version); err != nil {
 		return 1
 	}
-	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, stop: make(chan struct{})}
+	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, fetches: map[uint32]*outbox{}, stop: make(chan struct{})}
 	frames, readErr := make(chan frame), error(nil)
 	go func() {
 		defer close(frames)
@@ -199,6 +200,9 @@ func (d *daemon) end(why error) int {
 	for _, box := range d.files {
 		box.finish(io.ErrUnexpectedEOF)
 	}
+	for _, box := range d.fetches {
+		box.fail(syscall.EPIPE)
+	}
 	waitTimeout(&d.tasks, 2*agentExitGrace)
 	if d.local != nil {
 		d.local.Close()
@@ -256,6 +260,10 @@ func (d *daemon) handle(f frame, watchdogArgv []string) error {
 		} else {
 			d.local.KillGroups()
 		}
+	case kindRecordDirs:
+		return d.onRecordDirs(f.payload)
+	case kindFetch:
+		return d.onFetch(f)
 	case kindCutOutput:
 		if h := d.ranks[f.rank]; h != nil {
 			_ = h.proc.Stdout.SetReadDeadline(time.Unix(1, 0))
@@ -371,10 +379,15 @@ func (d *daemon) onOffer(f frame) error {
 func (d *daemon) onStream(f frame) error {
 	var in *inbox
 	var out *outbox
-	if h := d.ranks[f.rank]; h != nil && f.stream != streamFile {
-		in, out = h.in[f.stream], h.out[f.stream]
-	} else if f.stream == streamFile {
+	switch f.stream {
+	case streamFile:
 		in = d.files[f.rank]
+	case streamRecord:
+		out = d.fetches[f.rank]
+	default:
+		if h := d.ranks[f.rank]; h != nil {
+			in, out = h.in[f.stream], h.out[f.stream]
+		}
 	}
 	_, err := deliver(in, out, f)
 	return err // an undelivered frame belongs to a rank that did not start

@@ -20,10 +20,20 @@
 //	start: a rank →
 //	                                    ← started: its process ID
 //	        streams in both directions, signals →, ← exits of ranks
+//	fetch: a profile or trace of a rank →
+//	                                    ← fetched: its size; the file
 //	bye →
 //
 // The launcher ignores other output before the first of these lines, since login shells may print
 // messages. No command line and no environment contains the secret, except the ranks' environment.
+//
+// # Records
+//
+// Ranks write profiles and traces on their hosts (package records). Before they start, the launcher
+// asks each host which directories of these are its own: in the others, it sees a marker, which the
+// launcher has made there. Later the launcher fetches the files from the hosts' own directories
+// (record.go, localrecord.go). It asks for the file of a kind and a rank. What a host sends has no
+// name, so no host decides where the launcher writes.
 //
 // # Frames
 //

@@ -10,7 +10,7 @@ import (
 
 // version is the version of the protocol: of the frames and their payloads. It must be the same on
 // both ends.
-const version = 3
+const version = 4
 
 // ErrProtocol means that a peer violates the protocol.
 var ErrProtocol = errors.New("protocol error")
@@ -20,36 +20,40 @@ type kind uint8
 
 // The kinds of frames. Down means from the launcher to a daemon, up means the opposite.
 const (
-	kindHello     kind = 1 + iota // down: the daemon's name and job, and the job's secret
-	kindWelcome                   // up: the proof of the secret, and the host's processors
-	kindConnect                   // down: hosts that this daemon is to connect to
-	kindLost                      // up: the frame's host is lost, and why
-	kindNotice                    // up: a line of the standard error of the host's agent
-	kindOffer                     // down: a file that ranks will need
-	kindAnswer                    // up: the path of an offered file, or a request for it
-	kindStart                     // down: the process of a rank to start
-	kindStarted                   // up: the process ID of a started rank
-	kindFailed                    // up: why a rank cannot be started
-	kindExit                      // up: how a rank exited
-	kindAskState                  // down: a question for the state of a rank's process
-	kindState                     // up: that state
-	kindSignal                    // down: a signal to a rank, or to all process groups
-	kindKill                      // down: kill all processes of the job, or only the process groups
-	kindCutOutput                 // down: end a rank's outputs after the data in the pipes
-	kindData                      // both: bytes of a stream
-	kindEnd                       // both: the end of a stream
-	kindCredit                    // both: the number of bytes that may be sent in addition
-	kindPing                      // down
-	kindPong                      // up
-	kindBye                       // down: the job is over
+	kindHello      kind = 1 + iota // down: the daemon's name and job, and the job's secret
+	kindWelcome                    // up: the proof of the secret, and the host's processors
+	kindConnect                    // down: hosts that this daemon is to connect to
+	kindLost                       // up: the frame's host is lost, and why
+	kindNotice                     // up: a line of the standard error of the host's agent
+	kindOffer                      // down: a file that ranks will need
+	kindAnswer                     // up: the path of an offered file, or a request for it
+	kindStart                      // down: the process of a rank to start
+	kindStarted                    // up: the process ID of a started rank
+	kindFailed                     // up: why a rank cannot be started
+	kindExit                       // up: how a rank exited
+	kindAskState                   // down: a question for the state of a rank's process
+	kindState                      // up: that state
+	kindSignal                     // down: a signal to a rank, or to all process groups
+	kindKill                       // down: kill all processes of the job, or the process groups
+	kindRecordDirs                 // down: directories of records
+	kindOwnDirs                    // up: those that are the host's own
+	kindFetch                      // down: a request for one
+	kindFetched                    // up: whether there is that record
+	kindCutOutput                  // down: end a rank's outputs after the data in the pipes
+	kindData                       // both: bytes of a stream
+	kindEnd                        // both: the end of a stream
+	kindCredit                     // both: the number of bytes that may be sent in addition
+	kindPing                       // down
+	kindPong                       // up
+	kindBye                        // down: the job is over
 	kindsEnd
 )
 
 // stream is the stream that a frame of kindData, kindEnd or kindCredit belongs to.
 type stream uint8
 
-// The streams of a rank, and the stream of a file. A frame of streamFile has the file's number in
-// the field rank.
+// The streams of a rank, and those of a program that is sent to a host and of a record that is
+// fetched from it. A frame of the last two has the transfer's number in the field rank.
 const (
 	streamPMI stream = iota // both ways
 	streamStdin
@@ -57,6 +61,7 @@ const (
 	streamStderr
 	streamIntrospect // both ways
 	streamFile
+	streamRecord
 	streamsEnd
 )
 
@@ -67,7 +72,7 @@ var connStreams = [...]stream{streamPMI, streamIntrospect}
 // slow reader.
 func (s stream) windowBytes() int {
 	switch s {
-	case streamFile:
+	case streamFile, streamRecord:
 		return 1 << 20
 	case streamPMI, streamIntrospect:
 		return 64 << 10
@@ -92,7 +97,8 @@ func (k kind) maxPayload() int {
 		return 8 << 20 // arguments and environment; names of hosts
 	case kindWelcome:
 		return 1 << 20
-	case kindHello, kindLost, kindOffer, kindAnswer, kindFailed, kindExit, kindNotice:
+	case kindHello, kindLost, kindOffer, kindAnswer, kindFailed, kindExit, kindNotice,
+		kindRecordDirs, kindOwnDirs, kindFetch, kindFetched:
 		return 64 << 10
 	case kindStarted, kindState, kindSignal, kindKill, kindCredit:
 		return 16

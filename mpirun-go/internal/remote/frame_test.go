@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
 // The tests start this binary as a daemon through the script, and as a receiver of a file that they
@@ -96,8 +97,12 @@ func messages() map[kind][]byte {
 		kindAnswer: answer{wanted: true, path: "/p", problem: "no"}.encode(),
 		kindStart: encodeSpec(procs.Spec{Path: "/p", Args: []string{"a", "\xff"}, Env: []string{"A=\x01"}, Dir: "/",
 			Stdin: procs.StdinPipe, CPUs: []int{1, 5}, TimerSlack: time.Millisecond}),
-		kindFailed: failure{path: "/p", text: "t", errno: syscall.ENOENT}.encode(),
-		kindExit:   exitReport{exit: procs.Exit{Code: 3}, order: 7, problem: "x"}.encode(),
+		kindFailed:     failure{path: "/p", text: "t", errno: syscall.ENOENT}.encode(),
+		kindRecordDirs: recordDirs{marker: ".m", dirs: []recordDir{{records.Trace, "/out"}, {records.Profile, "/"}}}.encode(),
+		kindOwnDirs:    ownDirs{own: []int{0, 7}, problem: "no"}.encode(),
+		kindFetch:      fetchRequest{recordDir{records.CPUProfile, "/out"}, 17}.encode(),
+		kindFetched:    fetched{size: 9, problem: "no"}.encode(),
+		kindExit:       exitReport{exit: procs.Exit{Code: 3}, order: 7, problem: "x"}.encode(),
 	}
 }
 
@@ -123,6 +128,14 @@ func reencode(k kind, p []byte) ([]byte, error) {
 		return reencodeBy(decodeFailure, p)
 	case kindExit:
 		return reencodeBy(decodeExitReport, p)
+	case kindRecordDirs:
+		return reencodeBy(decodeRecordDirs, p)
+	case kindOwnDirs:
+		return reencodeBy(decodeOwnDirs, p)
+	case kindFetch:
+		return reencodeBy(decodeFetch, p)
+	case kindFetched:
+		return reencodeBy(decodeFetched, p)
 	case kindSignal, kindCredit, kindStarted:
 		n, err := decodeNumber(p, maxInt)
 		return appendNumber(nil, n), err
@@ -198,8 +211,10 @@ func FuzzDaemon(f *testing.F) {
 	add(frame{kind: kindData, payload: []byte("cmd=x\n")}, frame{kind: kindCredit, stream: streamStdout, payload: []byte{9}}, frame{kind: kindEnd})
 	add(frame{kind: kindData, stream: streamFile, rank: 1, payload: []byte("ELF")}, frame{kind: kindEnd, stream: streamFile, rank: 1})
 	add(frame{kind: kindCredit, stream: streamStdout, payload: []byte{1}}, frame{kind: kindPing}, frame{kind: kindBye})
+	add(frame{kind: kindCredit, stream: streamRecord, rank: 1, payload: []byte{1}}, frame{kind: kindData, stream: streamRecord, rank: 1, payload: []byte("x")})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := &daemon{up: newLink(), local: &procs.Local{}, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}}
+		d.fetches = map[uint32]*outbox{1: openOutbox(d.post, streamRecord, 1)}
 		h := &localRank{}
 		h.in[streamPMI], h.out[streamPMI], h.out[streamStdout] = openInbox(d.post, streamPMI, 0), openOutbox(d.post, streamPMI, 0), openOutbox(d.post, streamStdout, 0)
 		d.ranks[0] = h
@@ -228,6 +243,8 @@ func FuzzHost(f *testing.F) {
 	add(frame{kind: kindAnswer, payload: answer{wanted: true}.encode()}, frame{kind: kindCredit, stream: streamFile, payload: []byte{1}})
 	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("text\x1b")})
 	add(frame{kind: kindWelcome, payload: welcome{proof: []byte("x"), cores: [][]int{{0}}}.encode()})
+	add(frame{kind: kindOwnDirs, payload: ownDirs{own: []int{0}}.encode()}, frame{kind: kindFetched, rank: 1, payload: fetched{size: 3}.encode()},
+		frame{kind: kindData, stream: streamRecord, rank: 1, payload: []byte("abc")}, frame{kind: kindEnd, stream: streamRecord, rank: 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := &Cluster{cfg: Config{Notify: func(string, string) {}}, failed: make(chan error, 1), welcomed: make(chan struct{}, 1)}
 		h := newHost(c, 0, "n1")
@@ -235,6 +252,8 @@ func FuzzHost(f *testing.F) {
 		c.hosts = []*Host{h}
 		h.ranks[0] = newRemoteRank(h, 0, true)
 		h.files[0] = &fileTransfer{out: openOutbox(h.post, streamFile, 0), answers: make(chan answer, 2)}
+		record := &fetch{in: openInbox(h.post, streamRecord, 1), answer: make(chan fetched, 1)}
+		h.fetches[1], h.fetched = record, 1
 		in := bufio.NewReader(bytes.NewReader(b))
 		for {
 			got, err := readFrame(in)
@@ -245,6 +264,7 @@ func FuzzHost(f *testing.F) {
 		h.setLost(errors.New("over"))
 		_, _, _ = h.ranks[0].Wait()
 		require.LessOrEqual(t, len(h.ranks[0].outputs[0].buf), streamStdout.windowBytes())
+		require.LessOrEqual(t, len(record.in.buf), streamRecord.windowBytes())
 	})
 }
 

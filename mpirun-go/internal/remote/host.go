@@ -29,6 +29,9 @@ type Host struct {
 	mu       sync.Mutex // guards all below
 	ranks    map[uint32]*remoteRank
 	files    map[uint32]*fileTransfer
+	ownDirs  chan ownDirs // has room for the one answer
+	fetches  map[uint32]*fetch
+	fetched  uint32 // number of the last fetch
 	watch    func(error)
 	lost     error
 	lostChan chan struct{} // closed when lost is set
@@ -38,6 +41,7 @@ func newHost(c *Cluster, number uint16, name string) *Host {
 	return &Host{
 		cluster: c, number: number, name: name, lostChan: make(chan struct{}),
 		ranks: map[uint32]*remoteRank{}, files: map[uint32]*fileTransfer{},
+		fetches: map[uint32]*fetch{}, ownDirs: make(chan ownDirs, 1),
 	}
 }
 
@@ -132,6 +136,9 @@ func (h *Host) setLost(err error) {
 	for _, s := range h.files {
 		s.out.fail(syscall.EPIPE)
 	}
+	for _, x := range h.fetches {
+		x.in.finish(syscall.EPIPE)
+	}
 	h.mu.Unlock()
 	if watch != nil {
 		watch(err)
@@ -171,6 +178,9 @@ func (h *Host) handle(f frame) error {
 	defer h.mu.Unlock()
 	if f.kind == kindAnswer || f.stream == streamFile {
 		return h.handleFile(f)
+	}
+	if f.kind == kindOwnDirs || f.kind == kindFetched || f.stream == streamRecord {
+		return h.handleRecord(f)
 	}
 	k := h.ranks[f.rank]
 	if k == nil {

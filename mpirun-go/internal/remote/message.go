@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
 // payloadReader decodes the values of a payload in order. After the first error, err is set and all
@@ -288,6 +290,94 @@ func decodeExitReport(p []byte) (exitReport, error) {
 	f := payloadReader{rest: p}
 	e := exitReport{exit: procs.Exit{Code: f.upTo(255), Signal: syscall.Signal(f.upTo(127))}, order: f.upTo(maxInt), problem: f.text()}
 	return e, f.end()
+}
+
+// recordDir is a directory in which ranks write records of a kind.
+type recordDir struct {
+	kind records.Kind
+	path string
+}
+
+func (f *payloadReader) recordDir() recordDir {
+	d := recordDir{records.Kind(f.text()), f.text()}
+	if f.err == nil && (!d.kind.IsValid() || !filepath.IsAbs(d.path)) {
+		f.fail("not a directory of records")
+	}
+	return d
+}
+
+func appendRecordDir(b []byte, d recordDir) []byte {
+	return appendText(appendText(b, string(d.kind)), d.path)
+}
+
+// recordDirs is the payload of kindRecordDirs: directories of records, in each of which the
+// launcher has made a file of the name marker.
+type recordDirs struct {
+	marker string
+	dirs   []recordDir
+}
+
+func (r recordDirs) encode() []byte {
+	b := appendNumber(appendText(nil, r.marker), len(r.dirs))
+	for _, d := range r.dirs {
+		b = appendRecordDir(b, d)
+	}
+	return b
+}
+
+func decodeRecordDirs(p []byte) (recordDirs, error) {
+	f := payloadReader{rest: p}
+	r := recordDirs{marker: f.text()}
+	r.dirs = readList(&f, f.recordDir)
+	if f.err == nil && (r.marker == "" || r.marker != filepath.Base(r.marker)) {
+		f.fail("not the name of a marker")
+	}
+	return r, f.end()
+}
+
+// ownDirs is the payload of kindOwnDirs: which of the directories are the host's own, by number.
+type ownDirs struct {
+	own     []int
+	problem string // why one cannot be used; "": none
+}
+
+func (o ownDirs) encode() []byte { return appendText(appendNumbers(nil, o.own), o.problem) }
+
+func decodeOwnDirs(p []byte) (ownDirs, error) {
+	f := payloadReader{rest: p}
+	o := ownDirs{own: f.numbers(maxInt), problem: f.text()}
+	return o, f.end()
+}
+
+// fetchRequest is the payload of kindFetch: the record of a rank.
+type fetchRequest struct {
+	recordDir
+	rank int
+}
+
+func (r fetchRequest) encode() []byte {
+	return appendNumber(appendRecordDir(nil, r.recordDir), r.rank)
+}
+
+func decodeFetch(p []byte) (fetchRequest, error) {
+	f := payloadReader{rest: p}
+	r := fetchRequest{f.recordDir(), f.upTo(maxInt)}
+	return r, f.end()
+}
+
+// fetched is the payload of kindFetched: the size of a record, which follows on its stream, or -1
+// if there is none, or why it cannot be read.
+type fetched struct {
+	size    int64
+	problem string
+}
+
+func (a fetched) encode() []byte { return appendText(appendNumber(nil, int(a.size+1)), a.problem) }
+
+func decodeFetched(p []byte) (fetched, error) {
+	f := payloadReader{rest: p}
+	a := fetched{size: int64(f.upTo(1<<40)) - 1, problem: f.text()}
+	return a, f.end()
 }
 
 // decodeNumber decodes a payload that consists of one number.

@@ -115,9 +115,11 @@ func (j *Job) writeRank(out *writer, f *trace.File, t *rankTracks, origin int64)
 			name("thread_name", track, fmt.Sprintf("calls, %d at once", track))
 		}
 		for _, s := range slices {
-			out.record(record{
-				Phase: "X", Name: s.name, Cat: "call", Pid: f.Rank, Tid: track, Ts: micros(s.at - origin), Dur: micros(s.end - s.at), Args: s.args,
-			})
+			r := record{Phase: "X", Name: s.name, Cat: "call", Pid: f.Rank, Tid: track, Ts: micros(s.at - origin), Dur: micros(s.end - s.at)}
+			if s.call != nil {
+				r.Name, r.Args = callName(s.call.Name), describe(s.call)
+			}
+			out.record(r)
 		}
 	}
 	j.writeRequests(out, f, origin)
@@ -186,8 +188,8 @@ func describe(e *trace.Event) map[string]any {
 // slice is a slice of a track.
 type slice struct {
 	at, end int64
-	name    string
-	args    map[string]any
+	call    *trace.Event // nil: the end of a message in no call
+	name    string       // of such an end
 }
 
 // rankTracks are the slices of a rank, by thread: 0 has those that are in no call.
@@ -205,7 +207,7 @@ func newTracks(f *trace.File) *rankTracks {
 		for len(t.slices) <= tid {
 			t.slices = append(t.slices, nil)
 		}
-		t.slices[tid] = append(t.slices[tid], slice{e.At, e.At + max(e.Nanos, 1), callName(e.Name), describe(e)})
+		t.slices[tid] = append(t.slices[tid], slice{at: e.At, end: e.At + max(e.Nanos, 1), call: e})
 	}
 	for tid := range t.slices {
 		sortSlices(t.slices[tid])
@@ -236,7 +238,7 @@ func (t *rankTracks) enclose(e *trace.Event, name string) {
 		}
 	}
 	e.Track = -1
-	t.slices[0] = append(t.slices[0], slice{e.At, e.At + messageNanos, name, nil})
+	t.slices[0] = append(t.slices[0], slice{at: e.At, end: e.At + messageNanos, name: name})
 }
 
 // callName is the name of a call in Go: "wait all" is WaitAll.

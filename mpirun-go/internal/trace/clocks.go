@@ -36,10 +36,14 @@ func (j *Job) align() {
 			f.Written -= ahead(clocks, f.Written)
 		}
 	}
+	if len(hosts) < 2 {
+		return
+	}
 	isDone := make(map[int]bool) // ranks whose clock is right
+	between := j.between()
 	for i, host := range hosts {
 		if i > 0 {
-			shift(byHost[host], j.correction(byHost[host], isDone))
+			shift(byHost[host], correction(byHost[host], between[host], isDone))
 		}
 		for _, f := range byHost[host] {
 			isDone[f.Rank] = true
@@ -68,20 +72,27 @@ func ahead(clocks []trace.Clock, at int64) int64 {
 	if last.At <= first.At {
 		return first.Ahead
 	}
-	part := float64(at-first.At) / float64(last.At-first.At)
-	return first.Ahead + int64(part*float64(last.Ahead-first.Ahead))
+	drift := float64(last.Ahead-first.Ahead) / float64(last.At-first.At)
+	if math.Abs(drift) > maxDrift {
+		return first.Ahead
+	}
+	return first.Ahead + int64(drift*float64(at-first.At))
 }
+
+// maxDrift bounds by how much a clock may run faster than another one. Clocks of computers differ
+// by less than a thousandth. A comparison that says more is wrong.
+const maxDrift = 0.1
 
 // correction is by how much the events of a host have to move so that no message between it and the
 // ranks whose clock is right is received before it is sent. It is 0 if none is, or if no number
 // makes all messages right.
-func (j *Job) correction(host []*trace.File, isDone map[int]bool) int64 {
+func correction(host []*trace.File, messages []message, isDone map[int]bool) int64 {
 	here := make(map[int]bool)
 	for _, f := range host {
 		here[f.Rank] = true
 	}
 	least, most := int64(math.MinInt64), int64(math.MaxInt64)
-	for _, m := range j.messages() {
+	for _, m := range messages {
 		spare := m.matched.At - m.sent.At
 		switch {
 		case here[m.receiver] && isDone[m.sender]:
@@ -99,6 +110,21 @@ func (j *Job) correction(host []*trace.File, isDone map[int]bool) int64 {
 		return most
 	}
 	return 0
+}
+
+// between lists, for each host, the messages from and to other hosts.
+func (j *Job) between() map[string][]message {
+	hosts := make(map[int]string)
+	for _, f := range j.Files {
+		hosts[f.Rank] = f.Host
+	}
+	by := make(map[string][]message)
+	for _, m := range j.messages() {
+		if from, to := hosts[m.sender], hosts[m.receiver]; from != to {
+			by[from], by[to] = append(by[from], m), append(by[to], m)
+		}
+	}
+	return by
 }
 
 // message is a message of which both ends are in the trace.

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/trace"
 )
 
@@ -25,15 +26,6 @@ type Job struct {
 	Files   []*trace.File // of the ranks that have one, by rank
 	Missing []int
 	Why     []string // reasons other than that there is no file
-}
-
-// Clear removes the traces of an earlier job from a directory.
-func Clear(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "trace.*.json"))
-	for _, name := range names {
-		err = errors.Join(err, os.Remove(name))
-	}
-	return err
 }
 
 // Load reads the traces of a job of so many ranks.
@@ -72,9 +64,5 @@ func load(dir string, rank, size int) (*trace.File, error) {
 // Write writes the trace of the job to a directory, and returns its path.
 func (j *Job) Write(dir string) (path string, err error) {
 	path = filepath.Join(dir, "trace.json")
-	f, err := os.Create(path)
-	if err != nil {
-		return "", err
-	}
-	return path, errors.Join(j.Chrome(f), f.Close())
+	return path, atomicfile.Write(path, 0o644, j.Chrome)
 }

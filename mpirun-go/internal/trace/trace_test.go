@@ -265,7 +265,4 @@ func TestLoadNamesRanksWithoutTrace(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1, 3}, j.Missing)
 	require.Len(t, j.Why, 1)
-	require.NoError(t, Clear(dir))
-	_, err = Load(dir, 4)
-	require.Error(t, err)
 }

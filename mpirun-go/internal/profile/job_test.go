@@ -1,0 +1,68 @@
+package profile
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/profile"
+)
+
+func rankFile(rank int) *profile.File {
+	return &profile.File{
+		Version: profile.Version, Rank: rank, Size: 3, Host: "<evil>", Command: []string{"solver"}, AppNanos: 9e9,
+		Kinds: []profile.Kind{{Name: "recv", Calls: 3, Sizes: []uint64{0, 3}}},
+		Sites: []profile.Site{{
+			Call: "recv", Function: "main.<x>", File: "/src/main.go", Line: 3, Calls: 3, Timed: 3, Nanos: 6e9,
+			Waiting: 4e9, State: profile.LateSender, Min: 1, Max: 5e9,
+		}},
+		Sent:      []profile.Traffic{{Peer: 1, Messages: 3, Bytes: 3 << 10}},
+		Protocols: []profile.Named{{Name: "SentEager", Count: 3}},
+		Rails:     []profile.Rail{{Peer: 1, Name: "sm", State: "up", Health: 1000}},
+	}
+}
+
+func TestPageAndTextOfAJob(t *testing.T) {
+	dir := t.TempDir()
+	for _, rank := range []int{0, 2} {
+		f, err := os.Create(profile.Path(dir, rank))
+		require.NoError(t, err)
+		require.NoError(t, rankFile(rank).Write(f))
+		require.NoError(t, f.Close())
+	}
+	j, err := Load(dir, 3)
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, j.Missing)
+	page, err := j.Write(dir)
+	require.NoError(t, err)
+	html, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Contains(t, string(html), "main.go:3")
+	assert.False(t, bytes.Contains(html, []byte("<evil>")), "what ranks say is escaped")
+	assert.False(t, bytes.Contains(html, []byte("<x>")))
+	var text bytes.Buffer
+	require.NoError(t, j.Text(&text))
+	assert.Contains(t, text.String(), "@ Missing    : 1\n")
+	assert.Regexp(t, `late sender +8 +66\.67  main\.go:3, Recv, rank 0\n`, text.String())
+}
+
+// Whatever is in the file of a rank, there are a page and a text.
+func FuzzProfileOfRank(f *testing.F) {
+	var b bytes.Buffer
+	require.NoError(f, rankFile(0).Write(&b))
+	f.Add(b.Bytes())
+	f.Add([]byte(`{"v":1,"rank":0,"size":65536,"app_nanos":9223372036854775807,"sites":[{"calls":1e308,"nanos":1e308},{"line":1,"nanos":1e308}],"sent":[{"peer":65535,"bytes":1}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := profile.Read(bytes.NewReader(text))
+		if err != nil {
+			require.ErrorIs(t, err, profile.ErrFormat)
+			return
+		}
+		j := &Job{Size: file.Size, Files: []*profile.File{file}}
+		require.NoError(t, j.HTML(&bytes.Buffer{}))
+		require.NoError(t, j.Text(&bytes.Buffer{}))
+	})
+}

@@ -1,0 +1,96 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// onRecordDirs finds out which directories of records are the host's own, and removes there the
+// records of earlier jobs.
+func (d *daemon) onRecordDirs(payload []byte) error {
+	r, err := decodeRecordDirs(payload)
+	if err != nil {
+		return err
+	}
+	d.tasks.Go(func() { d.post(kindOwnDirs, 0, 0, r.prepare().encode()) })
+	return nil
+}
+
+// prepare does it. A directory with the marker is the launcher's, by a file system that the hosts
+// share: the launcher has removed what was there.
+func (r recordDirs) prepare() (o ownDirs) {
+	var errs []error
+	for i, dir := range r.dirs {
+		switch _, err := os.Lstat(filepath.Join(dir.path, r.marker)); {
+		case err == nil:
+		case errors.Is(err, fs.ErrNotExist):
+			o.own = append(o.own, i)
+			errs = append(errs, dir.kind.Clear(dir.path))
+		default:
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		o.problem = oneLine(err)
+	}
+	return o
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// onFetch begins to send a record to the launcher.
+func (d *daemon) onFetch(f frame) error {
+	r, err := decodeFetch(f.payload)
+	if err != nil {
+		return err
+	}
+	if d.fetches[f.rank] != nil {
+		return fmt.Errorf("%w: record %d is fetched twice", ErrProtocol, f.rank)
+	}
+	out := openOutbox(d.post, streamRecord, f.rank)
+	d.fetches[f.rank] = out
+	d.tasks.Go(func() {
+		defer out.Close()
+		file, size, err := r.open()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			d.post(kindFetched, 0, f.rank, fetched{size: -1}.encode())
+			return
+		case err != nil:
+			d.post(kindFetched, 0, f.rank, fetched{size: -1, problem: oneLine(err)}.encode())
+			return
+		}
+		defer file.Close()
+		d.post(kindFetched, 0, f.rank, fetched{size: size}.encode())
+		_, _ = io.CopyN(out, file, size) // the launcher sees if it is too short
+	})
+	return nil
+}
+
+// open opens the record. Another user may have put a FIFO or a link in its place.
+func (r fetchRequest) open() (*os.File, int64, error) {
+	path := r.kind.Path(r.path, r.rank)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%s is no regular file", path)
+	case info.Size() > r.kind.MaxBytes():
+		err = fmt.Errorf("%s has %d bytes: at most %d are copied", path, info.Size(), r.kind.MaxBytes())
+	default:
+		return file, info.Size(), nil
+	}
+	_ = file.Close()
+	return nil, 0, err
+}
