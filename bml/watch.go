@@ -94,7 +94,7 @@ func (b *BML) startWatch(pr *Peer) {
 	if w.tick == nil {
 		w.tick = func() { b.watchTick(pr) }
 	}
-	w.at, w.isBusy = b.eng.Now(), true
+	w.at = b.eng.Now()
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
 		m.oldest = oldest{upTo: m.posted, posts: pr.posts}

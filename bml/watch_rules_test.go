@@ -78,18 +78,19 @@ func TestTickTakesSamplesOnce(t *testing.T) {
 // A rank that made no progress calls does not use what it has timed meanwhile: its own absence is
 // in it.
 func TestRankThatWasAwayForgetsTimes(t *testing.T) {
-	for _, ticks := range []int64{1, 5} {
+	for _, nanos := range []int64{tickPeriod.Nanoseconds(), 3 * tickPeriod.Nanoseconds(), 3*tickPeriod.Nanoseconds() + 1} {
 		w, pr := slowWire(t)
 		w.ranks[0].send(1, "a")
 		sampled(pr, shorts, 1000, 1000)
 		sampled(pr, longs, 4000, 1000)
 		sampled(pr, trials, 1000, 1000)
-		w.now += ticks * tickPeriod.Nanoseconds()
+		sampled(pr, func(m *meter) []*timing { return []*timing{&m.longTrials} }, 1000, 1000)
+		w.now += nanos
 		w.pass(msec)
-		isAway := ticks > 3
+		isAway := nanos > 3*tickPeriod.Nanoseconds()
 		for i := range pr.rails {
 			m := &pr.rails[i].meter
-			for _, usual := range []int64{m.short.usual, m.long.usual, m.trialTimes.usual} {
+			for _, usual := range []int64{m.short.usual, m.long.usual, m.trialTimes.usual, m.loadedTimes.usual, m.longTrials.usual} {
 				require.Equal(t, isAway, usual == 0)
 			}
 		}
@@ -447,4 +448,18 @@ func TestOperationsThatEndInOtherOrder(t *testing.T) {
 	require.EqualValues(t, 3, last)
 	w.step(0)
 	require.Equal(t, last, m.delivered)
+}
+
+// A rail is late from lateTicks on, and later if the rail that delivers soonest takes some ticks.
+func TestRailIsLateAfterTicks(t *testing.T) {
+	for _, c := range []struct {
+		ticks, others int
+		isLate        bool
+	}{{lateTicks - 1, 0, false}, {lateTicks, 0, true}, {lateTicks + otherTicks - 1, 1, false}, {lateTicks + otherTicks, 1, true}} {
+		_, pr := slowWire(t)
+		pr.rails[0].meter.oldest.ticks = c.ticks
+		pr.rails[1].meter.delivered, pr.rails[1].meter.oldest.last = 1, c.others
+		pr.findLate()
+		require.Equal(t, c.isLate, pr.rails[0].grade.isLate, "%+v", c)
+	}
 }
