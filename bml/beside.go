@@ -26,8 +26,7 @@ type beside struct {
 	pause   int // how long it rested last
 }
 
-// isBeside reports whether a rail may now take long messages beside those of a lower tier. An
-// alternate does so only while it is needed.
+// isBeside reports whether a rail may now take long messages beside those of a lower tier.
 func (pr *Peer) isBeside(rl *Rail) bool {
 	return pr.hasLong && rl.mayBeBeside && rl.tier > pr.rails[0].tier
 }

@@ -24,14 +24,25 @@ const (
 // call that fails here does not count as a collective. A call that begin has opened goes to
 // Schedule.Refuse or run.
 func (c *Comm) begin(how coll.How, call string, err error) (*coll.Schedule, error) {
-	return c.open(how, call, coll.NoRoot, err)
+	return c.open(how, call, coll.NoRoot, err, nil)
 }
 
 // beginRooted is begin of a collective with a root, which it checks. A call that fails because of
 // its root counts as a collective.
 func (c *Comm) beginRooted(how coll.How, call string, root int, err error) (*coll.Schedule, error) {
-	s, err := c.open(how, call, root, err)
-	if err != nil {
+	return c.beginRootedOrShort(how, call, root, err, nil)
+}
+
+// beginOrShort is begin of a collective that has a short path. If that has made it, the schedule is
+// nil, and so is the error.
+func (c *Comm) beginOrShort(how coll.How, call string, err error, short func() bool) (*coll.Schedule, error) {
+	return c.open(how, call, coll.NoRoot, err, short)
+}
+
+// beginRootedOrShort is beginOrShort of a collective with a root.
+func (c *Comm) beginRootedOrShort(how coll.How, call string, root int, err error, short func() bool) (*coll.Schedule, error) {
+	s, err := c.open(how, call, root, err, short)
+	if s == nil {
 		return nil, err
 	}
 	if err = c.checkRoot(root); err == nil {
@@ -44,7 +55,7 @@ func (c *Comm) beginRooted(how coll.How, call string, root int, err error) (*col
 	return nil, s.Refuse(err)
 }
 
-func (c *Comm) open(how coll.How, call string, root int, err error) (*coll.Schedule, error) {
+func (c *Comm) open(how coll.How, call string, root int, err error, short func() bool) (*coll.Schedule, error) {
 	if err == nil {
 		err = c.enter()
 	}
@@ -52,6 +63,10 @@ func (c *Comm) open(how coll.How, call string, root int, err error) (*coll.Sched
 		return nil, c.fail(how.Name(call), root, none, err)
 	}
 	if how == blocking {
+		if short != nil && c.mayBeShort() && c.isShort(short) {
+			c.leave()
+			return nil, nil
+		}
 		if err := c.team.Prepare(c.collectiveContext(), call, root); err != nil {
 			c.leave()
 			return nil, err

@@ -14,11 +14,8 @@ func Alltoall[T any](c *Comm, in, out []T) error {
 }
 
 func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
-	if how == blocking && c.alltoallShort(in, out, elem, typ) {
-		return request.Request{}, nil
-	}
-	s, err := c.begin(how, "alltoall", c.checkElem(typ))
-	if err != nil {
+	s, err := c.beginOrShort(how, "alltoall", c.checkElem(typ), func() bool { return c.alltoallShort(in, out, elem) })
+	if s == nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)

@@ -12,11 +12,8 @@ func (c *Comm) Barrier() error {
 }
 
 func (c *Comm) barrier(how coll.How) (request.Request, error) {
-	if how == blocking && c.barrierShort() {
-		return request.Request{}, nil
-	}
-	s, err := c.begin(how, "barrier", nil)
-	if err != nil {
+	s, err := c.beginOrShort(how, "barrier", nil, func() bool { return c.team.BarrierShort() })
+	if s == nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)

@@ -13,11 +13,8 @@ func Bcast[T any](c *Comm, buf []T, root int) error {
 }
 
 func (c *Comm) bcast(how coll.How, buf []byte, root int, typ elemType) (request.Request, error) {
-	if how == blocking && c.bcastShort(buf, root, typ) {
-		return request.Request{}, nil
-	}
-	s, err := c.beginRooted(how, "bcast", root, c.checkElem(typ))
-	if err != nil {
+	s, err := c.beginRootedOrShort(how, "bcast", root, c.checkElem(typ), func() bool { return c.bcastShort(buf, root) })
+	if s == nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)

@@ -64,11 +64,10 @@ func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, typ elemTyp
 }
 
 func (c *Comm) allgather(how coll.How, call string, in, out []byte, elem int, typ elemType) (request.Request, error) {
-	if how == blocking && call == "allgather" && c.allgatherShort(in, out, elem, typ) {
-		return request.Request{}, nil
-	}
-	s, err := c.begin(how, call, c.checkElem(typ))
-	if err != nil {
+	s, err := c.beginOrShort(how, call, c.checkElem(typ), func() bool {
+		return call == "allgather" && c.allgatherShort(in, out, elem)
+	})
+	if s == nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)

@@ -31,11 +31,10 @@ func reductionOf[T any](op Op[T], opts []CollOption) coll.Reduction {
 }
 
 func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, typ elemType) (request.Request, error) {
-	if how == blocking && c.reduceShort(in, out, op, root, typ) {
-		return request.Request{}, nil
-	}
-	s, err := c.beginRooted(how, "reduce", root, c.checkElem(typ))
-	if err != nil {
+	s, err := c.beginRootedOrShort(how, "reduce", root, c.checkElem(typ), func() bool {
+		return c.reduceShort(in, out, op, root)
+	})
+	if s == nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)
@@ -53,11 +52,8 @@ func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int,
 }
 
 func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
-	if how == blocking && c.allreduceShort(in, out, op, typ) {
-		return request.Request{}, nil
-	}
-	s, err := c.begin(how, "allreduce", c.checkElem(typ))
-	if err != nil {
+	s, err := c.beginOrShort(how, "allreduce", c.checkElem(typ), func() bool { return c.allreduceShort(in, out, op) })
+	if s == nil {
 		return request.Request{}, err
 	}
 	defer c.endCollective(s)

@@ -1,8 +1,10 @@
 package comm_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -11,16 +13,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/collprogram"
 )
 
-// shortProgram makes random collectives of two ranks whose buffers are short or nearly so. Each
-// rank is late at random, so each call may take its short path, the general way, or begin on the
-// one and end in the other. It returns how many calls of this rank ended on their short path.
-func shortProgram(w *comm.Comm, seed uint64, calls int) (shorts int, err error) {
+// shortProgram makes random collectives of two ranks whose buffers are short or nearly so, and
+// exchanges messages between them. Each rank is late at random, so each call may take its short
+// path, the general way, or begin on the one and end in the other. It counts how many calls of this
+// rank ended on their short path, by their names.
+func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) error {
 	rng := rand.New(rand.NewPCG(seed, 1)) // the same at both ranks
 	late := rand.New(rand.NewPCG(seed, uint64(2+w.Rank())))
 	names := []string{"barrier", "allreduce", "reduce", "bcast", "allgather", "alltoall"}
@@ -32,13 +36,19 @@ func shortProgram(w *comm.Comm, seed uint64, calls int) (shorts int, err error) 
 		case 1, 2:
 			runtime.Gosched()
 		}
-		if rng.IntN(3) == 0 {
-			err := shortSums(w, rng)
+		switch rng.IntN(12) {
+		case 0, 1, 2, 3:
+			name, err := shortSums(w, rng)
 			if err != nil {
-				return shorts, fmt.Errorf("seed %d, call %d: %w", seed, i, err)
+				return fmt.Errorf("seed %d, call %d: %w", seed, i, err)
 			}
 			if comm.EndedShort(w) {
-				shorts++
+				shorts[name]++
+			}
+			continue
+		case 4:
+			if err := shortMessage(w, rng.IntN(2), i); err != nil {
+				return fmt.Errorf("seed %d, call %d: %w", seed, i, err)
 			}
 			continue
 		}
@@ -57,17 +67,32 @@ func shortProgram(w *comm.Comm, seed uint64, calls int) (shorts int, err error) 
 			form = collprogram.Nonblocking + collprogram.Form(rng.IntN(2))
 		}
 		if err := c.Check(w, form); err != nil {
-			return shorts, fmt.Errorf("seed %d, call %d: %w", seed, i, err)
+			return fmt.Errorf("seed %d, call %d: %w", seed, i, err)
 		}
 		if comm.EndedShort(w) {
-			shorts++
+			shorts[c.Kind]++
 		}
 	}
-	return shorts, nil
+	return nil
 }
 
-// shortSums makes a reduction with an operation of the library, as short paths want it.
-func shortSums(w *comm.Comm, rng *rand.Rand) error {
+// shortMessage sends a message from one rank to the other, for which that waits: it makes no
+// collective meanwhile.
+func shortMessage(w *comm.Comm, from, what int) error {
+	if w.Rank() == from {
+		return comm.Ssend(w, []int{what}, 1-from, 0)
+	}
+	got := []int{0}
+	_, err := comm.Recv(w, got, from, 0)
+	if err == nil && got[0] != what {
+		err = fmt.Errorf("received %d, want %d", got[0], what)
+	}
+	return err
+}
+
+// shortSums makes a reduction with an operation of the library, as short paths want it, and returns
+// its name.
+func shortSums(w *comm.Comm, rng *rand.Rand) (name string, err error) {
 	n, root := 1+rng.IntN(20), rng.IntN(2)
 	in, out, want := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range in {
@@ -83,9 +108,10 @@ func shortSums(w *comm.Comm, rng *rand.Rand) error {
 	if rng.IntN(2) == 0 {
 		opts = append(opts, comm.InRankOrder())
 	}
-	var err error
+	name = "reduce"
 	switch all := rng.IntN(2) == 0; {
 	case all:
+		name = "allreduce"
 		err = comm.Allreduce(w, from, out, comm.Sum[float64], opts...)
 	case w.Rank() != root:
 		err, want = comm.Reduce(w, in, nil, comm.Sum[float64], root, opts...), out
@@ -95,36 +121,140 @@ func shortSums(w *comm.Comm, rng *rand.Rand) error {
 	if err == nil && !slices.Equal(out, want) {
 		err = fmt.Errorf("rank %d has %v, want %v", w.Rank(), out, want)
 	}
-	return err
+	return name, err
+}
+
+// everyShortCall checks that each call has ended on its short path some times.
+func everyShortCall(shorts map[string]int) error {
+	for _, name := range []string{"barrier", "allreduce", "reduce", "bcast", "allgather", "alltoall"} {
+		if shorts[name] == 0 {
+			return fmt.Errorf("no %s took its short path: %v", name, shorts)
+		}
+	}
+	return nil
 }
 
 func TestShortCollectivesAgainstNaiveModel(t *testing.T) {
-	const seeds, calls = 20, 400
-	var shorts [2]int
-	for seed := range uint64(seeds) {
+	shorts := [2]map[string]int{{}, {}}
+	for seed := range uint64(20) {
 		require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
-			n, err := shortProgram(w, seed, calls)
-			shorts[w.Rank()] += n
-			return err
+			return shortProgram(w, seed, 400, shorts[w.Rank()])
 		}))
 	}
-	for rank, n := range shorts {
-		assert.NotZero(t, n, "rank %d", rank)
-		assert.Less(t, n, seeds*calls, "rank %d", rank)
+	for rank := range shorts {
+		assert.NoError(t, everyShortCall(shorts[rank]), "rank %d", rank)
 	}
 }
 
 // shortCollectivesProgram makes short collectives in a job of processes.
 func shortCollectivesProgram(w *comm.Comm) error {
+	shorts := map[string]int{}
 	for seed := range uint64(5) {
-		if _, err := shortProgram(w, seed, 2000); err != nil {
+		if err := shortProgram(w, seed, 1000, shorts); err != nil {
 			return err
 		}
 	}
 	if w.Rank() == 0 {
 		fmt.Println("short collectives done")
 	}
-	return nil
+	return everyShortCall(shorts)
+}
+
+// TestRoomAfterShortCollectives: a rank that only puts its contributions leaves the other one room,
+// though it makes no further collective.
+func TestRoomAfterShortCollectives(t *testing.T) {
+	for bcasts := range 17 {
+		require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
+			v := []int{1}
+			for range 3 { // the third one sets the shared memory up
+				check(w.Barrier())
+			}
+			for wasShort := []bool{false}; !wasShort[0]; { // at rank 1, and not at rank 0
+				if w.Rank() == 1 {
+					time.Sleep(100 * time.Microsecond)
+				}
+				check(w.Barrier())
+				if w.Rank() == 1 {
+					wasShort[0] = comm.EndedShort(w)
+					check(comm.Send(w, wasShort, 0, 1))
+				} else {
+					must(comm.Recv(w, wasShort, 1, 1))
+				}
+			}
+			for range bcasts {
+				check(comm.Bcast(w, v, 1))
+			}
+			check(comm.Reduce(w, v, []int{0}, comm.Sum, 0))
+			if w.Rank() == 0 {
+				return comm.Send(w, v, 1, 0)
+			}
+			_, err := comm.Recv(w, v, 0, 0)
+			return err
+		}))
+	}
+}
+
+// shortKilledProgram has rank 1 kill itself between two short collectives.
+func shortKilledProgram(w *comm.Comm) error {
+	for i := 0; ; i++ {
+		if i == 1000 && w.Rank() == 1 {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+		if err := comm.Allreduce(w, []int{1}, []int{0}, comm.Sum); err != nil {
+			if i != 1000 || !errors.Is(err, comm.ErrProcFailed) {
+				return fmt.Errorf("allreduce %d: %w", i, err)
+			}
+			fmt.Println("ended")
+			return nil
+		}
+	}
+}
+
+func TestRankKilledBetweenShortCollectives(t *testing.T) {
+	got := unmanaged(t, 2, "short killed")
+	assert.Equal(t, -1, got[1].status, "killed")
+	assert.Equal(t, "ended\n", got[0].stdout, got[0].stderr)
+}
+
+// TestShortCollectivesThatDiffer: ranks that make different calls get an error, on whatever path.
+func TestShortCollectivesThatDiffer(t *testing.T) {
+	v, two, parts := []int{1}, []int{1, 2}, []int{1, 2}
+	calls := map[string]func(w *comm.Comm) error{
+		"barrier":     func(w *comm.Comm) error { return w.Barrier() },
+		"allreduce":   func(w *comm.Comm) error { return comm.Allreduce(w, v, []int{0}, comm.Sum) },
+		"longer":      func(w *comm.Comm) error { return comm.Allreduce(w, two, []int{0, 0}, comm.Sum) },
+		"in order":    func(w *comm.Comm) error { return comm.Allreduce(w, v, []int{0}, comm.Sum, comm.InRankOrder()) },
+		"reduce to 0": func(w *comm.Comm) error { return comm.Reduce(w, v, []int{0}, comm.Sum, 0) },
+		"reduce to 1": func(w *comm.Comm) error { return comm.Reduce(w, v, []int{0}, comm.Sum, 1) },
+		"allgather":   func(w *comm.Comm) error { return comm.Allgather(w, v, []int{0, 0}) },
+		"alltoall":    func(w *comm.Comm) error { return comm.Alltoall(w, parts, []int{0, 0}) },
+		"no op":       func(w *comm.Comm) error { return comm.Allreduce(w, v, []int{0}, nil) },
+	}
+	for one, call := range calls {
+		for other, otherCall := range calls {
+			if one == other || one == "reduce to 1" && other == "reduce to 0" { // no rank waits
+				continue
+			}
+			t.Run(one+", "+other, func(t *testing.T) {
+				var errs [2]error
+				require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
+					d := must(w.Dup())
+					for range 4 {
+						check(d.Barrier())
+					}
+					if w.Rank() == 0 {
+						errs[0] = call(d)
+					} else {
+						errs[1] = otherCall(d)
+					}
+					check(w.Barrier())
+					return nil
+				}))
+				assert.True(t, errs[0] != nil || errs[1] != nil, "no rank noticed")
+			})
+		}
+	}
 }
 
 func TestShortCollectivesOfProcesses(t *testing.T) {

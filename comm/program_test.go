@@ -43,6 +43,7 @@ func runProgram(name string) {
 		"local":                 localProgram,
 		"collectives":           collectivesProgram,
 		"short collectives":     shortCollectivesProgram,
+		"short killed":          shortKilledProgram,
 		"groups":                groupsProgram,
 		"survivor":              survivorProgram,
 		"revoked":               revokedProgram,

@@ -40,8 +40,8 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
 }
 
 // looksBeforeRecord is how often a receive that is not timed looks for its message before it makes
-// a record: for less than a microsecond.
-const looksBeforeRecord = 6
+// a record: for a microsecond or two.
+const looksBeforeRecord = 24
 
 // Names of the calls, for errors.
 const (

@@ -122,7 +122,8 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 // ignores contexts. So it gives up when another goroutine drives or wants the lock, when the engine
 // is stopped, when an operation fails, because the caller may wait for several, and after
 // Config.SpinTurns turns, with or without events. It returns the number of turns since the last
-// event, for WaitOn. Lock held, and given up only by tasks that do so; not from a poller or timer.
+// event, for WaitOn. Lock held, and given up only by tasks or ahead if these do so; not from a
+// poller or timer.
 //
 // ahead, if not nil, looks before each turn, until it cannot look any more.
 func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
@@ -174,7 +175,8 @@ func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 // Ahead looks for the one event that a wait needs, by a shorter way than a turn of progress.
 type Ahead interface {
 	// Look looks for a fraction of a microsecond, and handles the event if it comes. It returns the
-	// number of events, and whether it was able to look. The engine's lock is held.
+	// number of events, and whether it was able to look. The engine's lock is held; handling the
+	// event may give it up meanwhile.
 	Look() (events int, able bool)
 }
 

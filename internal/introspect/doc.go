@@ -13,15 +13,15 @@
 //
 // Both directions carry JSON values, one a line. The rank begins with an Answer of ID 0, by which
 // the launcher learns that the program uses the library. Then the launcher sends a Question, and
-// the rank answers with one Answer of the same ID, in the order of the questions. A rank whose
-// connection outlives it in the network says goodbye before it leaves (SayGoodbye). Fields that a
-// version does not know are ignored.
-// Version changes when the meaning of a field does.
+// the rank answers with one Answer of the same ID, in the order of the questions, but for traces,
+// which take longer. A rank whose connection outlives it in the network says goodbye before it
+// leaves (SayGoodbye). Fields that a version does not know are ignored. Version changes when the
+// meaning of a field or question does.
 //
 //	launcher                                     rank
-//	                                          ← {"v":1,"id":0,"progress":0}, from Init
-//	{"v":1,"id":7,"want":"report"} →
-//	                      ← {"v":1,"id":7,"report":{"rank":3,"pid":4711, …}}
+//	                                          ← {"v":2,"id":0,"progress":0}, from Init
+//	{"v":2,"id":7,"want":"report"} →
+//	                      ← {"v":2,"id":7,"report":{"rank":3,"pid":4711, …}}
 //
 // # Cost
 //

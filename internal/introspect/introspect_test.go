@@ -144,7 +144,7 @@ func TestLateAnswerIsDropped(t *testing.T) {
 	go func() {
 		buf := make([]byte, 1024)
 		_, _ = end.Read(buf)
-		_, _ = end.Write([]byte(`{"v":1,"id":900,"progress":1}` + "\n" + `{"v":1,"id":1,"progress":2}` + "\n"))
+		_, _ = end.Write([]byte(`{"v":2,"id":900,"progress":1}` + "\n" + `{"v":2,"id":1,"progress":2}` + "\n"))
 	}()
 	a, err := c.Ask(t.Context(), WantProgress)
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestAnswerThatIsNoJSONEndsTheConnection(t *testing.T) {
 }
 
 func FuzzServe(f *testing.F) {
-	f.Add(`{"v":1,"id":1,"want":"report"}`)
+	f.Add(`{"v":2,"id":1,"want":"report"}`)
 	f.Add(strings.Repeat("x", maxQuestionBytes+1))
 	f.Fuzz(func(t *testing.T, line string) {
 		launcher, end := net.Pipe()
@@ -185,8 +185,8 @@ func FuzzServe(f *testing.F) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	f.Add([]byte(`{"v":1,"id":1,"progress":2}`))
-	f.Add([]byte(`{"v":1,"id":1,"report":{"snapshot":{"Waits":[{"Ops":[7]}]}}}`))
+	f.Add([]byte(`{"v":2,"id":1,"progress":2}`))
+	f.Add([]byte(`{"v":2,"id":1,"report":{"snapshot":{"Waits":[{"Ops":[7]}]}}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		launcher, end := net.Pipe()
 		c := NewConn(launcher)
@@ -206,7 +206,7 @@ func FuzzAnswer(f *testing.F) {
 func TestAnswerOfAnotherVersionIsAnError(t *testing.T) {
 	for name, greeting := range map[string]string{
 		"greeting": `{"v":9,"id":"zero"}` + "\n",
-		"answer":   `{"v":1,"id":0}` + "\n",
+		"answer":   `{"v":2,"id":0}` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			launcher, end := net.Pipe()
@@ -222,7 +222,7 @@ func TestAnswerOfAnotherVersionIsAnError(t *testing.T) {
 			for range 2 {
 				_, err := c.Ask(t.Context(), WantMetrics)
 				require.ErrorIs(t, err, ErrVersion)
-				require.ErrorContains(t, err, "the rank answers in version 9, and this end understands 1")
+				require.ErrorContains(t, err, "the rank answers in version 9, and this end understands 2")
 			}
 			require.False(t, c.IsGone())
 			m := AskAll(t.Context(), WantReport, []Peer{{Member: Member{Rank: 4}, Conn: c}})
@@ -236,6 +236,44 @@ func TestAnswerOfAnotherVersionIsAnError(t *testing.T) {
 func TestQuestionOfAnotherVersionIsRefused(t *testing.T) {
 	a := answer(Question{Version: Version + 1, ID: 4, Want: WantProgress}, &rank{progress: 42})
 	require.EqualValues(t, 4, a.ID)
-	require.ErrorContains(t, errors.New(a.Error), "the question has version 2")
+	require.ErrorContains(t, errors.New(a.Error), "the question has version 3")
 	require.Zero(t, a.Progress)
+}
+
+// hungRank is a rank whose traces are not written until release is closed.
+type hungRank struct {
+	rank
+	begun, release chan struct{}
+}
+
+func (r *hungRank) DumpTrace() error {
+	close(r.begun)
+	<-r.release
+	return nil
+}
+
+// TestTraceThatHangsHoldsUpNoQuestion: the other questions are answered, and a second trace is
+// refused.
+func TestTraceThatHangsHoldsUpNoQuestion(t *testing.T) {
+	launcher, end := net.Pipe()
+	r := &hungRank{rank{progress: 42}, make(chan struct{}), make(chan struct{})}
+	go func() {
+		_ = Greet(end)
+		_ = Serve(end, r)
+	}()
+	c := NewConn(launcher)
+	defer c.Close()
+	first := make(chan error, 1)
+	go func() {
+		_, err := c.Ask(t.Context(), WantTrace)
+		first <- err
+	}()
+	<-r.begun
+	_, err := c.Ask(t.Context(), WantTrace)
+	require.ErrorContains(t, err, "still writes its last trace")
+	a, err := c.Ask(t.Context(), WantProgress)
+	require.NoError(t, err)
+	require.EqualValues(t, 42, a.Progress)
+	close(r.release)
+	require.NoError(t, <-first)
 }

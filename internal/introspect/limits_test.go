@@ -83,7 +83,7 @@ func TestConnKeepsNoLargeBuffer(t *testing.T) {
 	}
 	require.NoError(t, Greet(end))
 	before := heap()
-	line := append([]byte(`{"v":1,"id":1,"error":"`+strings.Repeat("x", maxAnswerBytes/2)), "\"}\n"...)
+	line := append([]byte(`{"v":2,"id":1,"error":"`+strings.Repeat("x", maxAnswerBytes/2)), "\"}\n"...)
 	_, err := end.Write(line)
 	require.NoError(t, err)
 	line = nil
@@ -142,12 +142,12 @@ func TestOnlyOrderlyEndCounts(t *testing.T) {
 		ended, goodbye bool
 	}{
 		"no word":          {"", false, false},
-		"greeting":         {`{"v":1}` + "\n", true, false},
-		"goodbye":          {`{"v":1}` + "\n" + `{"v":1,"goodbye":true}` + "\n", true, true},
-		"part of a line":   {`{"v":1}` + "\n" + `{"v":1,"go`, false, false},
-		"broken protocol":  {`{"v":1}` + "\n" + "hello\n", false, false},
-		"endless line":     {`{"v":1}` + "\n" + strings.Repeat("x", maxAnswerBytes+bufferBytes), false, false},
-		"goodbye in reply": {`{"v":1}` + "\n" + `{"v":1,"id":9,"goodbye":true}` + "\n", true, false},
+		"greeting":         {`{"v":2}` + "\n", true, false},
+		"goodbye":          {`{"v":2}` + "\n" + `{"v":2,"goodbye":true}` + "\n", true, true},
+		"part of a line":   {`{"v":2}` + "\n" + `{"v":2,"go`, false, false},
+		"broken protocol":  {`{"v":2}` + "\n" + "hello\n", false, false},
+		"endless line":     {`{"v":2}` + "\n" + strings.Repeat("x", maxAnswerBytes+bufferBytes), false, false},
+		"goodbye in reply": {`{"v":2}` + "\n" + `{"v":2,"id":9,"goodbye":true}` + "\n", true, false},
 	} {
 		launcher, end := net.Pipe()
 		conn := NewConn(launcher)

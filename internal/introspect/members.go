@@ -57,7 +57,7 @@ const (
 	// AnswerTimeout is the time that the ranks of a job have for their answers.
 	AnswerTimeout = 5 * time.Second
 	// TraceTimeout is the time that they have to write their traces. Many ranks may share a
-	// processor, and each needs it for a third of a second.
+	// processor, and each takes it for a third of a second for 100,000 events.
 	TraceTimeout = 30 * time.Second
 )
 

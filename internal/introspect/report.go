@@ -3,7 +3,7 @@ package introspect
 import "github.com/mpigo/mpigo/internal/observe"
 
 // Version is the version of questions, answers and reports.
-const Version = 1
+const Version = 2
 
 // Want is what a question asks for.
 type Want string

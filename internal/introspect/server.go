@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+
+	"go.uber.org/atomic"
 )
 
 // Describer is a rank that describes itself. Its methods may be called from any goroutine, and take
@@ -52,9 +55,12 @@ func SayGoodbye(conn io.Writer) error {
 }
 
 // Serve answers the questions that come on conn until conn ends, which is nil, or a question breaks
-// the protocol, which Is ErrProtocol. It does not close conn.
+// the protocol, which Is ErrProtocol. It does not close conn. A trace is written on a goroutine of
+// its own, which may outlive Serve, because a file system may hang; other questions are answered
+// meanwhile.
 func Serve(conn io.ReadWriter, rank Describer) error {
 	in := bufio.NewReaderSize(conn, maxQuestionBytes)
+	s := &server{out: conn, rank: rank}
 	for {
 		line, err := in.ReadSlice('\n')
 		switch {
@@ -67,10 +73,42 @@ func Serve(conn io.ReadWriter, rank Describer) error {
 		if err := json.Unmarshal(line, &q); err != nil {
 			return fmt.Errorf("introspect: %w: %w", err, ErrProtocol)
 		}
-		if err := write(conn, answer(q, rank)); err != nil {
+		if err := s.serve(q); err != nil {
 			return nil
 		}
 	}
+}
+
+// server is the rank's end of a connection.
+type server struct {
+	rank      Describer
+	isTracing atomic.Bool // a trace is being written
+
+	mu  sync.Mutex // guards out
+	out io.Writer
+}
+
+// serve answers a question. Its error is that of the connection.
+func (s *server) serve(q Question) error {
+	switch {
+	case q.Want != WantTrace || q.Version != Version:
+	case !s.isTracing.CompareAndSwap(false, true):
+		return s.send(Answer{Version: Version, ID: q.ID, Error: "the rank still writes its last trace"})
+	default:
+		go func() {
+			a := answer(q, s.rank)
+			s.isTracing.Store(false)
+			_ = s.send(a)
+		}()
+		return nil
+	}
+	return s.send(answer(q, s.rank))
+}
+
+func (s *server) send(a Answer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return write(s.out, a)
 }
 
 func write(out io.Writer, a Answer) error {

@@ -6,8 +6,8 @@
 // Answer; any number of them follow each other.
 //
 //	command                                  job
-//	{"v":1,"want":"report"} →
-//	                     ← {"v":1,"job":{"name":"mpigo-17-…", …},"members":[{"rank":0}, …]}
+//	{"v":2,"want":"report"} →
+//	                     ← {"v":2,"job":{"name":"mpigo-17-…", …},"members":[{"rank":0}, …]}
 //
 // Only processes of the user, or of root, get an answer: the directory is closed to others, and the
 // kernel tells who has connected.

@@ -176,7 +176,7 @@ func TestOtherVersionIsAnError(t *testing.T) {
 	require.NoError(t, err)
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	require.NoError(t, err)
-	assert.Contains(t, line, "the request has version 9, and this job understands 1")
+	assert.Contains(t, line, "the request has version 9, and this job understands 2")
 	assert.NotContains(t, line, "members")
 
 	job, end := net.Pipe()
@@ -188,7 +188,7 @@ func TestOtherVersionIsAnError(t *testing.T) {
 	c := &Client{job, bufio.NewReader(job)}
 	defer c.Close()
 	a, err := c.Report()
-	assert.ErrorContains(t, err, "the job answers in version 9, and this command understands 1")
+	assert.ErrorContains(t, err, "the job answers in version 9, and this command understands 2")
 	assert.Equal(t, Answer{}, a)
 }
 
@@ -209,7 +209,7 @@ func TestCommandThatAsksNothingIsDropped(t *testing.T) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	f.Add([]byte(`{"v":1,"job":{"name":"a"},"members":[{"rank":0,"report":{"rails":[{}]}}]}`))
+	f.Add([]byte(`{"v":2,"job":{"name":"a"},"members":[{"rank":0,"report":{"rails":[{}]}}]}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		job, end := net.Pipe()
 		go func() {

@@ -17,7 +17,7 @@ import (
 )
 
 // Version is the version of requests and answers.
-const Version = 1
+const Version = 2
 
 // WantJob in a request asks for Answer.Job alone, which needs no rank.
 const WantJob introspect.Want = "job"

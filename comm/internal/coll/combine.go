@@ -91,7 +91,9 @@ func (s *Schedule) put(place []byte) {
 		s.doCopy(place, own[m.at:][:n])
 	case meetAlltoall:
 		for rank := range a.ranks {
-			s.doCopy(place[rank*n:][:n], m.have()[rank*s.length()+m.at:][:n])
+			if rank != a.self { // copyBlocks has its own part
+				s.doCopy(place[rank*n:][:n], m.have()[rank*s.length()+m.at:][:n])
+			}
 		}
 	case meetAllreduceLong, meetReduceLong:
 		have := m.have()[m.at:][:n]
@@ -114,12 +116,15 @@ func (s *Schedule) copyBlocks() (done bool) {
 	n, length := s.blockLen(), s.length()
 	for rank := range a.ranks {
 		to := m.out[rank*length+m.at:][:n]
-		switch {
-		case m.call == meetAlltoall:
+		switch isAll := m.call == meetAlltoall; {
+		case rank != a.self && isAll:
 			s.doCopy(to, a.at(rank, m.stamp, a.ranks*n)[a.self*n:][:n])
 		case rank != a.self:
 			s.doCopy(to, a.at(rank, m.stamp, n))
-		case m.in != nil:
+		case m.in == nil: // in place
+		case isAll:
+			s.doCopy(to, m.in[rank*length+m.at:][:n])
+		default:
 			s.doCopy(to, m.in[m.at:][:n])
 		}
 	}

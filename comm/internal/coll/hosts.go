@@ -7,9 +7,9 @@ import "slices"
 // and fewer ranks wait for messages.
 //
 // A reduction does so only if that does not change the order in which the contributions are
-// combined: floating-point numbers would have other sums if the ranks were placed otherwise. That
-// an operation gives the same result in any order is not used: ranks could take it for another one,
-// and would then choose different schedules.
+// combined: floating-point numbers would have other sums if the ranks were placed otherwise. This
+// also holds for operations whose result is the same in any order: ranks may not agree which
+// operations these are, and would then choose different schedules.
 
 // hosts says where the ranks of a team are.
 type hosts struct {

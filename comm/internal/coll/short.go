@@ -14,7 +14,7 @@ import "sync/atomic"
 // own.
 
 const (
-	// shortLooks is how often a short path looks for the other rank's slot: for about a
+	// shortLooks is how often a short path looks for the other rank's slot: for a fraction of a
 	// microsecond, in which the rank makes no progress.
 	shortLooks = 512
 	// MostShort is the most bytes that a rank contributes on a short path. In the general way, so
@@ -52,7 +52,7 @@ func (t *Team) AllreduceShort(in, out []byte, r Reduction) bool {
 	return true
 }
 
-// ReduceShort is the short path of a reduce. out is nil but at the root.
+// ReduceShort is the short path of a reduce. Only the root has out.
 func (t *Team) ReduceShort(in, out []byte, r Reduction, root int) bool {
 	mine := in
 	if in == nil {
@@ -157,6 +157,7 @@ func (t *Team) shortStamp() uint64 { return (t.count + 1) << roundBits }
 // rank if that has come before.
 func (t *Team) putShort(sign *Signature, mine []byte) bool {
 	a, stamp := t.area, t.shortStamp()
+	t.passRounds(stamp)
 	if !a.isPut(stamp) {
 		if rank, _ := a.reserve(stamp, len(mine)); rank != nobody {
 			return false

@@ -39,7 +39,8 @@ type Tuning struct {
 	// SharedBlockBytes is from what length of the blocks on a vector of several blocks goes through
 	// shared memory. For each block all ranks wait for each other, twice.
 	SharedBlockBytes int
-	// SharedShortBytes is the longest vector that the last rank to arrive combines for all.
+	// SharedShortBytes is the longest vector that the last rank to arrive combines for all, or, if
+	// the ranks are few, each for itself.
 	SharedShortBytes int
 	// SharedFewRanks is the most ranks of a host that look at each other's slots in shared memory.
 	// More are counted, and the last one to come works for all.

@@ -1,0 +1,92 @@
+package coll
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/pml"
+)
+
+// inOrder is an operation whose operands must not change places: 10·a + b, in bytes.
+type inOrder struct{}
+
+func (inOrder) Combine(in, inout []byte) {
+	for i := range in {
+		inout[i] += 10 * in[i]
+	}
+}
+
+// TestTwoContributionsAreCombinedInOrder: this rank's own is the left operand exactly if it has to
+// be, also if it is in the buffer of the result.
+func TestTwoContributionsAreCombinedInOrder(t *testing.T) {
+	for _, left := range []bool{true, false} {
+		for _, inPlace := range []bool{true, false} {
+			areas := testAreas(2)
+			stamp := uint64(1) << roundBits
+			mine, theirs := []byte{1, 2}, []byte{3, 4}
+			copy(areas[0].place(stamp, 2), mine)
+			copy(areas[1].place(stamp, 2), theirs)
+			team := &Team{area: areas[0]}
+			in, out := mine, make([]byte, 2)
+			if inPlace {
+				in, out = nil, []byte{1, 2}
+			}
+			team.combineTwo(in, out, inOrder{}, left)
+			want := []byte{13, 24}
+			if !left {
+				want = []byte{31, 42}
+			}
+			assert.Equal(t, want, out, "left %v, in place %v", left, inPlace)
+		}
+	}
+}
+
+// wakeCounter is a rail that counts how often a rank has woken another one.
+type wakeCounter struct {
+	btl.Sharer
+	woken int
+}
+
+func (w *wakeCounter) WakePeer(int) { w.woken++ }
+
+// shortTeams are the teams of two ranks with an area. They have no engine.
+func shortTeams() (teams [2]*Team, wakes [2]*wakeCounter) {
+	for rank, a := range testAreas(2) {
+		wakes[rank] = &wakeCounter{}
+		a.sharer = wakes[rank]
+		teams[rank] = &Team{area: a, group: pml.NewGroup([]int{0, 1}), hosts: hosts{local: []int{0, 1}}}
+	}
+	return teams, wakes
+}
+
+// TestRanksWakeEachOtherOnShortPaths: the rank that comes last wakes the other one, which may
+// sleep.
+func TestRanksWakeEachOtherOnShortPaths(t *testing.T) {
+	teams, wakes := shortTeams()
+	put := func(rank int) int {
+		before := wakes[rank].woken
+		assert.True(t, teams[rank].putShort(&Signature{}, []byte{1}))
+		return wakes[rank].woken - before
+	}
+	assert.Equal(t, 0, put(0))
+	assert.Equal(t, 1, put(1))
+	for _, team := range teams {
+		team.count++
+	}
+	assert.Equal(t, 0, put(1))
+	assert.Equal(t, 0, put(1), "it has come already")
+	assert.Equal(t, 1, put(0))
+}
+
+// TestRankThatOnlyPutsSaysWhatItHasPassed: otherwise the other rank waits for room, though this one
+// may make no further collective.
+func TestRankThatOnlyPutsSaysWhatItHasPassed(t *testing.T) {
+	teams, _ := shortTeams()
+	for range 3 {
+		assert.True(t, teams[1].putShort(&Signature{}, []byte{1}))
+		assert.Equal(t, teams[1].shortStamp(), *teams[0].area.passed(1))
+		teams[1].count++
+	}
+}
