@@ -126,7 +126,11 @@ func isWritten(t *testing.T, err error) {
 }
 
 func TestCheckedWriteToSendBufferFails(t *testing.T) {
-	for _, n := range []int{1, 1 << 20} {
+	sizes := []int{1, 1 << 20}
+	if comm.Raced { // the peer reads a long message in place, and the write is the race to be found
+		sizes = sizes[:1]
+	}
+	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			waits := map[string]func(r request.Request) error{
 				"wait":     func(r request.Request) error { _, err := r.Wait(); return err },

@@ -184,12 +184,17 @@ func TestRoomAfterShortCollectives(t *testing.T) {
 			for range bcasts {
 				check(comm.Bcast(w, v, 1))
 			}
-			check(comm.Reduce(w, v, []int{0}, comm.Sum, 0))
-			if w.Rank() == 0 {
-				return comm.Send(w, v, 1, 0)
+			toOne := func() {
+				if w.Rank() == 0 {
+					check(comm.Send(w, v, 1, 0))
+				} else {
+					must(comm.Recv(w, v, 0, 0))
+				}
 			}
-			_, err := comm.Recv(w, v, 0, 0)
-			return err
+			toOne() // rank 0 has room everywhere
+			check(comm.Reduce(w, v, []int{0}, comm.Sum, 0))
+			toOne()
+			return nil
 		}))
 	}
 }
