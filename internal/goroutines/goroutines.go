@@ -154,17 +154,24 @@ func InLibrary(function string) bool {
 	})
 }
 
-// IsProgram reports whether a function is the program's: neither the library's nor one of Go's own
-// packages, whose paths have no dot in the first element. Programs without a module path, such as
-// package main, are told from those by the list of the packages that start goroutines or call back.
+// IsProgram reports whether a function is the program's: neither the library's, nor of a module
+// that the library calls, nor one of Go's own packages, whose paths have no dot in the first
+// element. Programs without a module path, such as package main, are told from those by the list of
+// the packages that start goroutines or call back.
 func IsProgram(function string) bool {
 	if InLibrary(function) {
 		return false
 	}
 	pkg := PackageOf(function)
+	if slices.ContainsFunc(called, func(module string) bool { return strings.HasPrefix(pkg, module) }) {
+		return false
+	}
 	first, _, _ := strings.Cut(pkg, "/")
 	return strings.Contains(first, ".") || !slices.Contains(standard, first)
 }
+
+// called are the modules whose functions the library calls. Never written.
+var called = []string{"golang.org/x/sys/", "go.uber.org/atomic"}
 
 // standard are the first elements of the paths of Go's own packages that may be on the stack of a
 // goroutine. Never written.

@@ -113,6 +113,9 @@ func TestPackageOf(t *testing.T) {
 	for _, f := range []string{"github.com/mpigo/mpigo/comm_test.f", "github.com/mpigo/mpigo/examples/pi.f", "main.f"} {
 		assert.True(t, IsProgram(f), f)
 	}
+	for _, f := range []string{"golang.org/x/sys/unix.write", "go.uber.org/atomic.(*Bool).Load", "net.(*conn).Write"} {
+		assert.False(t, IsProgram(f), f)
+	}
 }
 
 func FuzzParse(f *testing.F) {
