@@ -92,7 +92,7 @@ func reportTrace(c *jobsocket.Client) {
 	line, err := c.Trace()
 	switch {
 	case errors.Is(err, io.EOF):
-		line = "trace: the job has ended, and has made its trace"
+		line = "trace: the job has ended"
 	case err != nil:
 		line = "trace: " + err.Error()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/mpigo/mpigo/internal/hangreport"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/profile"
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
@@ -101,7 +102,11 @@ func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spe
 	marker := ".job-" + jobID
 	for _, d := range r.dirs {
 		path := filepath.Join(d.Path, marker)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
 			logf("warning: --%s: the files of other hosts stay there: %v", d.Kind, err)
 			return
 		}
@@ -270,6 +275,8 @@ func notWritten(members []introspect.Member, isMissing map[int]bool) string {
 		case hasEnded && isMissing[m.Rank]:
 			why = string(m.State)
 		case hasEnded:
+		case m.State == introspect.StateSilent && m.Process != diagnose.Stopped:
+			why = "no answer"
 		case m.State != introspect.StateAnswered:
 			if why = m.Process; why == "" {
 				why = string(m.State)

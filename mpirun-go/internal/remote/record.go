@@ -64,11 +64,7 @@ func (h *Host) Fetch(ctx context.Context, dir RecordDir, rank int, to io.Writer)
 	x.in = openInbox(h.post, streamRecord, number)
 	h.fetches[number] = x
 	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.fetches, number)
-	}()
+	defer x.in.discard() // what still comes, until its end
 	h.post(kindFetch, 0, number, fetchRequest{recordDir{dir.Kind, dir.Path}, rank}.encode())
 	var a fetched
 	select {
@@ -115,8 +111,11 @@ func (h *Host) handleRecord(f frame) error {
 		return fmt.Errorf("%w: a frame of a record that was not asked for", ErrProtocol)
 	}
 	x := h.fetches[f.rank]
-	if x == nil {
-		return nil // it was given up
+	switch {
+	case x == nil:
+		return fmt.Errorf("%w: a frame of a record after its end", ErrProtocol)
+	case f.kind == kindEnd:
+		delete(h.fetches, f.rank)
 	}
 	if f.kind == kindFetched {
 		a, err := decodeFetched(f.payload)

@@ -155,6 +155,11 @@ func TestFetchEndsWithContext(t *testing.T) {
 	var got bytes.Buffer // what still comes of it does not disturb the next one
 	require.NoError(t, h.Fetch(t.Context(), dir, 0, &got))
 	assert.Equal(t, 5<<20, got.Len())
+	require.Eventually(t, func() bool { // both come to their ends
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.fetches) == 0
+	}, time.Minute, time.Millisecond)
 }
 
 func TestFetchFromLostHostFails(t *testing.T) {
