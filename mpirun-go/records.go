@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/mpigo/mpigo/internal/atomicfile"
@@ -102,7 +103,7 @@ func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spe
 	marker := ".job-" + jobID
 	for _, d := range r.dirs {
 		path := filepath.Join(d.Path, marker)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 		if err == nil {
 			err = f.Close()
 		}
