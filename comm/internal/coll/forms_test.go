@@ -168,7 +168,7 @@ func TestForgedMessagesOfEveryForm(t *testing.T) {
 				w.pmls[0].Arrived(w.modules[0], 1, tagMatch, append(header(teamContext, seq+form, uint32(seq)), 1, 2, 3))
 			}
 			w.settle()
-			otherForm := form < startForm && form != how.form()
+			otherForm := form != startForm && form != how.form()
 			require.Equal(t, otherForm, s.failed() != nil, "%v, form %d", how, form/SequenceNumbers)
 			s.Leave()
 			for range 2 { // 2 and 3

@@ -239,7 +239,7 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 		return nil
 	case b.reason.givesUp():
 		revokeMade(t.p, t.ctx.ID(), numberOf(tag), from)
-		if formOf(tag) == initForm && t.kept[numberOf(tag)] != nil { // the Init call is over here
+		if formOf(tag)&^ownForm == initForm && t.kept[numberOf(tag)] != nil { // the Init call is over here
 			tag = numberOf(tag) + startForm
 		}
 	default:
@@ -323,11 +323,10 @@ func (t *Team) pass(s *Schedule, hasStarts bool) {
 
 // discardPassed discards the messages of a call that is over, of any form.
 func (t *Team) discardPassed(seq int, hasStarts bool) {
-	last := startForm
-	if hasStarts {
-		last = initForm
-	}
-	for form := blockingForm; form <= last; form += SequenceNumbers {
+	for form := blockingForm; form < tags; form += SequenceNumbers {
+		if form == startForm && hasStarts {
+			continue
+		}
 		tag := seq + form
 		t.p.DiscardUnexpected(t.ctx, tag, func(from int) { t.answer(from, tag, Unwanted) })
 	}

@@ -121,7 +121,10 @@ type postedRecv struct {
 }
 
 // NoBuffers says that the call has no slices of the user's.
-func (s *Schedule) NoBuffers() { s.noBuffers = true }
+func (s *Schedule) NoBuffers() {
+	s.noBuffers = true
+	s.tag |= ownForm
+}
 
 // How is the form of the call.
 func (s *Schedule) How() How { return s.how }

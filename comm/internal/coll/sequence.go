@@ -19,7 +19,7 @@ import (
 
 // SequenceNumbers is after how many collectives a sequence number is used again. A number is behind
 // another one if it is less than half of that behind.
-const SequenceNumbers = 1 << 28
+const SequenceNumbers = 1 << 27
 
 // What a tag has beside the sequence number.
 const (
@@ -27,8 +27,11 @@ const (
 	nonblockingForm // of nonblocking calls
 	initForm        // of Init calls
 	startForm       // of the starts of persistent collectives
+	// ownForm is added to one of these if the call has no slices of the user's: a message with data
+	// of the library's own reaches no buffer of the user.
+	ownForm
 	// tags is the number of tags that messages may have.
-	tags
+	tags = 2 * ownForm
 )
 
 // watchTag and a tag are the tag of receives that are posted to learn of failures.
@@ -72,7 +75,7 @@ func nextNumber(seq int) int { return (seq + 1) % SequenceNumbers }
 
 // distance is how far number b is after number a. It is negative if b is before a.
 func distance(a, b int) int {
-	const unusedBits = 4
+	const unusedBits = 5
 	return int(int32(uint32(b-a)<<unusedBits) >> unusedBits)
 }
 

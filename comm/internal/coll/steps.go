@@ -198,15 +198,15 @@ func (s *Schedule) revokeFor(cause error) {
 		s.team.markUnfit(s.how.Name(s.call), cause)
 	case errors.As(cause, &revoked):
 		s.Revoke(Unfit)
+	case errors.Is(cause, request.ErrProcFailed), errors.Is(cause, request.ErrUnreachable):
+		s.Revoke(Lost)
+		s.team.markUnfit(s.how.Name(s.call), cause)
 	case errors.Is(cause, request.ErrCount), errors.Is(cause, request.ErrTruncate), errors.As(cause, &call):
 		if s.noBuffers {
 			s.Revoke(Differs)
 		} else {
 			s.Revoke(Lengths)
 		}
-	case errors.Is(cause, request.ErrProcFailed), errors.Is(cause, request.ErrUnreachable):
-		s.Revoke(Lost)
-		s.team.markUnfit(s.how.Name(s.call), cause)
 	default:
 		s.Revoke(Failed)
 		s.team.markUnfit(s.how.Name(s.call), cause)
