@@ -111,6 +111,11 @@ func parse(args []string) (options, error) {
 func run(ctx context.Context, opts options) error {
 	var res *results
 	var err error
+	if opts.out != "" { // before measuring
+		if err := os.MkdirAll(opts.out, 0o777); err != nil {
+			return fmt.Errorf("-o: %w", err)
+		}
+	}
 	if opts.from != "" {
 		res, err = readResults(opts.from)
 	} else {

@@ -137,7 +137,7 @@ func (t *Team) markUnfit(call string, cause error) {
 	if t.unfit != nil {
 		return
 	}
-	t.unfit = fmt.Errorf("%w: unfit for collectives since a %s failed: %w", request.ErrComm, call, cause)
+	t.unfit = fmt.Errorf("%w: unfit for collectives since %s failed: %w", request.ErrComm, call, cause)
 	t.declineProbes(Unfit)
 	for _, s := range t.kept {
 		t.revoke(s.tag, &RevokedError{Rank: t.rank, Reason: Unfit})

@@ -29,13 +29,13 @@ type rankProgress struct {
 
 // Limits of the time between two looks.
 const (
-	minLook = time.Second
-	maxLook = time.Minute
+	minLook = 100 * time.Millisecond
+	maxLook = 15 * time.Second
 )
 
-// newHangWatch returns a watch that finds a hang after d.
+// newHangWatch returns a watch that finds a hang after d, and at most two looks.
 func newHangWatch(d time.Duration) *hangWatch {
-	every := min(max(d/10, minLook), maxLook)
+	every := min(max(d/20, minLook), maxLook)
 	return &hangWatch{every: every, limit: max(1, int((d+every-1)/every))}
 }
 

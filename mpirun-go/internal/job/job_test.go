@@ -95,15 +95,15 @@ func TestTimeoutKillsRankThatIgnoresTERM(t *testing.T) {
 
 // answering is a rank that says it uses the library and answers questions without a report, until
 // started exists. The number of a question follows its version.
-const answering = `echo '{"v":1,"id":0}' >&4
+const answering = `echo '{"v":2,"id":0}' >&4
 while read q && ! test -e started; do
 	id=${q#*id\":}
-	echo "{\"v\":1,\"id\":${id%%,*},\"progress\":7}" >&4
+	echo "{\"v\":2,\"id\":${id%%,*},\"progress\":7}" >&4
 done <&4
 `
 
 // silent is a rank that says so and does not answer.
-const silent = `echo '{"v":1,"id":0}' >&4; `
+const silent = `echo '{"v":2,"id":0}' >&4; `
 
 func TestTimeoutReportsWhatRanksDo(t *testing.T) {
 	cfg, _, stderr := shellJob(t, answering, silent+"kill -STOP $$", "exec sleep 1000", "exit 0")
@@ -156,13 +156,13 @@ func TestHangIsReportedOnceAndHarmsNobody(t *testing.T) {
 	assert.Equal(t, 1, reports())
 }
 
-func TestNewHangWatchLooksAtMostOnceASecond(t *testing.T) {
+func TestNewHangWatchLooksAtMostTenTimesASecond(t *testing.T) {
 	for after, want := range map[time.Duration]hangWatch{
-		time.Millisecond: {every: time.Second, limit: 1},
-		2 * time.Second:  {every: time.Second, limit: 2},
-		time.Minute:      {every: 6 * time.Second, limit: 10},
-		5 * time.Minute:  {every: 30 * time.Second, limit: 10},
-		time.Hour:        {every: time.Minute, limit: 60},
+		time.Millisecond: {every: 100 * time.Millisecond, limit: 1},
+		2 * time.Second:  {every: 100 * time.Millisecond, limit: 20},
+		time.Minute:      {every: 3 * time.Second, limit: 20},
+		5 * time.Minute:  {every: 15 * time.Second, limit: 20},
+		time.Hour:        {every: 15 * time.Second, limit: 240},
 	} {
 		w := newHangWatch(after)
 		assert.Equal(t, []any{want.every, want.limit}, []any{w.every, w.limit}, after)
