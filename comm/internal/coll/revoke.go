@@ -239,7 +239,8 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 		return nil
 	case b.reason.givesUp():
 		revokeMade(t.p, t.ctx.ID(), numberOf(tag), from)
-		if formOf(tag)&^ownForm == initForm && t.kept[numberOf(tag)] != nil { // the Init call is over here
+		if formOf(tag)&^ownForm == initForm && t.kept[numberOf(tag)] != nil {
+			// The Init call is over here.
 			tag = numberOf(tag) + startForm
 		}
 	default:
