@@ -29,6 +29,7 @@ type config struct {
 const (
 	defaultWindow    = 64        // as OSU's
 	defaultPoolBytes = 128 << 20 // more than the caches hold
+	minPoolBytes     = 64 << 10  // less is a typing error
 
 	// Larger values are typing errors.
 	maxIterations = 1 << 40
@@ -106,6 +107,9 @@ func (cfg *config) parseFlags(args []string) error {
 	if given["pool"] {
 		if cfg.poolBytes, err = parseSize(pool); err != nil {
 			return fmt.Errorf("--pool %w", err)
+		}
+		if cfg.poolBytes < minPoolBytes {
+			return fmt.Errorf("--pool is %s: a pool has at least 64K", pool)
 		}
 	}
 	return cfg.setSizes(sizes, given["m"])

@@ -97,6 +97,7 @@ func TestParseMistakesFails(t *testing.T) {
 		"allreduce -m 1:64":         "multiples of an element, 4 bytes",
 		"latency --pool 1M":         "--pool needs --fresh",
 		"latency --fresh --pool ?":  `--pool "?" is not a size`,
+		"latency --fresh --pool 0":  "--pool is 0: a pool has at least 64K",
 		"latency --local 0":         "--local 0: it must be from 1 to",
 	} {
 		_, err := parse(strings.Fields(args))

@@ -88,7 +88,8 @@ func (p *printer) header() error {
 		return nil
 	}
 	var line strings.Builder
-	fmt.Fprintf(&line, "# mpigo %s, %d ranks, %s%s\n", p.cfg.bench.name, p.ranks, p.btl, p.cfg.variants())
+	fmt.Fprintf(&line, "# mpigo %s, %d ranks, %s\n", p.cfg.bench.name, p.ranks,
+		strings.Join(append([]string{p.btl}, p.cfg.variants()...), ", "))
 	line.WriteString(pad("# Size", sizeWidth))
 	for _, c := range p.cfg.bench.columns {
 		fmt.Fprintf(&line, "%*s", c.width, c.title)
@@ -98,8 +99,7 @@ func (p *printer) header() error {
 }
 
 // variants describes the flags that change what is measured.
-func (cfg config) variants() string {
-	text := ""
+func (cfg config) variants() (names []string) {
 	for _, v := range []struct {
 		on   bool
 		name string
@@ -110,12 +110,15 @@ func (cfg config) variants() string {
 		{cfg.twoComms, "two communicators"},
 		{cfg.isend, "Isend and Irecv"},
 		{cfg.tests > 0, strconv.Itoa(cfg.tests) + " calls of Test"},
+		{cfg.goroutines > 1, strconv.Itoa(cfg.goroutines) + " goroutines"},
+		{cfg.window != defaultWindow, "window of " + strconv.Itoa(cfg.window)},
+		{cfg.validate, "validated"},
 	} {
 		if v.on {
-			text += ", " + v.name
+			names = append(names, v.name)
 		}
 	}
-	return text
+	return names
 }
 
 // row prints the results of one size.
@@ -146,10 +149,12 @@ type object struct {
 	Unit    string      `json:"unit"`
 	Ranks   int         `json:"ranks"`
 	BTL     string      `json:"btl"`
+	// Variants are the flags that change what is measured, as the title of a table has them.
+	Variants []string `json:"variants,omitempty"`
 }
 
 func (p *printer) objects(bytes int, values []float64) error {
-	empty := object{Bench: p.cfg.bench.name, Size: bytes, Ranks: p.ranks, BTL: p.btl}
+	empty := object{Bench: p.cfg.bench.name, Size: bytes, Ranks: p.ranks, BTL: p.btl, Variants: p.cfg.variants()}
 	objects := []object{empty}
 	for i, c := range p.cfg.bench.columns {
 		last := &objects[len(objects)-1]

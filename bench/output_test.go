@@ -48,6 +48,8 @@ func TestTable(t *testing.T) {
 func TestObjects(t *testing.T) {
 	assert.Equal(t, `{"bench":"latency","size":8,"value":0.0434,"unit":"us","ranks":4,"btl":"sm"}`+"\n",
 		printed(t, "latency -m 8:8 --json", 0.0434))
+	assert.Equal(t, `{"bench":"bw","size":8,"value":7,"unit":"MB/s","ranks":4,"btl":"sm","variants":["Alloc memory","window of 8","validated"]}`+"\n",
+		printed(t, "bw -m 8:8 -W 8 --alloc --validate --json", 7))
 	assert.Equal(t, `{"bench":"mbw_mr","size":8,"value":185,"unit":"MB/s","ranks":4,"btl":"sm"}`+"\n"+
 		`{"bench":"mbw_mr","size":8,"value":2.3125e+07,"unit":"msg/s","ranks":4,"btl":"sm"}`+"\n",
 		printed(t, "mbw_mr -m 8:8 --json", 185, 23125000))
