@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/build"
@@ -65,7 +66,7 @@ func (b *builder) cleanUp() {
 func (b *builder) resolve(name string) (string, error) {
 	program, err := build.Find(name)
 	if err != nil {
-		return "", programError(err)
+		return "", programError(name, err)
 	}
 	if program.Package == "" {
 		return program.Path, nil
@@ -88,7 +89,7 @@ func (b *builder) resolve(name string) (string, error) {
 		err = explainBench(err)
 	}
 	if err != nil {
-		return "", programError(err)
+		return "", programError(name, err)
 	}
 	b.binaries[name] = path
 	return path, nil
@@ -121,10 +122,13 @@ func (b *builder) build(pkg, outDir string) (string, error) {
 	return path, err
 }
 
-// programError adds the exit status to an error of package build.
-func programError(err error) error {
+// programError adds the exit status to an error of package build for a program of a name.
+func programError(name string, err error) error {
 	switch {
 	case errors.Is(err, build.ErrNotFound):
+		if slices.Contains([]string{"bench", "diagnose", "doctor", "info", "top"}, name) {
+			err = fmt.Errorf("%w; the flags of mpirun-go %s come after that word", err, name)
+		}
 		return &statusError{statusNotFound, err}
 	case errors.Is(err, build.ErrNotExecutable):
 		return &statusError{statusNotExecutable, err}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,8 +113,16 @@ func (m *measurement) choose(ctx context.Context, dir string) error {
 			}
 		}
 	}
-	if len(m.contenders) == 0 || len(m.experiments) == 0 {
-		return errors.New("nothing to run: -contenders or -only match nothing, or with -marks no target")
+	switch {
+	case len(m.contenders) == 0:
+		return errors.New("nothing to run: -contenders matches no contender")
+	case len(m.experiments) == 0:
+		var names []string
+		for _, e := range experiments() {
+			names = append(names, e.name)
+		}
+		return fmt.Errorf("nothing to run: -only matches none of %q, or with -marks none that has a target",
+			slices.Compact(names))
 	}
 	for _, e := range m.experiments {
 		for _, c := range m.contenders {
