@@ -78,7 +78,7 @@ func TestEveryBenchmarkWithEveryFlag(t *testing.T) {
 					check(b.ranks.min, sizes+"--unexpected 100 --two-comms --fresh --pool 256K", one)
 				case "fresh":
 					check(b.ranks.min, large+"--fresh --pool 64K", 1)
-					check(b.ranks.min, sizes+"--fresh --pool 0 --alloc", one)
+					check(b.ranks.min, sizes+"--fresh --pool 64K --alloc", one)
 				case "goroutines":
 					check(b.ranks.min, large+"--goroutines 4", 1)
 					check(b.ranks.min, sizes+"--goroutines 3 --unexpected 30 --two-comms --fresh", one)
@@ -269,12 +269,12 @@ func TestProcesses(t *testing.T) {
 
 	status, stdout, stderr := launch(with("2", "latency -m 8:64K -i 5 -x 1 --validate")...)
 	assert.Equal(t, 0, status, stderr)
-	assert.Contains(t, stdout, "# mpigo latency, 2 ranks, sm\n# Size          Latency (us)\n8    ")
+	assert.Contains(t, stdout, "# mpigo latency, 2 ranks, sm, validated\n# Size          Latency (us)\n8    ")
 	assert.Equal(t, 2+14, strings.Count(stdout, "\n"))
 
 	status, stdout, stderr = launch(with("4", "allreduce -m 8:8 -i 5 -x 1 --json --validate")...)
 	assert.Equal(t, 0, status, stderr)
-	assert.Regexp(t, `^{"bench":"allreduce","size":8,"value":[0-9.e+]+,"min":.*,"max":.*,"unit":"us","ranks":4,"btl":"sm"}\n$`, stdout)
+	assert.Regexp(t, `^{"bench":"allreduce","size":8,"value":[0-9.e+]+,"min":.*,"max":.*,"unit":"us","ranks":4,"btl":"sm","variants":\["validated"\]}\n$`, stdout)
 
 	status, stdout, stderr = launch(with("2", "empty")...)
 	assert.Equal(t, []any{0, "", ""}, []any{status, stdout, stderr})
