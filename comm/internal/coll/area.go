@@ -76,6 +76,9 @@ const (
 	// areaEntries is how many rounds a rank may be ahead of others if it need not wait for them.
 	areaEntries = 8
 
+	cellsInTurn    = areaEntries / 2
+	shortCellBytes = 2 * areaEntries * MostShort
+
 	// An entry: a line with the count, and a line with the stamp of a round that is done, the rank
 	// that has done it, and the result if that is small.
 	entryBytes       = 2 * areaLine
@@ -178,11 +181,12 @@ func (a *area) reserve(stamp uint64, bytes int) (rank int, until uint64) {
 	return nobody, 0
 }
 
-// room is where the next so many bytes of this rank are: behind those before, if there is room.
-// Memory that was not used for a while is in the cache of no other processor, so writing to it
-// takes less time.
+// room is where the next so many bytes of this rank are: behind those before, so that a rank that
+// still reads those is not waited for. But memory that was used a while ago is in no cache near,
+// and pages that were never used have to be made first, so only a part of the cells is used: for
+// cellsInTurn contributions, or shortCellBytes.
 func (a *area) room(bytes int) (from int) {
-	if a.next+bytes > a.block {
+	if a.next+bytes > min(a.block, max(cellsInTurn*bytes, shortCellBytes)) {
 		return 0
 	}
 	return a.next
