@@ -1,5 +1,5 @@
-// Package atomicfile replaces files in one step, so that whoever reads one sees either the old file
-// or the whole new one, and a writer that is killed leaves the old one.
+// Package atomicfile replaces files in one step: a reader sees either the old file or the whole new
+// one, and a writer that is killed leaves the old one.
 package atomicfile
 
 import (

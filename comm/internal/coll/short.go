@@ -17,8 +17,8 @@ const (
 	// shortLooks is how often a short path looks for the other rank's slot: for a fraction of a
 	// microsecond, in which the rank makes no progress.
 	shortLooks = 512
-	// MostShort is the most bytes that a rank contributes on a short path. In the general way, so
-	// many are one block, which the ranks do not share the work for (Tuning.SharedShortBytes).
+	// MostShort is the most bytes that a rank contributes on a short path. In the general way a
+	// vector of so many is one block, which each rank combines whole (Tuning.SharedShortBytes).
 	MostShort = 4 << 10
 )
 

@@ -89,15 +89,8 @@ func (r *run) diagnose(print func(*diagnose.Report) (title string), record, then
 		})
 	}
 	go func() {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := r.untilDone(context.Background())
 		defer cancel()
-		go func() {
-			select {
-			case <-r.done:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
 		report := diagnose.New(info, introspect.AskAll(ctx, introspect.WantReport, peers))
 		after(func() {
 			title := print(report)
@@ -111,6 +104,19 @@ func (r *run) diagnose(print func(*diagnose.Report) (title string), record, then
 			}()
 		})
 	}()
+}
+
+// untilDone returns a context that also ends with the job. The caller has to call cancel.
+func (r *run) untilDone(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	ctx, cancel = context.WithCancel(parent)
+	go func() {
+		select {
+		case <-r.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 const (
@@ -150,15 +156,8 @@ func (r *run) Trace(ctx context.Context) string {
 	if r.cfg.DumpTrace == nil {
 		return ""
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := r.untilDone(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-r.done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	members := r.Ask(ctx, introspect.WantTrace)
 	if members == nil {
 		return ""
