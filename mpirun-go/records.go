@@ -57,7 +57,7 @@ func newRecorder(cmd *cli.Command) (*recorder, error) {
 		}
 		dir, err := filepath.Abs(*flag.dir)
 		if err == nil {
-			err = os.MkdirAll(dir, 0o777)
+			err = makeWritable(dir)
 		}
 		if err == nil {
 			err = flag.kind.Clear(dir)
@@ -70,6 +70,22 @@ func newRecorder(cmd *cli.Command) (*recorder, error) {
 		cmd.Settings = append(cmd.Settings, cli.Setting{Key: string(flag.kind), Value: dir})
 	}
 	return r, nil
+}
+
+// makeWritable makes a directory, if there is none, and makes sure that files can be written there:
+// what a job has recorded may be the result of hours.
+func makeWritable(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".mpirun-go-*")
+	if pathError := (*fs.PathError)(nil); errors.As(err, &pathError) {
+		return fmt.Errorf("no file can be made in %s: %w", dir, pathError.Err)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // dirOf returns the directory of a kind, if the job has one.
