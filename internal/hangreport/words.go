@@ -71,7 +71,8 @@ func age(nanos int64) string {
 	case d < 100*time.Millisecond:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 995*time.Millisecond:
-		return fmt.Sprintf("%d ms", d.Round(10*time.Millisecond).Milliseconds()) // so that ranks share a line
+		// Rounded, so that ranks share a line.
+		return fmt.Sprintf("%d ms", d.Round(10*time.Millisecond).Milliseconds())
 	case d < 3*time.Minute:
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	case d < 3*time.Hour:
