@@ -157,7 +157,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 		},
 		Client: client, Host: host, Lock: j.eng, Add: j.addModule,
 	})
-	j.writeOnTerm()
+	j.writeOnSignal()
 	if err := j.connect(r, client); err != nil {
 		j.eng.Lock()
 		defer j.eng.Unlock()
