@@ -388,9 +388,9 @@ const revokeBytes = 8
 //	rank 4, reason 1, zero 3
 //
 // The rank is the one, in the communicator, that gave up first as far as the sender knows, or that
-// is lost if that is the reason, so that all ranks name the same one. In an answer to one rank it is
-// ignored: the answer is about its sender, which does not know its rank in a communicator that it
-// has freed.
+// is lost if that is the reason, so that all ranks name the same one. In an answer to one rank it
+// is ignored: the answer is about its sender, which does not know its rank in a communicator that
+// it has freed.
 type revokeBody struct {
 	rank   int
 	reason Reason
