@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures allreduce, bcast and reduce of 16 ranks on four hosts, namespaces of this
-# machine, over TCP: as they are by default, where the ranks of a host work together in shared
+# Measures allreduce, bcast and reduce of 16 ranks on four hosts, which are network namespaces of
+# this machine, over TCP: as they are by default, where the ranks of a host work together in shared
 # memory ("by host"); with messages only ("flat"); and Open MPI, if it is installed. The contenders
 # take turns. Prints medians, and the medians of the ratios of each round.
 # Needs root, openssh-server and iproute2.
