@@ -29,6 +29,7 @@ compare() {
 
 step softroce     scripts/softroce.sh
 step verbs        scripts/verbs.sh
+step verbs-jobs   scripts/verbs-jobs.sh
 step failover     scripts/failover-verbs.sh -marks
 step tcp-failover with_hosts scripts/tcp-failover.sh -marks
 step cost         scripts/failover-cost.sh -marks
