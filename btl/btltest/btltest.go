@@ -106,8 +106,7 @@ func directed(run func(h *harness, from, to *side)) func(*testing.T, Maker) {
 	}
 }
 
-// seeded runs a test for several seeds, each time as driven does, but for one seed with the race
-// detector.
+// seeded runs a test for several seeds, each time as driven does.
 func seeded(run func(h *harness, rng *rand.Rand)) func(*testing.T, Maker) {
 	return func(t *testing.T, mk Maker) {
 		for seed := uint64(1); seed <= race.Some(uint64(3)); seed++ {

@@ -55,7 +55,7 @@ func testConformance(t *testing.T, link verbs.LinkLayer) {
 		if link == verbs.LinkInfiniBand && !slices.Contains([]string{"virtual", "rings", "shared"}, name) {
 			continue // the others differ in what does not depend on the kind of address
 		}
-		if race.Enabled && c.net.Virtual {
+		if race.Brief() && c.net.Virtual {
 			continue // with one goroutine there is no race to find
 		}
 		t.Run(name, func(t *testing.T) {
