@@ -27,6 +27,7 @@ const (
 	most  = "max"
 	whole = "overall"
 	other = "compute"
+	plain = "nonblocking"
 )
 
 // The columns of the tables. Never written.
@@ -39,6 +40,9 @@ var (
 		{"Min Latency(us)", 18, 3, least, ""},
 		{"Max Latency(us)", 18, 3, most, ""},
 	}
+	persistentColumns = append(slices.Clone(collectiveColumns),
+		column{"Nonblocking(us)", 18, 3, plain, ""},
+		column{"Ratio", 8, 2, value, "of nonblocking"})
 	overlapColumns = []column{
 		{"Overall(us)", 18, 3, whole, ""},
 		{"Compute(us)", 18, 3, other, ""},
@@ -146,9 +150,11 @@ type object struct {
 	Max     json.Number `json:"max,omitempty"`
 	Overall json.Number `json:"overall,omitempty"`
 	Compute json.Number `json:"compute,omitempty"`
-	Unit    string      `json:"unit"`
-	Ranks   int         `json:"ranks"`
-	BTL     string      `json:"btl"`
+	// Nonblocking is the time of the nonblocking call, in the unit of Value.
+	Nonblocking json.Number `json:"nonblocking,omitempty"`
+	Unit        string      `json:"unit"`
+	Ranks       int         `json:"ranks"`
+	BTL         string      `json:"btl"`
 	// Variants are the flags that change what is measured, as the title of a table has them.
 	Variants []string `json:"variants,omitempty"`
 }
@@ -174,6 +180,8 @@ func (p *printer) objects(bytes int, values []float64) error {
 			last.Overall = number
 		case other:
 			last.Compute = number
+		case plain:
+			last.Nonblocking = number
 		}
 	}
 	enc := json.NewEncoder(p.out)

@@ -121,7 +121,7 @@ func table() []benchmark {
 			flags = ofStarted
 		}
 		all = append(all, benchmark{c.name + "_persistent", several, c.unit, collectiveBytes, collectiveCounts, flags,
-			collectiveColumns, c.openPersistent, reportCollective})
+			persistentColumns, c.openPersistent, reportPersistent})
 	}
 	// A job that does nothing: bench/compare measures how long it takes.
 	return append(all, benchmark{name: "empty", ranks: ranks{min: 1}, flags: ofEmpty})

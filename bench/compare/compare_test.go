@@ -148,6 +148,8 @@ func TestEveryTargetIsMeasured(t *testing.T) {
 			unit = "MB/s"
 		case e.name == overlapTCP:
 			unit = "%"
+		case strings.HasSuffix(e.name, "_persistent"):
+			unit = toNonblocking
 		}
 		for _, size := range []int{0, 8, 64, 1 << 10, 8 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20} {
 			for _, c := range contenders("") {
@@ -445,8 +447,9 @@ func TestMarksMeasureOnlyTargets(t *testing.T) {
 	assert.True(t, measured[point{"latency", 2, 0, "64K"}])
 	assert.True(t, measured[point{"barrier", 8, 0, ""}])
 	assert.False(t, measured[point{"latency", 2, 0, "512"}], "a size without a target")
-	assert.True(t, measured[point{"ibcast", 4, 0, "1K"}], "a target compares with it")
-	assert.False(t, measured[point{"ibcast", 4, 0, "1M"}], "a size without a target")
+	assert.True(t, measured[point{"bcast_persistent", 4, 0, "1K"}])
+	assert.False(t, measured[point{"bcast_persistent", 4, 0, "1M"}], "a size without a target")
+	assert.False(t, measured[point{"ibcast", 4, 0, "8"}], "a benchmark without a target")
 	assert.False(t, measured[point{"bibw", 2, 0, "8"}], "a benchmark without a target")
 	for _, e := range targets() {
 		size := ""

@@ -50,6 +50,9 @@ type series struct {
 	Values    []float64
 }
 
+// toNonblocking is the unit of a persistent call's ratio to the nonblocking one.
+const toNonblocking = "of nonblocking"
+
 // higherIsBetter reports whether the point is a rate or an overlap rather than a time.
 func (p point) higherIsBetter() bool { return p.Unit == "MB/s" || p.Unit == "msg/s" || p.Unit == "%" }
 

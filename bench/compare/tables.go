@@ -187,7 +187,7 @@ The programs measure as the OSU micro-benchmarks do:
 - Bandwidth is that of windows of 64 messages, each answered once.
 - The time of a collective is that of a call, with a barrier between calls, as the mean of all
   ranks. Of a nonblocking one it is that of the call and of Wait, of a persistent one that of Start
-  and of Wait.
+  and of Wait. mpigo's persistent calls take turns with nonblocking ones in the same job.
 - The overlap is the share of a nonblocking call's time that a computation of the same length hides,
   in which the program does not call the library.
 - Each size has a warm-up, and larger sizes have fewer iterations.

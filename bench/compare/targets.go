@@ -79,8 +79,8 @@ func targets() []target {
 				sizes = []int{0}
 			}
 			for _, size := range sizes {
-				own := others{"mpigo's nonblocking call", []string{ours}, &point{nonblocking(name), ranks, size, "us"}, 0}
-				add(persistent(name), ranks, "us", ours, own, 0.9, size)
+				own := others{label: "mpigo's nonblocking call", fixed: 1}
+				add(persistent(name), ranks, toNonblocking, ours, own, 0.9, size)
 			}
 		}
 	}

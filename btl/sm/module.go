@@ -12,9 +12,9 @@
 // A ring copies every byte twice. What lies in memory that the rail has made (Alloc), the receiver
 // reads from where it is, with one copy, because both processes have it mapped (Get). No rank
 // writes to another rank's memory: a read that comes too late does no harm, and ends with an error.
-// The kernel could copy from any memory of another process (process_vm_readv). Where that was
-// measured, two copies through rings that stay in the processors' caches are three times as fast,
-// so it is not used.
+// The kernel could copy from any memory of another process (process_vm_readv). It is not used: on
+// an AMD Zen, two copies through rings that stay in the processors' caches take a third of the
+// time, and on an Intel Ice Lake between half and five quarters, by the length of the message.
 //
 // The parts:
 //
@@ -107,6 +107,7 @@ type module struct {
 	// Memory that Alloc gave, by address, and the views of peers' allocations.
 	allocations    []*allocation
 	maxAllocations int
+	freeRegions    []*region
 	device         uint64 // that anonymous files are on
 	shared         []*shared
 	views          map[viewID]*view

@@ -37,19 +37,46 @@ func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
 	}
-	r := &region{m: m, mem: mem, access: access}
+	r := m.newRegion()
+	r.mem, r.access = mem, access
 	if access&(btl.AccessRemoteRead|btl.AccessRemoteWrite) == 0 {
 		return r, nil
 	}
 	_, a := m.findAllocation(mem)
 	if a == nil {
+		m.freeRegion(r)
 		return nil, errForeign
 	}
 	if access&btl.AccessRemoteRead != 0 && !a.enter(r) {
+		m.freeRegion(r)
 		return nil, fmt.Errorf("rail %s: %w: %d regions of one allocation", railName, btl.ErrResource, ledgerEntries)
 	}
 	return r, nil
 }
+
+// newRegion takes a region from the pool, because a long message needs one at its receiver, or
+// makes one.
+func (m *module) newRegion() *region {
+	n := len(m.freeRegions)
+	if n == 0 {
+		return &region{m: m}
+	}
+	r := m.freeRegions[n-1]
+	m.freeRegions = m.freeRegions[:n-1]
+	r.released = false
+	return r
+}
+
+// freeRegion puts a region, which has no entry, into the pool.
+func (m *module) freeRegion(r *region) {
+	*r = region{m: m, released: true}
+	if len(m.freeRegions) < maxFreeRegions {
+		m.freeRegions = append(m.freeRegions, r)
+	}
+}
+
+// maxFreeRegions bounds the pool, to some 100 KiB.
+const maxFreeRegions = 1024
 
 // enter makes the entry of a region, and its key. It reports false if no entry is free.
 func (a *allocation) enter(r *region) bool {
@@ -88,15 +115,15 @@ func (a *allocation) revoke(r *region) {
 func (r *region) Key() btl.Key { return r.key }
 
 // Release implements btl.Region. A peer that reads at this moment may still do so, but its Get ends
-// with a stale key. A second Release is an error.
+// with a stale key. A second Release is an error, until the module uses the region again.
 func (r *region) Release() error {
 	if r.released {
 		return base.ErrReleased
 	}
-	r.released = true
 	if r.a != nil {
 		r.a.revoke(r)
 	}
+	r.m.freeRegion(r)
 	return nil
 }
 

@@ -93,3 +93,21 @@ func TestKey(t *testing.T) {
 	_, ok = parseKey(&btl.Key{24: 1})
 	require.False(t, ok)
 }
+
+// TestRegistersWithoutAllocating: a receiver registers its buffer for each long message that it
+// reads.
+func TestRegistersWithoutAllocating(t *testing.T) {
+	m, _ := newTest(t, Config{Size: 1})
+	mem, own := alloc(t, m, 1), make([]byte, 100)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		local, err := m.Register(own, btl.AccessLocal)
+		require.NoError(t, err)
+		remote, err := m.Register(mem, btl.AccessRemoteRead)
+		require.NoError(t, err)
+		require.NoError(t, local.Release())
+		require.NoError(t, remote.Release())
+		require.Equal(t, base.ErrReleased, local.Release())
+		_, err = m.Register(own, btl.AccessRemoteRead)
+		require.ErrorIs(t, err, btl.ErrMemory)
+	}))
+}
