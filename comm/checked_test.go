@@ -128,7 +128,7 @@ func isWritten(t *testing.T, err error) {
 
 func TestCheckedWriteToSendBufferFails(t *testing.T) {
 	sizes := []int{1, 1 << 20}
-	if race.Enabled { // the peer reads a long message in place, and the write is the race to be found
+	if race.Enabled { // the peer reads a long message in place: the write is the race to be found
 		sizes = sizes[:1]
 	}
 	for _, n := range sizes {
