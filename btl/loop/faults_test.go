@@ -9,7 +9,6 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/btltest"
-	"github.com/mpigo/mpigo/internal/race"
 )
 
 // exchange sends a fragment each way, and expects that both arrive.
@@ -124,7 +123,7 @@ func TestLateNoticeOfCut(t *testing.T) {
 // link is cut. All end with an error.
 func TestFateOfFragments(t *testing.T) {
 	some := map[int]bool{}
-	for seed := range race.Some(uint64(20)) {
+	for seed := range uint64(20) {
 		for _, fate := range []Fate{Lose, Deliver, DeliverSome} {
 			w, a, b := pairOfNodes(t, Config{Virtual: true, Seed: seed})
 			var trace bytes.Buffer

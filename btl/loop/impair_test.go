@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/internal/race"
 )
 
 // A slow link takes a multiple of the latency and of the time for the bytes, in both directions. A
@@ -44,7 +43,7 @@ func TestImpairedLinkIsSlowUntilRepaired(t *testing.T) {
 func TestLossyLinkDeliversLateOrFails(t *testing.T) {
 	const retry = 1_000_000
 	late, failed := 0, 0
-	for seed := range race.Some(uint64(50)) {
+	for seed := range uint64(50) {
 		cfg := exact()
 		cfg.Seed = seed
 		w, a, b := twoNodes(t, cfg)
