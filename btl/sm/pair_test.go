@@ -10,7 +10,6 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/internal/memcopy"
-	"github.com/mpigo/mpigo/internal/race"
 )
 
 // side is one of two modules that send each other numbered fragments by all calls, in any order,
@@ -228,7 +227,7 @@ func (p *pair) settle(t *testing.T) {
 // rings that were read have room for the longest fragment. Positions may be near their wrap.
 func TestPairInAnyOrder(t *testing.T) {
 	short, inRuns := 0, 0
-	for seed := range race.Some(uint64(40)) {
+	for seed := range uint64(40) {
 		p := newPair(t, seed)
 		a := p.sides[0]
 		for _, s := range p.sides {
@@ -263,7 +262,7 @@ func TestPairInAnyOrder(t *testing.T) {
 // and are opened again.
 func TestPairWhoseEndpointsFail(t *testing.T) {
 	opened := 0
-	for seed := range race.Some(uint64(30)) {
+	for seed := range uint64(30) {
 		p := newPair(t, seed)
 		rng := p.sides[0].rng
 		for range 3000 {
