@@ -13,6 +13,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -438,7 +439,7 @@ func forEachRevoking(t *testing.T, how coll.How, body func(w *Comm)) {
 			if how != blocking && (i >= 2 || (n+i+int(how))%2 > 0) {
 				continue // only blocking calls go through shared memory
 			}
-			if raced && n != 3 && n != 5 && n != 8 {
+			if race.Enabled && n != 3 && n != 5 && n != 8 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d ranks, eager %s", n, eager), func(t *testing.T) {
