@@ -303,7 +303,6 @@ func TestRanksFoldsRuns(t *testing.T) {
 	assert.Equal(t, "", Ranks(nil))
 }
 
-// TestTextHasNoControlCharacters: names in reports may have any, C1 controls and DEL included.
 // TestRanksOfOneMomentShareALine: short times are rounded, so that ranks do not differ in them.
 func TestRanksOfOneMomentShareALine(t *testing.T) {
 	ranks := cycle()
@@ -314,6 +313,7 @@ func TestRanksOfOneMomentShareALine(t *testing.T) {
 	}
 }
 
+// TestTextHasNoControlCharacters: names in reports may have any, C1 controls and DEL included.
 func TestTextHasNoControlCharacters(t *testing.T) {
 	ranks := cycle()
 	ranks[0].Report.Snapshot.Pending[0].Comm = "a\x1b[2J\u009b2J\x7f\u0085b"
