@@ -40,7 +40,7 @@ run() {
 export -f compile run
 
 { git grep -nE "^func Fuzz[A-Za-z0-9_]*${1:-}" -- '*_test.go' || true; } |
-    sed -nE 's,^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9_]*).*,\1 \2,p' >"$out/targets"
+    sed -nE 's,^,./,; s,^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9_]*).*,\1 \2,p' >"$out/targets"
 [ -s "$out/targets" ] || fail "no fuzz target matches"
 each() { xargs -P "$(nproc)" -L 1 bash -euo pipefail -c "$1"' "$@"' "$1"; }
 cut -d' ' -f1 "$out/targets" | sort -u | each compile
