@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -122,14 +123,32 @@ func (j *job) tracer() pml.Tracer {
 	return j.recording.trace
 }
 
-// traceFile is the trace as it is now. why is as for writeRecords. Lock held.
-func (j *job) traceFile(why string) *trace.File {
-	r := j.recording
+// tracing is the trace of the rank at a moment.
+type tracing struct {
+	j      *job
+	why    string // as for writeRecords
+	clocks []trace.Clock
+	events *record.Events
+}
+
+// newTracing makes room for a trace. It needs no lock.
+func (j *job) newTracing(why string) *tracing {
+	return &tracing{j: j, why: why, events: j.recording.trace.NewEvents()}
+}
+
+// take copies the trace as it is now. Lock held.
+func (t *tracing) take() {
+	t.clocks = slices.Clone(t.j.recording.clocks.compared)
+	t.events.Copy(t.j.recording.trace)
+}
+
+// file makes the file of what was taken, which takes long if the trace is. It needs no lock.
+func (t *tracing) file() *trace.File {
 	host, _ := os.Hostname()
 	f := &trace.File{
-		Rank: j.rank, Size: j.size, Host: host, PID: os.Getpid(), Command: os.Args, Error: why, Clocks: r.clocks.compared,
+		Rank: t.j.rank, Size: t.j.size, Host: host, PID: os.Getpid(), Command: os.Args, Error: t.why, Clocks: t.clocks,
 	}
-	r.trace.Fill(f, int64(j.settings.Duration("trace.last")))
+	t.events.Fill(f, int64(t.j.settings.Duration("trace.last")))
 	return f
 }
 
@@ -153,16 +172,16 @@ var (
 )
 
 // dumpTrace writes the trace in the middle of the job. locked calls a function with the lock, or
-// reports false. The file is written without the lock: a file system may hang.
+// reports false. The file is made and written without the lock: a file system may hang.
 func (j *job) dumpTrace(locked func(func()) bool) error {
 	if j.recording == nil || j.recording.trace == nil {
 		return errNoTrace
 	}
-	var f *trace.File
-	if !locked(func() { f = j.traceFile("") }) {
+	t := j.newTracing("")
+	if !locked(t.take) {
 		return errLocked
 	}
-	return j.recording.writeTrace(f, false)
+	return j.recording.writeTrace(t.file(), false)
 }
 
 // startCPU begins a CPU profile. Goroutines that the caller starts inherit the label of the rank.
@@ -237,7 +256,9 @@ func (j *job) writeRecords(why string) error {
 		errs = append(errs, j.writeProfile(why))
 	}
 	if r.trace != nil {
-		errs = append(errs, r.writeTrace(j.traceFile(why), true))
+		t := j.newTracing(why)
+		t.take()
+		errs = append(errs, r.writeTrace(t.file(), true))
 	}
 	if r.cpu != nil {
 		pprof.StopCPUProfile()

@@ -3,6 +3,7 @@ package calls
 import (
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -140,6 +141,9 @@ func (r *Recorder) KindOf(name string) Kind {
 
 // Name returns the name of a kind.
 func (r *Recorder) Name(k Kind) string { return r.names[k] }
+
+// Names has the names of all kinds that there are now. They do not change.
+func (r *Recorder) Names() []string { return slices.Clip(r.names) }
 
 func (r *Recorder) bucket(k Kind, bytes int) *bucket {
 	return &r.buckets[k%maxKinds][bits.Len64(uint64(bytes))%sizeClasses]

@@ -90,42 +90,69 @@ func (t *Trace) Rail(peer int, what string) {
 	e.peer, e.text = int32(peer), what
 }
 
-// Fill writes the events of the last nanos nanoseconds to a file, and the calls under way; 0: all
-// that there are.
-func (t *Trace) Fill(f *trace.File, nanos int64) {
-	f.Written = calls.Now()
-	from := uint64(0)
-	if n := uint64(len(t.ring)); t.next > n {
-		from = t.next - n
+// Events are a copy of those that a trace has at a moment.
+type Events struct {
+	at      int64
+	dropped uint64
+	list    []event
+	names   []string // by calls.Kind
+}
+
+// NewEvents makes room for a copy of the events. It needs no lock. It writes to the memory, which
+// takes longer than to copy the events into it.
+func (t *Trace) NewEvents() *Events {
+	s := &Events{list: make([]event, len(t.ring)+roomUnderWay)}
+	for i := range s.list {
+		s.list[i].peer = -1
 	}
-	f.Dropped = from
-	f.Events = make([]trace.Event, 0, t.next-from)
-	for ; from < t.next; from++ {
-		e := &t.ring[from%uint64(len(t.ring))]
-		if nanos > 0 && e.at+e.nanos < f.Written-nanos {
-			f.Dropped++
-			continue
-		}
-		f.Events = append(f.Events, t.words(e))
+	return s
+}
+
+// roomUnderWay is for how many calls under way there is room before the events are copied again.
+const roomUnderWay = 64
+
+// Copy copies the events, and the calls under way. Lock held. It does nothing else, because the
+// rank cannot go on meanwhile.
+func (s *Events) Copy(t *Trace) {
+	n := uint64(len(t.ring))
+	kept, first := min(t.next, n), uint64(0)
+	if t.next > n {
+		first = t.next % n
 	}
+	s.at, s.dropped, s.names = calls.Now(), t.next-kept, t.rec.Names()
+	s.list = append(append(s.list[:0], t.ring[first:kept]...), t.ring[:first]...)
 	t.rec.UnderWay(func(c *calls.Call) {
-		f.Events = append(f.Events, t.words(&event{
-			kind: trace.Call, open: true, at: c.Start, nanos: max(f.Written-c.Start, 1), call: c.Kind, track: int32(c.Track),
+		s.list = append(s.list, event{
+			kind: trace.Call, open: true, at: c.Start, nanos: max(s.at-c.Start, 1), call: c.Kind, track: int32(c.Track),
 			peer: int32(c.Peer), tag: int32(c.Tag), bytes: int64(c.Bytes), text: c.Comm, request: c.Request,
-		}))
+		})
 	})
 }
 
-func (t *Trace) words(e *event) trace.Event {
+// Fill writes the events of the last nanos nanoseconds to a file; 0: all. It needs no lock.
+func (s *Events) Fill(f *trace.File, nanos int64) {
+	f.Written, f.Dropped = s.at, s.dropped
+	f.Events = make([]trace.Event, 0, len(s.list))
+	for i := range s.list {
+		e := &s.list[i]
+		if nanos > 0 && !e.open && e.at+e.nanos < s.at-nanos {
+			f.Dropped++
+			continue
+		}
+		f.Events = append(f.Events, s.words(e))
+	}
+}
+
+func (s *Events) words(e *event) trace.Event {
 	out := trace.Event{
 		Type: e.kind, At: e.at, Track: int(e.track), Nanos: e.nanos, Peer: int(e.peer), Tag: int(e.tag), Bytes: e.bytes,
 		Context: e.context, Number: e.number, Request: e.request, Open: e.open,
 	}
 	switch e.kind {
 	case trace.Call:
-		out.Name, out.Comm = t.rec.Name(e.call), e.text
+		out.Name, out.Comm = s.names[e.call], e.text
 	case trace.Begun:
-		out.Name = t.rec.Name(e.call)
+		out.Name = s.names[e.call]
 	case trace.Rail:
 		out.Name = e.text
 	}
