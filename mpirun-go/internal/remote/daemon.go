@@ -33,7 +33,7 @@ type daemon struct {
 	// ranks.
 	startFailure *failure
 	files        map[uint32]*inbox
-	fetches      map[uint32]*outbox // records that are sent to the launcher
+	fetches      map[uint32]*outbox // records that are sent to the launcher, by number
 	launcher     launcherMonitor
 	branches     []*branch
 	tasks        sync.WaitGroup // running branches, file transfers and work on files

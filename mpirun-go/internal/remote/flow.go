@@ -214,6 +214,13 @@ func (o *outbox) Close() error {
 	return nil
 }
 
+// isClosed reports whether nothing more is sent.
+func (o *outbox) isClosed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err != nil
+}
+
 // streamConn is the launcher's end of a stream that goes both ways.
 type streamConn struct {
 	*inbox

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,7 @@ func (d *daemon) onFetch(f frame) error {
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(d.fetches, func(_ uint32, out *outbox) bool { return out.isClosed() })
 	if d.fetches[f.rank] != nil {
 		return fmt.Errorf("%w: record %d is fetched twice", ErrProtocol, f.rank)
 	}

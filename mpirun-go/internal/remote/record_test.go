@@ -103,6 +103,21 @@ func TestFetchBringsARecord(t *testing.T) {
 	assert.ErrorIs(t, h.Fetch(t.Context(), dir, 4, &bytes.Buffer{}), fs.ErrNotExist)
 }
 
+// TestDaemonForgetsRecordsThatWereSent: in a long job, each trace until now fetches more of them.
+func TestDaemonForgetsRecordsThatWereSent(t *testing.T) {
+	d := &daemon{up: newLink(), fetches: map[uint32]*outbox{}}
+	defer d.up.close()
+	d.up.start(frameWriter{make(chan frame, 1000)})
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(records.Trace.Path(dir, 0), []byte("text"), 0o600))
+	for number := range uint32(20) {
+		request := fetchRequest{recordDir{records.Trace, dir}, int(number % 2)} // rank 1 has none
+		require.NoError(t, d.onFetch(frame{kind: kindFetch, rank: number + 1, payload: request.encode()}))
+		require.Len(t, d.fetches, 1)
+		d.tasks.Wait()
+	}
+}
+
 func TestFetchTakesNoOtherFile(t *testing.T) {
 	h, _ := connected(t)
 	dir := RecordDir{records.CPUProfile, t.TempDir()}
