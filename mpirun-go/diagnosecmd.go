@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -92,7 +93,7 @@ func reportTrace(c *jobsocket.Client) {
 	a, err := c.Trace()
 	line := a.Trace
 	if err == nil && a.Job.TraceDir != "" {
-		line = traceUntilNow(a.Job.TraceDir, a.Job.Size, a.Members)
+		line = traceUntilNow(context.Background(), a.Job.TraceDir, a.Job.Size, a.Members)
 	}
 	switch {
 	case errors.Is(err, io.EOF):

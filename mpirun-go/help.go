@@ -119,7 +119,7 @@ const mergeHelp = `Usage: mpirun-go merge DIR
 Makes profile.html and profile.txt of the files profile.N.json in DIR, and trace.json
 of trace.N.json. A job does that at its end. This is for jobs of other launchers, whose
 ranks wrote into a shared DIR by MPIGO_PROFILE and MPIGO_TRACE, and for jobs whose
-launcher was killed.
+launcher was killed. DIR must have the files of one job only.
 `
 
 const topHelp = `Usage: mpirun-go top [--json] [JOB]

@@ -55,10 +55,11 @@ func launch(cmd *cli.Command, err error, helpCommand string) int {
 
 // reportStart prints why a job did not start, and returns the exit status for it.
 func reportStart(err error) int {
-	logf("%v", err)
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
+		logf("%v before any rank was started", err)
 		return 128 + int(interrupted.signal)
 	}
+	logf("%v", err)
 	if s := (*statusError)(nil); errors.As(err, &s) {
 		return s.status
 	}
@@ -164,10 +165,13 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		cfg.OnStart = func(j jobsocket.Job) (stop func()) { return live.Serve(listener, j) }
 	}
 	status := job.Run(cfg)
-	_ = interruptible(signals, func(ctx context.Context) error {
-		records.finish(ctx)
-		return nil
-	})
+	// The first signal ends the wait for other hosts. What has come is worth a page.
+	for _, do := range []func(context.Context){records.fetchLast, records.finish} {
+		_ = interruptible(signals, func(ctx context.Context) error {
+			do(ctx)
+			return nil
+		})
+	}
 	return status, nil
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -19,36 +21,41 @@ func runMerge(args []string) int {
 		logf("merge: want one directory (mpirun-go merge --help)")
 		return statusUsage
 	}
-	if err := mergeDir(args[0]); err != nil {
-		logf("merge: %v", err)
+	if err := mergeDir(context.Background(), args[0]); err != nil {
+		logf("merge: %v", oneLine(err))
 		return statusFailed
 	}
 	return 0
 }
 
-// mergeDir makes a profile and a trace of the files of ranks in a directory.
-func mergeDir(dir string) error {
-	if _, err := os.Stat(dir); err != nil {
+// mergeDir makes a profile and a trace of the files of ranks in a directory. If it cannot make one,
+// it makes the other.
+func mergeDir(ctx context.Context, dir string) error {
+	if info, err := os.Stat(dir); err != nil {
 		return err
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s is no directory", dir)
 	}
 	isEmpty := true
+	var errs []error
 	for _, kind := range []records.Kind{records.Profile, records.Trace} {
-		size, err := kind.JobSize(dir)
-		if err != nil {
-			return err
-		}
-		if size == 0 {
+		size, err := kind.JobSize(ctx, dir)
+		if err == nil && size == 0 {
 			continue
 		}
 		isEmpty = false
-		line, err := merge(kind, dir, size)
+		var line string
+		if err == nil {
+			line, err = merge(ctx, kind, dir, size)
+		}
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		logf("%s", line)
 	}
 	if isEmpty {
 		return fmt.Errorf("%s has no profile and no trace of a rank", dir)
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// interruptedError means that a signal ended the launcher before the job started.
+// interruptedError means that a signal ended what the launcher did before or after the job.
 type interruptedError struct{ signal syscall.Signal }
 
 func (e *interruptedError) Error() string {
-	return fmt.Sprintf("got signal %d (%v) before any rank was started", int(e.signal), e.signal)
+	return fmt.Sprintf("got signal %d (%v)", int(e.signal), e.signal)
 }
 
 // buildPrograms finds each group's program, builds those that are Go packages into a temporary

@@ -213,18 +213,27 @@ func (h recordHost) fetchAll(ctx context.Context, dir remote.RecordDir, fetched 
 	return nil
 }
 
-// finish makes what the user looks at from the files of the ranks, which have ended.
-func (r *recorder) finish(ctx context.Context) {
+// fetchLast brings the files of the ranks, which have ended, from other hosts.
+func (r *recorder) fetchLast(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.hosts) > 0 {
 		r.fetch(ctx, records.Profile, records.CPUProfile, records.Trace)
 	}
+}
+
+// finish makes what the user looks at from the files of the ranks, which have ended.
+func (r *recorder) finish(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, kind := range []records.Kind{records.Profile, records.Trace} {
 		if d, isSet := r.dirOf(kind); isSet {
-			line, err := merge(kind, d.Path, r.size)
-			if err != nil {
-				line = fmt.Sprintf("--%s: %v", kind, err)
+			line, err := merge(ctx, kind, d.Path, r.size)
+			switch {
+			case ctx.Err() != nil && err != nil:
+				line = fmt.Sprintf("--%s: %v; mpirun-go merge %s makes what is missing", kind, oneLine(err), d.Path)
+			case err != nil:
+				line = fmt.Sprintf("--%s: %v", kind, oneLine(err))
 			}
 			logf("%s", line)
 		}
@@ -232,15 +241,15 @@ func (r *recorder) finish(ctx context.Context) {
 }
 
 // merge makes one profile or trace of those of the ranks, and says in a line where it is.
-func merge(kind records.Kind, dir string, size int) (line string, err error) {
+func merge(ctx context.Context, kind records.Kind, dir string, size int) (line string, err error) {
 	if kind == records.Trace {
-		j, path, err := makeTrace(dir, size)
+		j, path, err := makeTrace(ctx, dir, size)
 		if err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("%s: %s%s", kind, path, without(j.Missing, j.Why)), nil
 	}
-	j, err := profile.Load(dir, size)
+	j, err := profile.Load(ctx, dir, size)
 	if err != nil {
 		return "", err
 	}
@@ -251,10 +260,10 @@ func merge(kind records.Kind, dir string, size int) (line string, err error) {
 	return fmt.Sprintf("%s: %s%s", kind, path, without(j.Missing, j.Why)), nil
 }
 
-// makeTrace makes the trace of the job from those of the ranks.
-func makeTrace(dir string, size int) (j *trace.Job, path string, err error) {
-	if j, err = trace.Load(dir, size); err == nil {
-		path, err = j.Write(dir)
+// makeTrace makes the trace of the job from those of the ranks. It returns soon after ctx ends.
+func makeTrace(ctx context.Context, dir string, size int) (j *trace.Job, path string, err error) {
+	if j, err = trace.Load(ctx, dir, size); err == nil {
+		path, err = j.Write(ctx, dir)
 	}
 	return j, path, err
 }
@@ -279,13 +288,13 @@ func (r *recorder) dumpTrace(ctx context.Context, members []introspect.Member) s
 	if len(r.hosts) > 0 {
 		r.fetch(ctx, records.Trace)
 	}
-	return traceUntilNow(d.Path, r.size, members)
+	return traceUntilNow(ctx, d.Path, r.size, members)
 }
 
 // traceUntilNow makes the trace of a job of what its ranks have just written, and says in a line
 // what came of it. members are the ranks' answers.
-func traceUntilNow(dir string, size int, members []introspect.Member) string {
-	j, path, err := makeTrace(dir, size)
+func traceUntilNow(ctx context.Context, dir string, size int, members []introspect.Member) string {
+	j, path, err := makeTrace(ctx, dir, size)
 	if err != nil {
 		return "trace: " + err.Error()
 	}

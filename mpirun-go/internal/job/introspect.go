@@ -162,7 +162,11 @@ func (r *run) Trace(ctx context.Context) string {
 	if members == nil {
 		return ""
 	}
-	return r.cfg.DumpTrace(ctx, members)
+	line := r.cfg.DumpTrace(ctx, members)
+	if ctx.Err() != nil {
+		return "" // the trace at the end takes its place
+	}
+	return line
 }
 
 // printTrace makes the trace of the job until now, and prints where it is.

@@ -3,17 +3,18 @@ package profile
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/profile"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
 // Job is the profiles of a job's ranks.
@@ -25,12 +26,14 @@ type Job struct {
 	Why     []string
 }
 
-// Load reads the profiles of a job of so many ranks.
-func Load(dir string, size int) (*Job, error) {
+// Load reads the profiles of a job of so many ranks. It ends with ctx.
+func Load(ctx context.Context, dir string, size int) (*Job, error) {
 	j := &Job{Size: size}
 	for rank := range size {
-		f, err := load(dir, rank, size)
+		f, err := load(ctx, dir, rank, size)
 		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
 		case err == nil:
 			j.Files = append(j.Files, f)
 			continue
@@ -40,20 +43,15 @@ func Load(dir string, size int) (*Job, error) {
 		j.Missing = append(j.Missing, rank)
 	}
 	if len(j.Files) == 0 {
-		return nil, fmt.Errorf("%s has no profile of a rank", dir)
+		return nil, fmt.Errorf("%s has no profile of a rank%s", dir, records.Reasons(j.Why))
 	}
 	return j, nil
 }
 
-func load(dir string, rank, size int) (*profile.File, error) {
-	in, err := os.Open(profile.Path(dir, rank))
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	f, err := profile.Read(in)
+func load(ctx context.Context, dir string, rank, size int) (*profile.File, error) {
+	f, err := records.Read(ctx, profile.Path(dir, rank), profile.Read)
 	if err == nil && (f.Rank != rank || f.Size != size) {
-		err = fmt.Errorf("%w: it is of rank %d of %d", profile.ErrFormat, f.Rank, f.Size)
+		err = fmt.Errorf("its file is of another job, of rank %d of %d", f.Rank, f.Size)
 	}
 	return f, err
 }

@@ -33,7 +33,7 @@ func TestPageAndTextOfAJob(t *testing.T) {
 		require.NoError(t, rankFile(rank).Write(f))
 		require.NoError(t, f.Close())
 	}
-	j, err := Load(dir, 3)
+	j, err := Load(t.Context(), dir, 3)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, j.Missing)
 	page, err := j.Write(dir)

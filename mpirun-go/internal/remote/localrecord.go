@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
 // onRecordDirs finds out which directories of records are the host's own, and removes there the
@@ -76,23 +78,16 @@ func (d *daemon) onFetch(f frame) error {
 	return nil
 }
 
-// open opens the record. Another user may have put a FIFO or a link in its place.
+// open opens the record. Another user may have put a link in its place.
 func (r fetchRequest) open() (*os.File, int64, error) {
 	path := r.kind.Path(r.path, r.rank)
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	file, info, err := records.Open(path, unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, 0, err
 	}
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-	case !info.Mode().IsRegular():
-		err = fmt.Errorf("%s is no regular file", path)
-	case info.Size() > r.kind.MaxBytes():
-		err = fmt.Errorf("%s has %d bytes: at most %d are copied", path, info.Size(), r.kind.MaxBytes())
-	default:
-		return file, info.Size(), nil
+	if n, most := info.Size(), r.kind.MaxBytes(); n > most {
+		_ = file.Close()
+		return nil, 0, fmt.Errorf("%s has %d bytes: at most %d are copied", path, n, most)
 	}
-	_ = file.Close()
-	return nil, 0, err
+	return file, info.Size(), nil
 }

@@ -264,10 +264,11 @@ func (w *writer) printf(format string, args ...any) {
 }
 
 func (w *writer) record(r record) {
-	text, err := json.Marshal(r)
-	if w.err == nil {
-		w.err = err
+	if w.err != nil {
+		return
 	}
+	text, err := json.Marshal(r)
+	w.err = err
 	comma := ","
 	if w.count == 0 {
 		comma = ""

@@ -10,14 +10,16 @@
 package trace
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/trace"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
 // Job is the traces of a job's ranks.
@@ -28,12 +30,14 @@ type Job struct {
 	Why     []string // reasons other than that there is no file
 }
 
-// Load reads the traces of a job of so many ranks.
-func Load(dir string, size int) (*Job, error) {
+// Load reads the traces of a job of so many ranks. It ends with ctx.
+func Load(ctx context.Context, dir string, size int) (*Job, error) {
 	j := &Job{Size: size}
 	for rank := range size {
-		f, err := load(dir, rank, size)
+		f, err := load(ctx, dir, rank, size)
 		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
 		case err == nil:
 			j.Files = append(j.Files, f)
 			continue
@@ -43,26 +47,35 @@ func Load(dir string, size int) (*Job, error) {
 		j.Missing = append(j.Missing, rank)
 	}
 	if len(j.Files) == 0 {
-		return nil, fmt.Errorf("%s has no trace of a rank", dir)
+		return nil, fmt.Errorf("%s has no trace of a rank%s", dir, records.Reasons(j.Why))
 	}
 	return j, nil
 }
 
-func load(dir string, rank, size int) (*trace.File, error) {
-	in, err := os.Open(trace.Path(dir, rank))
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	f, err := trace.Read(in)
+func load(ctx context.Context, dir string, rank, size int) (*trace.File, error) {
+	f, err := records.Read(ctx, trace.Path(dir, rank), trace.Read)
 	if err == nil && (f.Rank != rank || f.Size != size) {
-		err = fmt.Errorf("%w: it is of rank %d of %d", trace.ErrFormat, f.Rank, f.Size)
+		err = fmt.Errorf("its file is of another job, of rank %d of %d", f.Rank, f.Size)
 	}
 	return f, err
 }
 
-// Write writes the trace of the job to a directory, and returns its path.
-func (j *Job) Write(dir string) (path string, err error) {
+// Write writes the trace of the job to a directory, and returns its path. It ends
+// with ctx.
+func (j *Job) Write(ctx context.Context, dir string) (path string, err error) {
 	path = filepath.Join(dir, "trace.json")
-	return path, atomicfile.Write(path, 0o644, j.Chrome)
+	return path, atomicfile.Write(path, 0o644, func(w io.Writer) error { return j.Chrome(untilDone{ctx, w}) })
+}
+
+// untilDone is a writer that fails once ctx has ended.
+type untilDone struct {
+	ctx context.Context
+	to  io.Writer
+}
+
+func (w untilDone) Write(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
+	}
+	return w.to.Write(p)
 }

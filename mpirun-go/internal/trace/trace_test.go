@@ -2,6 +2,8 @@ package trace
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -193,7 +195,7 @@ func TestTraceOfProgram(t *testing.T) {
 		return err
 	}, comm.WithSetting("trace", dir))
 	require.NoError(t, err)
-	j, err := Load(dir, ranks)
+	j, err := Load(t.Context(), dir, ranks)
 	require.NoError(t, err)
 	require.Empty(t, j.Missing)
 	sent, calls := 0, map[string]int{}
@@ -241,7 +243,7 @@ func TestTraceIsBounded(t *testing.T) {
 		}
 		return nil
 	}, comm.WithSetting("trace", dir), comm.WithSetting("trace.events", "500")))
-	j, err := Load(dir, 2)
+	j, err := Load(t.Context(), dir, 2)
 	require.NoError(t, err)
 	for _, f := range j.Files {
 		require.Len(t, f.Events, 500)
@@ -254,15 +256,40 @@ func TestTraceIsBounded(t *testing.T) {
 
 func TestLoadNamesRanksWithoutTrace(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Load(dir, 2)
+	_, err := Load(t.Context(), dir, 2)
 	require.ErrorContains(t, err, "has no trace")
 	f, err := os.Create(trace.Path(dir, 2))
 	require.NoError(t, err)
 	require.NoError(t, (&trace.File{Rank: 2, Size: 4, Host: "a"}).Write(f))
 	require.NoError(t, f.Close())
 	require.NoError(t, os.WriteFile(trace.Path(dir, 0), []byte("{"), 0o666))
-	j, err := Load(dir, 4)
+	j, err := Load(t.Context(), dir, 4)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1, 3}, j.Missing)
 	require.Len(t, j.Why, 1)
+}
+
+func TestLoadSaysWhyNoFileCanBeRead(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(trace.Path(dir, 0), []byte("{"), 0o666))
+	f, err := os.Create(trace.Path(dir, 1))
+	require.NoError(t, err)
+	require.NoError(t, (&trace.File{Rank: 1, Size: 4, Host: "a"}).Write(f))
+	require.NoError(t, f.Close())
+	_, err = Load(t.Context(), dir, 2)
+	require.EqualError(t, err, dir+" has no trace of a rank: rank 0: not a trace of this version: unexpected EOF; "+
+		"rank 1: its file is of another job, of rank 1 of 4")
+}
+
+func TestLoadAndWriteEndWithContext(t *testing.T) {
+	dir, why := t.TempDir(), errors.New("the job ends")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	_, err := Load(ctx, dir, 2)
+	require.Equal(t, why, err)
+	_, err = pingPong(0, 0).Write(ctx, dir)
+	require.ErrorIs(t, err, why)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
 }

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/trace"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
+	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
+)
+
+// TestTracesAreNotMadeAfterSignal: Ctrl-C ends the work at the end of a job, and the end of a job
+// that in the middle of it. The files of the ranks stay.
+func TestTracesAreNotMadeAfterSignal(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Create(trace.Path(dir, 0))
+	require.NoError(t, err)
+	require.NoError(t, (&trace.File{Size: 1}).Write(f))
+	require.NoError(t, f.Close())
+	r := &recorder{size: 1, dirs: []remote.RecordDir{{Kind: records.Trace, Path: dir}}}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(&interruptedError{syscall.SIGINT})
+	assert.Equal(t, "trace: got signal 2 (interrupt)", r.dumpTrace(ctx, nil))
+	r.finish(ctx)
+	assert.NoFileExists(t, dir+"/trace.json")
+	assert.Equal(t, "trace until now: "+dir+"/trace.json", r.dumpTrace(t.Context(), nil))
+	assert.FileExists(t, dir+"/trace.json")
+}
