@@ -104,7 +104,7 @@ func (j *job) writeOnSignal() {
 			signal.Notify(r.signals, sig)
 		}
 	}
-	go j.awaitSignal(r.signals)
+	go j.awaitSignal(r.signals, signalLimit)
 }
 
 // onTransfer is what the point-to-point layer tells of transfers; nil if nothing is recorded.
@@ -201,14 +201,26 @@ func (r *recording) startCPU(dir string, rank int) error {
 	return nil
 }
 
+// signalLimit bounds the time from a signal to its effect. A long trace takes seconds.
+const signalLimit = 30 * time.Second
+
 // awaitSignal writes what was recorded when a signal ends the rank, and then lets the signal have
-// its effect.
-func (j *job) awaitSignal(signals chan os.Signal) {
+// its effect, at the latest after the given time: a file system may hang.
+func (j *job) awaitSignal(signals chan os.Signal, limit time.Duration) {
 	sig, told := <-signals
 	if !told {
 		return
 	}
-	j.writeRecordsSoon("it was told to end")
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		j.writeRecordsSoon("it was told to end")
+	}()
+	select {
+	case <-written:
+	case <-time.After(limit):
+		fmt.Fprintf(os.Stderr, "mpigo: rank %d: what was recorded is lost: it was not written within %v\n", j.rank, limit)
+	}
 	signal.Stop(signals)
 	if s, ok := sig.(syscall.Signal); ok {
 		_ = syscall.Kill(os.Getpid(), s)

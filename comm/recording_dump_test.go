@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,6 +85,23 @@ func TestDumpTraceFailsWithoutTraceLockOrDirectory(t *testing.T) {
 		return nil
 	}, WithSetting("trace", dir))
 	assert.ErrorIs(t, err, fs.ErrNotExist, "Finalize says that the trace is lost")
+}
+
+// TestSignalHasItsEffectThoughWritingHangs: a file system may hang.
+func TestSignalHasItsEffectThoughWritingHangs(t *testing.T) {
+	dir := t.TempDir()
+	effect := make(chan os.Signal, 1)
+	signal.Notify(effect, syscall.SIGHUP) // the process goes on
+	defer signal.Stop(effect)
+	run(t, 1, func(w *Comm) {
+		w.job.recording.writing.Lock()
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGHUP
+		w.job.awaitSignal(signals, time.Millisecond)
+		<-effect
+		w.job.recording.writing.Unlock()
+	}, WithSetting("trace", dir))
+	assert.FileExists(t, trace.Path(dir, 0))
 }
 
 // TestRankThatGoesOnAfterTermWritesAgain: a program may handle the signal and go on to Finalize.
