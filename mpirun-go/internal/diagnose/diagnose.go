@@ -147,7 +147,7 @@ func (r *Report) Text() string {
 		if r.isMoving() {
 			return noHang + r.Finding.Text("at this moment: ")
 		}
-		if kind == hangreport.KindComputes && IsComputing(r.Members) {
+		if (kind == hangreport.KindComputes || kind == hangreport.KindAwaitsOthers) && IsComputing(r.Members) {
 			return r.Finding.Text("all ranks compute: ")
 		}
 	}

@@ -108,6 +108,9 @@ func TestTextOfRankWhoseCallIsOver(t *testing.T) {
 func TestTextOfJobThatComputes(t *testing.T) {
 	computes, exited := answered(0, "running", false), introspect.Member{State: introspect.StateExited}
 	assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{computes, exited}).Text(), "all ranks compute: rank 0: in no call that waits: main.go:7 ")
+	reads := answered(1, "IO wait", false) // as the launcher, which reports no hang of such a job
+	assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{reads, exited}).Text(), "all ranks compute: ")
+	assert.True(t, IsComputing([]introspect.Member{reads, exited}))
 	polls := answered(1, "running", true)
 	assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{computes, polls}).Text(), "hang: ")
 }
