@@ -245,19 +245,15 @@ func (b *BML) leaveQueues(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		moved := false
-		for pr.up.Has(i) && pr.IsAlive() {
+		for {
 			op, other := pr.nextToLeave(rl)
 			if op == nil {
 				break
 			}
 			rl.queue.Remove(&op.Op)
-			op.state = opIdle
 			op.moveTo(other)
 			b.post(other, op)
 			moved = moved || pr.up.Has(int(other.index)) && other.queue.Empty()
-		}
-		if rl == pr.first && !rl.queue.Empty() {
-			pr.stopInline() // as post did: a rail that failed meanwhile may have undone that
 		}
 		switch {
 		case !moved:
@@ -313,7 +309,7 @@ func (pr *Peer) withRoom(rl *Rail, op *Op) (best *Rail) {
 
 var errSlow = errors.New("operations wait on this rail while another one delivers")
 
-// compare compares what the rails have shown since the last tick.
+// compare compares what the rails have shown since the last tick. Several are up.
 func (b *BML) compare(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
@@ -341,7 +337,7 @@ func (b *BML) compare(pr *Peer) {
 			pr.watch.isComparing = true
 		}
 	}
-	if pr.up != 0 && pr.up&^pr.slow == 0 { // none is better than the others
+	if pr.up&^pr.slow == 0 { // none is better than the others
 		best := -1
 		for i := range pr.rails {
 			if pr.up.Has(i) && (best < 0 || pr.times(i, best, trialTimes, trialTimes) < 1) {
