@@ -505,3 +505,21 @@ func TestFastRailHasFullShare(t *testing.T) {
 	pr.b.compare(pr)
 	require.Equal(t, pr.rails[1].weight, rl.weight)
 }
+
+// A rail whose link promises nothing is slow, too, if long operations take too long.
+func TestRailOfUnknownBandwidthIsSlow(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec), func(w *wire) {
+		for i := range w.attrs {
+			w.attrs[i].BandwidthMBps = 0
+		}
+	})
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	sampled(pr, longs, 9000, 1000)
+	sampled(pr, trials, 9*msec, msec)
+	for range badTicks {
+		require.Zero(t, pr.slow)
+		pr.b.compare(pr)
+	}
+	require.EqualValues(t, 0b01, pr.slow)
+}
