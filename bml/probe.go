@@ -41,7 +41,7 @@ const (
 // rail is made when the rail is needed.
 func (b *BML) planReopen(rl *Rail) {
 	rc := &rl.recovery
-	if rl.reopen == nil || rl.peer.isSpare(rl) {
+	if rl.peer.isSpare(rl) {
 		return
 	}
 	wait := min(firstReopen<<min(rc.attempts, 10), maxReopen)
@@ -53,7 +53,7 @@ func (b *BML) planReopen(rl *Rail) {
 		wait = min(firstReopen<<min(rc.attempts, 20), maxHold)
 	}
 	b.later(rl, wait, func(rl *Rail) {
-		if rl.state == railDown && !rl.peer.isSpare(rl) && b.reopen(rl) {
+		if !rl.peer.isSpare(rl) && b.reopen(rl) {
 			b.probe(rl)
 		}
 	})
@@ -70,7 +70,7 @@ func (b *BML) closeAlternates(pr *Peer) {
 }
 
 func (b *BML) closeAlternate(rl *Rail) {
-	if rl.state == railUp && !rl.peer.needs(rl) {
+	if !rl.peer.needs(rl) {
 		b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassClosed, Side: btl.SideLocal, Native: "not needed"})
 	}
 }
