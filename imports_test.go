@@ -23,12 +23,13 @@ var mayImport = map[string][]string{
 	"internal/trace":                 {}, // the form of a rank's trace
 	"internal/profile":               {}, // the form of a rank's profile
 	"internal/memcopy":               {},
+	"internal/race":                  {}, // for tests
 	"internal/tunable":               {},
 	"request":                        {"progress", "internal/calls"},
 	"btl":                            {"progress"},
 	"btl/base":                       {"btl"},
 	"btl/transport":                  {"btl", "progress", "internal/tunable"},
-	"btl/btltest":                    {"btl", "btl/faults", "progress"},
+	"btl/btltest":                    {"btl", "btl/faults", "internal/race", "progress"},
 	"btl/faults":                     {"btl", "progress"},
 	"btl/tcp":                        {"btl", "btl/base", "btl/transport", "internal/tunable", "progress"},
 	"btl/ibverbs":                    {"btl", "btl/base", "btl/transport", "btl/ibverbs/libibverbs", "internal/tunable", "btl/ibverbs/verbs", "progress"},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -127,7 +128,7 @@ func isWritten(t *testing.T, err error) {
 
 func TestCheckedWriteToSendBufferFails(t *testing.T) {
 	sizes := []int{1, 1 << 20}
-	if comm.Raced { // the peer reads a long message in place, and the write is the race to be found
+	if race.Enabled { // the peer reads a long message in place: the write is the race to be found
 		sizes = sizes[:1]
 	}
 	for _, n := range sizes {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -197,10 +198,7 @@ func TestRankFreesCommunicatorWithoutTheCall(t *testing.T) {
 // TestRandomNonblockingCollectives: many random calls, of which up to 2,000 are under way. They
 // are completed by every kind of wait and test.
 func TestRandomNonblockingCollectives(t *testing.T) {
-	calls := 20_000
-	if raced {
-		calls = 5_000
-	}
+	calls := race.Some(20_000)
 	run(t, 3, func(w *Comm) {
 		same, own := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(2, uint64(w.Rank())))
 		kinds := slices.DeleteFunc(revocables(nonblocking), func(c revocable) bool { return strings.Contains(c.name, "dup") })

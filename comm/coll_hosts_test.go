@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 // placeOnHosts has the communicators that a rank makes from now on take the ranks of the job for
@@ -55,7 +57,7 @@ func Placements() []string { return slices.Sorted(maps.Keys(placements)) }
 func TestHostsDoNotChangeResults(t *testing.T) {
 	for name := range placements {
 		for _, n := range []int{2, 3, 4, 8, 16} {
-			if raced && n > 4 {
+			if race.Enabled && n > 4 {
 				continue
 			}
 			for _, block := range []string{"128", "64K"} {

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 // longBytes is more than 32 bits with a sign can say.
@@ -45,7 +47,7 @@ func untouched(t *testing.T, bytes int) []byte {
 
 // TestBcastOfMoreThan2GiB: no length on the way has 32 bits.
 func TestBcastOfMoreThan2GiB(t *testing.T) {
-	if raced {
+	if race.Enabled {
 		return // the detector's memory for it would be several times as long
 	}
 	bufs := [2][]byte{repeated(t, longBytes), repeated(t, longBytes)}

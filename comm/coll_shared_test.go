@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -73,7 +74,7 @@ func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
 	flat := *coll.DefaultTuning(true)
 	flat.SharedBytes = 0
 	for n := 2; n <= 9; n++ {
-		if raced && n > 5 {
+		if race.Enabled && n > 5 {
 			break
 		}
 		for _, block := range []string{"128", "8K", "256K"} {

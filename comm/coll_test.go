@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 // collSizes are the numbers of ranks that every algorithm is tested with.
@@ -48,7 +49,7 @@ func forEachTuning(t *testing.T, body func(w *Comm)) {
 	for name, tuning := range collTunings {
 		sizes := collSizes
 		switch {
-		case raced:
+		case race.Enabled:
 			sizes = []int{2, 5}
 		case tuning != nil:
 			sizes = []int{1, 2, 3, 5, 8}

@@ -103,6 +103,7 @@ func (d *describer) Metrics(withActivity bool) introspect.Metrics {
 // metrics fills in counters and rails. Their size does not grow with the job, as long as no rail
 // fails: all ranks of a job are asked at once. Lock held.
 func (j *job) metrics(m *introspect.Metrics) {
+	m.Progress = j.progress()
 	m.Counters = countersOf(j.pml.Stats())
 	m.Rails = foldRails(railsOf(j.pml.Rails(), isUsed))
 	for _, t := range j.pml.Traffic() {

@@ -43,6 +43,7 @@ func TestDescriberReportsWaitAndMetrics(t *testing.T) {
 		assert.NotEmpty(t, m.Doing)
 		assert.EqualValues(t, 1, m.Counters["Received"])
 		assert.EqualValues(t, 8, m.Counters["ReceivedBytes"])
+		assert.Greater(t, m.Progress, before)
 		assert.Contains(t, m.Counters, "UnexpectedPeakBytes")
 		require.Len(t, m.Rails, 1)
 		assert.Equal(t, 1000, m.Rails[0].Health)

@@ -12,9 +12,6 @@ import (
 // SetTuning has the collectives of c choose their algorithms by a tuning.
 func SetTuning(c *Comm, t *coll.Tuning) { c.team.SetTuning(t) }
 
-// Raced: the race detector is on.
-const Raced = raced
-
 // ForEachTuning runs body for each size and tuning, in a communicator that has that tuning.
 func ForEachTuning(t *testing.T, body func(w *Comm)) { forEachTuning(t, body) }
 

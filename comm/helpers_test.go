@@ -85,7 +85,7 @@ func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 		wakeup, err := progress.NewPipeWakeup()
 		require.NoError(tb, err)
 		tb.Cleanup(func() { require.NoError(tb, wakeup.Close()) })
-		idle := idlePolicy(settings, ranks, 2)
+		idle := idlePolicy(settings, ranks, 2, crowdedLocalYieldNanos)
 		idle.Wakeup = wakeup
 		j := newJob(rank, ranks, settings, idle, "here")
 		j.others = localRank{nil, rank}

@@ -137,7 +137,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 		return nil, err
 	}
 	cores := coresOfProcesses()
-	engine := idlePolicy(settings, local, cores)
+	engine := idlePolicy(settings, local, cores, crowdedYieldNanos)
 	engine.Wakeup, engine.YieldProcess = wakeup, true
 	j := newJob(rank, size, settings, engine, host)
 	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
@@ -157,7 +157,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 		},
 		Client: client, Host: host, Lock: j.eng, Add: j.addModule,
 	})
-	j.writeOnTerm()
+	j.writeOnSignal()
 	if err := j.connect(r, client); err != nil {
 		j.eng.Lock()
 		defer j.eng.Unlock()

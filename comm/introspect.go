@@ -2,6 +2,7 @@ package comm
 
 import (
 	"net"
+	"path/filepath"
 
 	"github.com/mpigo/mpigo/comm/internal/rails"
 	"github.com/mpigo/mpigo/internal/introspect"
@@ -51,6 +52,11 @@ func (j *job) openRelay(client *wireup.Client) error {
 	addresses, err := hub.Addresses()
 	if err != nil {
 		return hub.Close()
+	}
+	if r := j.recording; r != nil && r.trace != nil {
+		if dir, err := filepath.Abs(r.traceDir); err == nil {
+			hub.SetTraceDir(dir)
+		}
 	}
 	j.introspection = hub
 	return client.Put(relayKey, addresses)

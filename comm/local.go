@@ -90,7 +90,7 @@ func newLocal(n int, opts []Option) (*local, error) {
 
 func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*job, error) {
 	wakeup := progress.NewChanWakeup()
-	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0))
+	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0), crowdedLocalYieldNanos)
 	engine.Wakeup = wakeup
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
 	j.others = localRank{l, rank}

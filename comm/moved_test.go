@@ -56,7 +56,7 @@ func launchedWorld(t *testing.T, ranks int, kind transport.Transport, opts ...Op
 		require.NoError(t, err)
 		wakeup, err := progress.NewPipeWakeup()
 		require.NoError(t, err)
-		idle := idlePolicy(settings, ranks, 2)
+		idle := idlePolicy(settings, ranks, 2, crowdedLocalYieldNanos)
 		idle.Wakeup = wakeup
 		host := fmt.Sprint("host", rank)
 		j := newJob(rank, ranks, settings, idle, host)

@@ -86,13 +86,24 @@ func (j *job) startRecording(local bool) error {
 	return nil
 }
 
-// writeOnTerm begins to wait for the signal by which a launcher ends the rank, a process.
-func (j *job) writeOnTerm() {
-	if r := j.recording; r != nil {
-		r.signals = make(chan os.Signal, 1)
-		signal.Notify(r.signals, syscall.SIGTERM)
-		go j.awaitTerm(r.signals)
+// endSignals are the signals by which a launcher, a user at a terminal, or its end, end a process.
+// Never written.
+var endSignals = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+
+// writeOnSignal begins to wait for a signal that ends the rank, a process. A signal that is ignored
+// stays so.
+func (j *job) writeOnSignal() {
+	r := j.recording
+	if r == nil {
+		return
 	}
+	r.signals = make(chan os.Signal, 1)
+	for _, sig := range endSignals {
+		if !signal.Ignored(sig) {
+			signal.Notify(r.signals, sig)
+		}
+	}
+	go j.awaitSignal(r.signals)
 }
 
 // onTransfer is what the point-to-point layer tells of transfers; nil if nothing is recorded.
@@ -171,15 +182,18 @@ func (r *recording) startCPU(dir string, rank int) error {
 	return nil
 }
 
-// awaitTerm writes what was recorded when the launcher ends the rank, and then lets the signal have
+// awaitSignal writes what was recorded when a signal ends the rank, and then lets the signal have
 // its effect.
-func (j *job) awaitTerm(signals chan os.Signal) {
-	if _, told := <-signals; !told {
+func (j *job) awaitSignal(signals chan os.Signal) {
+	sig, told := <-signals
+	if !told {
 		return
 	}
 	j.writeRecordsSoon("it was told to end")
 	signal.Stop(signals)
-	_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	if s, ok := sig.(syscall.Signal); ok {
+		_ = syscall.Kill(os.Getpid(), s)
+	}
 }
 
 // writeRecordsSoon is writeRecords for a rank that fails. It does not wait long for the lock, which

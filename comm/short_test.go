@@ -13,6 +13,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/btl/sm"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -28,10 +29,7 @@ func TestShortPathsDoWhatTheGeneralPathDoes(t *testing.T) {
 }
 
 func testShortPrograms(t *testing.T, over shortTransport) {
-	programs, steps := 12, 1500
-	if testing.Short() || raced {
-		programs = 4
-	}
+	programs, steps := race.Some(16), 1500 // a program of each mix, or several
 	for seed := range programs {
 		short, general := newShortProgram(t, uint64(seed), over, unchanged), newShortProgram(t, uint64(seed), over, generalOnly)
 		for step := range steps {

@@ -22,21 +22,21 @@ func settings(t *testing.T, opts ...Option) tunable.Set {
 	return set
 }
 
-// TestIdlePolicyOfCrowdedRanks: with more ranks than cores, a rank hardly spins and soon sleeps.
+// TestIdlePolicyOfCrowdedRanks: with more ranks than cores, a rank yields at once, and for long.
 // The user's settings have precedence.
 func TestIdlePolicyOfCrowdedRanks(t *testing.T) {
-	roomy := idlePolicy(settings(t), 4, 4)
+	roomy := idlePolicy(settings(t), 4, 4, crowdedYieldNanos)
 	assert.Equal(t, spinTurns, roomy.SpinTurns)
 	assert.Equal(t, int64(time.Millisecond), roomy.YieldNanos)
 	assert.False(t, roomy.NoSleep)
 
-	crowded := idlePolicy(settings(t), 5, 4)
+	crowded := idlePolicy(settings(t), 5, 4, crowdedYieldNanos)
 	assert.LessOrEqual(t, crowded.SpinTurns, 10)
-	assert.Equal(t, int64(100*time.Microsecond), crowded.YieldNanos)
+	assert.Equal(t, int64(20*time.Millisecond), crowded.YieldNanos)
 
 	set := settings(t, WithSetting("progress.spin", "77"), WithSetting("progress.yield", "3ms"), WithSetting("progress.sleep", "false"))
 	for _, ranks := range []int{1, 100} {
-		asked := idlePolicy(set, ranks, 4)
+		asked := idlePolicy(set, ranks, 4, crowdedYieldNanos)
 		assert.Equal(t, 77, asked.SpinTurns)
 		assert.Equal(t, int64(3*time.Millisecond), asked.YieldNanos)
 		assert.True(t, asked.NoSleep)

@@ -89,7 +89,11 @@ func onlyJob() (string, error) {
 
 // reportTrace has a job make its trace, and says where it is.
 func reportTrace(c *jobsocket.Client) {
-	line, err := c.Trace()
+	a, err := c.Trace()
+	line := a.Trace
+	if err == nil && a.Job.TraceDir != "" {
+		line = traceUntilNow(a.Job.TraceDir, a.Job.Size, a.Members)
+	}
 	switch {
 	case errors.Is(err, io.EOF):
 		line = "trace: the job has ended"

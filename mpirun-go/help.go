@@ -6,6 +6,7 @@ const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG.
        mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
        mpirun-go diagnose [--json] [--dir DIR] [JOB]
        mpirun-go top [--json] [JOB]
+       mpirun-go merge DIR
 
 Runs PROGRAM as the ranks of one job, on this machine or on several hosts.
 PROGRAM is a binary, the name of a command, or a Go package (./examples/ring),
@@ -15,6 +16,7 @@ the Go package github.com/mpigo/mpigo/bench, with 2 ranks unless -n says otherwi
 doctor finds what keeps jobs from running well on this machine or on several hosts.
 diagnose asks the ranks of a running job what they do, and says why they hang.
 top shows what the ranks of a running job do, once a second.
+merge makes one profile and trace of those of the ranks, for other launchers.
 
 Flags of each PROGRAM:
   -n, -np N               number of ranks (default 1; with --map-by ppr:N:node
@@ -110,6 +112,14 @@ what fixes it.
 
 Exit status: 0 if nothing is broken (there may be warnings and hints), 1 if something
 is, 2 for a bad command line.
+`
+
+const mergeHelp = `Usage: mpirun-go merge DIR
+
+Makes profile.html and profile.txt of the files profile.N.json in DIR, and trace.json
+of trace.N.json. A job does that at its end. This is for jobs of other launchers, whose
+ranks wrote into a shared DIR by MPIGO_PROFILE and MPIGO_TRACE, and for jobs whose
+launcher was killed.
 `
 
 const topHelp = `Usage: mpirun-go top [--json] [JOB]

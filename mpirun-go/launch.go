@@ -86,6 +86,11 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, usageError(err)
 	}
+	if cmd.ReportDir != "" {
+		if err := makeWritable(cmd.ReportDir); err != nil {
+			return 0, usageError(fmt.Errorf("--report-dir: %w", err))
+		}
+	}
 	set, err := tunables(cmd.Settings)
 	if err != nil {
 		return 0, usageError(oneLine(err))

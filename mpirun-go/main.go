@@ -58,6 +58,9 @@ func run(args []string) int {
 	if len(args) > 0 && args[0] == "diagnose" {
 		return runDiagnose(args[1:])
 	}
+	if len(args) > 0 && args[0] == "merge" {
+		return runMerge(args[1:])
+	}
 	if len(args) > 0 && args[0] == "bench" {
 		cmd, err := parseBench(args[1:])
 		return launch(cmd, err, "mpirun-go bench --help")

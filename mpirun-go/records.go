@@ -57,7 +57,7 @@ func newRecorder(cmd *cli.Command) (*recorder, error) {
 		}
 		dir, err := filepath.Abs(*flag.dir)
 		if err == nil {
-			err = os.MkdirAll(dir, 0o777)
+			err = makeWritable(dir)
 		}
 		if err == nil {
 			err = flag.kind.Clear(dir)
@@ -70,6 +70,22 @@ func newRecorder(cmd *cli.Command) (*recorder, error) {
 		cmd.Settings = append(cmd.Settings, cli.Setting{Key: string(flag.kind), Value: dir})
 	}
 	return r, nil
+}
+
+// makeWritable makes a directory, if there is none, and makes sure that files can be written there:
+// what a job has recorded may be the result of hours.
+func makeWritable(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".mpirun-go-*")
+	if pathError := (*fs.PathError)(nil); errors.As(err, &pathError) {
+		return fmt.Errorf("no file can be made in %s: %w", dir, pathError.Err)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // dirOf returns the directory of a kind, if the job has one.
@@ -204,26 +220,35 @@ func (r *recorder) finish(ctx context.Context) {
 	if len(r.hosts) > 0 {
 		r.fetch(ctx, records.Profile, records.CPUProfile, records.Trace)
 	}
-	if d, isSet := r.dirOf(records.Profile); isSet {
-		j, err := profile.Load(d.Path, r.size)
-		path := ""
-		if err == nil {
-			path, err = j.Write(d.Path)
-		}
-		if err != nil {
-			logf("--%s: %v", d.Kind, err)
-		} else {
-			logf("%s: %s%s", d.Kind, path, without(j.Missing, j.Why))
+	for _, kind := range []records.Kind{records.Profile, records.Trace} {
+		if d, isSet := r.dirOf(kind); isSet {
+			line, err := merge(kind, d.Path, r.size)
+			if err != nil {
+				line = fmt.Sprintf("--%s: %v", kind, err)
+			}
+			logf("%s", line)
 		}
 	}
-	if d, isSet := r.dirOf(records.Trace); isSet {
-		j, path, err := makeTrace(d.Path, r.size)
+}
+
+// merge makes one profile or trace of those of the ranks, and says in a line where it is.
+func merge(kind records.Kind, dir string, size int) (line string, err error) {
+	if kind == records.Trace {
+		j, path, err := makeTrace(dir, size)
 		if err != nil {
-			logf("--%s: %v", d.Kind, err)
-		} else {
-			logf("%s: %s%s", d.Kind, path, without(j.Missing, j.Why))
+			return "", err
 		}
+		return fmt.Sprintf("%s: %s%s", kind, path, without(j.Missing, j.Why)), nil
 	}
+	j, err := profile.Load(dir, size)
+	if err != nil {
+		return "", err
+	}
+	path, err := j.Write(dir)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s: %s%s", kind, path, without(j.Missing, j.Why)), nil
 }
 
 // makeTrace makes the trace of the job from those of the ranks.
@@ -254,7 +279,13 @@ func (r *recorder) dumpTrace(ctx context.Context, members []introspect.Member) s
 	if len(r.hosts) > 0 {
 		r.fetch(ctx, records.Trace)
 	}
-	j, path, err := makeTrace(d.Path, r.size)
+	return traceUntilNow(d.Path, r.size, members)
+}
+
+// traceUntilNow makes the trace of a job of what its ranks have just written, and says in a line
+// what came of it. members are the ranks' answers.
+func traceUntilNow(dir string, size int, members []introspect.Member) string {
+	j, path, err := makeTrace(dir, size)
 	if err != nil {
 		return "trace: " + err.Error()
 	}

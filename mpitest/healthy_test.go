@@ -12,6 +12,7 @@ import (
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/internal/collprogram"
 	"github.com/mpigo/mpigo/internal/hangreport"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -19,7 +20,7 @@ import (
 func healthySeeds(t *testing.T) (first, end uint64) {
 	text := os.Getenv("MPIGO_TEST_HANG_SEEDS")
 	if text == "" {
-		return 0, 300
+		return 0, race.Some(uint64(300))
 	}
 	_, err := fmt.Sscanf(text, "%d-%d", &first, &end)
 	require.NoError(t, err, "MPIGO_TEST_HANG_SEEDS=FIRST-END")

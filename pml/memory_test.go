@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -32,7 +33,7 @@ func TestMessageAllocatesNothing(t *testing.T) {
 		}
 	}
 	runs := 100
-	if raced { // with one goroutine there is no race to find
+	if race.Enabled { // with one goroutine there is no race to find
 		runs = 5
 	}
 	for _, protocol := range []Protocol{Copy, Get, Put} {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -82,7 +83,7 @@ const (
 // The others wait at the sender, and arrive in order.
 func TestFloodedReceiverKeepsOnlyItsWindow(t *testing.T) {
 	messages := 100_000
-	if raced {
+	if race.Enabled {
 		messages = 3000
 	}
 	for _, async := range []bool{false, true} {

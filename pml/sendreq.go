@@ -196,6 +196,9 @@ func (s *SendRequest) launchOrPend() {
 	}
 }
 
+// Dest is the rank in the communicator to which the message goes.
+func (s *SendRequest) Dest() int { return s.dest }
+
 // needsAnswer reports whether a send that cannot go inline would wait for an answer of the peer.
 func (s *SendRequest) needsAnswer(pr *peer) bool {
 	return s.mode == Synchronous || pr.pending.head != nil || len(s.buf) > pr.EagerBytes() || !pr.credit.covers(len(s.buf))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -72,7 +73,7 @@ func (f *flood) receive(nth int) {
 // The receiver keeps less than the window, and the sender keeps the rest.
 func TestUnexpectedBytesStayBelowWindow(t *testing.T) {
 	for protocol, messages := range map[Protocol]int{Copy: 5000, Get: 100_000, Put: 5000} {
-		if raced { // with one goroutine there is no race to find
+		if race.Enabled { // with one goroutine there is no race to find
 			messages = 5000
 		}
 		w, c := newWire(t, 2, func(w *wire) {

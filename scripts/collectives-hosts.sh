@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures allreduce and bcast of 16 ranks on four hosts, which are network namespaces of this
-# machine, over TCP: as they are by default, where the ranks of a host work together in shared
+# Measures allreduce, bcast and reduce of 16 ranks on four hosts, which are network namespaces of
+# this machine, over TCP: as they are by default, where the ranks of a host work together in shared
 # memory ("by host"); with messages only ("flat"); and Open MPI, if it is installed. The contenders
 # take turns. Prints medians, and the medians of the ratios of each round.
 # Needs root, openssh-server and iproute2.
@@ -60,7 +60,7 @@ ratio() { paste "$out/by-host" "$out/$1" | awk '{ print $1 / $2 }' | median; }
 
 echo "| $ranks ranks on $hosts hosts | by host, us | flat, us | Open MPI, us | by host / flat | by host / Open MPI |"
 missed=0
-for benchmark in allreduce bcast; do
+for benchmark in allreduce bcast reduce; do
     for size in "${sizes[@]}"; do
         iterations=200
         case "$size" in *K) iterations=100 ;; *M) iterations=20 ;; esac

@@ -3,7 +3,8 @@
 # with two rails exchanges and checks messages of all kinds while rails break and are mended. Prints
 # a row for each case, in the order of the table in docs/evidence/failover-verbs.md, and fails if a
 # case does.
-# Usage: failover-verbs.sh [-v] [-marks] [CASE…]
+# Usage: failover-verbs.sh [-brief] [-v] [-marks] [CASE…]
+#   -brief  traffic for 1 s, not 3 s, after all is mended; its bandwidth is then less exact
 #   -v      print the job's output, and the bandwidth and the rails over time
 #   -marks  fail if a figure is above its limit
 # By default all cases run. A case may be followed by :copy, :get or :put, the protocol of long
@@ -16,6 +17,8 @@ all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway
     both-mute gone-mute crossed uneven beside absent absent-device absent-verbs down:copy down:get down:put drop:copy
     drop:get drop:put both:tcp both-drop:tcp)
 variants='copy|get|put|tcp'
+brief=""
+if [ "${1:-}" = -brief ]; then brief='-after 1s'; shift; fi
 failover_cases "$@"
 
 scratch
@@ -77,13 +80,13 @@ for label in $CASES; do
     timeout 120 ./mpirun-go --oversubscribe -n 2 --btl $btl --set "ibverbs.devices=$devices" \
         --set ibverbs.timeout=16 --set ibverbs.retry=4 --set ibverbs.deadline=3s \
         --set ibverbs.reads=$reads --set tcp.include=lo --set pml.protocol=$protocol --set pml.grace=$grace --set pml.stripe.factor=$factor \
-        "${job[@]}" -fault ./fault-verbs -case $case -label $label -retry 1500ms $verbose $marks "${flags[@]}" \
+        "${job[@]}" -fault ./fault-verbs -case $case -label $label -retry 1500ms $brief $verbose $marks "${flags[@]}" \
         >line 2>errors || s=$?
     ./fault-verbs heal
     failover_result "$label" $s || status=1
 done
 exit $status
 SH
-sed -i "1i CASES='${cases[*]}' verbose='$verbose' marks='$marks'" "$out/main"
+sed -i "1i CASES='${cases[*]}' brief='$brief' verbose='$verbose' marks='$marks'" "$out/main"
 failover_header
 btl/ibverbs/internal/softroce/run -t $((120 + 60 * ${#cases[@]})) -d "$out" 'bash ./main'

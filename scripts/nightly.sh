@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs what takes too long for .ci/run, or judges by speed: every case of the failover scripts
-# against its limits, the cost of failover, the simulation with new seeds, every fuzz target for
-# longer, and the benchmarks beside Open MPI and MPICH. Takes about an hour on two cores. Needs what
-# .ci/run needs, and installs it likewise. The limits are for a machine that does nothing else.
+# against its limits, the cost of failover, the simulation with new seeds, all tests with the race
+# detector, every fuzz target for longer, and the benchmarks beside Open MPI and MPICH. Takes more
+# than an hour on two cores. Needs what .ci/run needs, and installs it likewise. The limits are for
+# a machine that does nothing else.
 # Usage: nightly.sh [SEEDS] [STEP…]
 # SEEDS (20000) is the number of simulations over each transport. By default all steps run.
 set -u
@@ -27,8 +28,10 @@ compare() {
     go run ./bench/compare -marks
 }
 
+step race         env MPIGO_TEST_RACE_ALL=true go test -race -shuffle=on -timeout 60m ./...
 step softroce     scripts/softroce.sh
 step verbs        scripts/verbs.sh
+step verbs-jobs   scripts/verbs-jobs.sh
 step failover     scripts/failover-verbs.sh -marks
 step tcp-failover with_hosts scripts/tcp-failover.sh -marks
 step cost         scripts/failover-cost.sh -marks

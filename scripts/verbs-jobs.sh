@@ -66,11 +66,11 @@ refused() {
     grep -q "$want" got || { echo "another message, with $*:"; cat got; exit 1; }
     echo "refused: $(grep -m1 "$want" got)"
 }
-refused 'no such RDMA device' -n 2 --set ibverbs.devices=nowhere
+refused 'no such RDMA device' -n 2 --set ibverbs.devices=nowhere --set pml.grace=2s
 refused 'it has no port 7' -n 2 --set ibverbs.devices=rxe0:7
 refused 'nothing in entry 99' -n 2 --set ibverbs.devices=rxe0 --set ibverbs.gid=99
 ip link set r1 down
-refused 'port 1 is DOWN' -n 2 --set ibverbs.devices=rxe1
+refused 'port 1 is DOWN' -n 2 --set ibverbs.devices=rxe1 --set pml.grace=2s
 ip link set r1 up
 # Rank 1 can open its device but cannot lock the memory of a connection. Rank 0, which asks for the
 # connection, gets the reason.

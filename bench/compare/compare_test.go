@@ -37,7 +37,8 @@ func TestParse(t *testing.T) {
 		"-sizes 8:1K":   `"8:1K" is not a size`,
 		"-sizes 0":      `"0" is not a size`,
 
-		"-quick -sizes 8": "omit either -quick or -sizes",
+		"-quick -sizes 8":                 "omit either -quick or -sizes",
+		"-from results.csv -only latency": "-from measures nothing: omit -only",
 	} {
 		_, err := parse(strings.Fields(args))
 		require.Error(t, err, args)

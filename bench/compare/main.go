@@ -89,6 +89,13 @@ func parse(args []string) (options, error) {
 	case opts.quick && sizes != "":
 		return opts, fmt.Errorf("-quick has sizes of its own: omit either -quick or -sizes")
 	}
+	if opts.from != "" {
+		for _, name := range []string{"rounds", "quick", "only", "contenders", "sizes", "bind", "timeout"} {
+			if isSet(flags, name) {
+				return opts, fmt.Errorf("-from measures nothing: omit -%s", name)
+			}
+		}
+	}
 	if sizes != "" {
 		opts.sizes = strings.Split(sizes, ",")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 var errTest = errors.New("failed by the test")
@@ -82,7 +83,7 @@ func simulate(t *testing.T, seed uint64, ranks, rails, steps int) string {
 // TestVirtualRandom: eight ranks on three rails, with faults of all kinds. Fragments arrive at most
 // once and in order, and those that were reported as delivered do arrive.
 func TestVirtualRandom(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range race.Some(uint64(8)) {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { simulate(t, seed, 8, 3, 2000) })
 	}
 }

@@ -385,6 +385,8 @@ func (v *view) outsiders(causes []Cause) (out []Cause) {
 		switch {
 		case r.Report.Locked:
 			c.Text = fmt.Sprintf("rank %d: it holds its lock: it is in an operation of a reduction, or in the library", i)
+		case len(r.returning) > 0:
+			c.Text = fmt.Sprintf("rank %d: in a call that goes on: %s", i, doing(r.returning[0]))
 		case len(r.outside) == 0:
 			c.Kind, c.Text = KindAwaitsOthers, fmt.Sprintf("rank %d: no goroutine of the program was found", i)
 		default:

@@ -63,9 +63,9 @@ func (v *view) lines(rank int) (out []line) {
 		}
 		add(v.lineOf(r, w))
 	}
-	for i, g := range r.outside {
+	for i, g := range slices.Concat(r.returning, r.outside) {
 		if i == mostOutside {
-			add(line{head: fmt.Sprintf("and %s", count(len(r.outside)-i, "more goroutine", "more goroutines"))})
+			add(line{head: fmt.Sprintf("and %s", count(len(r.returning)+len(r.outside)-i, "more goroutine", "more goroutines"))})
 			break
 		}
 		if !r.left {

@@ -93,6 +93,32 @@ func TestDeadlockIsCertainOnlyIfNothingCanGoOn(t *testing.T) {
 	}
 }
 
+// TestRankWhoseCallIsOverHasALine is about ranks that spin in short calls: when the operations are
+// listed, the call of the stack is often over.
+func TestRankWhoseCallIsOverHasALine(t *testing.T) {
+	for name, change := range map[string]func(r *introspect.Report){
+		"over":         func(*introspect.Report) {},
+		"and the next": func(r *introspect.Report) { r.Stale = true },
+	} {
+		ranks := cycle()
+		ranks[1].Report.Snapshot.Waits, ranks[1].Report.Snapshot.Pending = nil, nil
+		ranks[1].Report.Goroutines = []introspect.Goroutine{{
+			State: "runnable", InCall: true, Waits: true,
+			Frames: []introspect.Frame{
+				{Function: "github.com/mpigo/mpigo/progress.(*Engine).WaitOn", File: "/lib/wait.go", Line: 5},
+				{Function: "github.com/mpigo/mpigo/comm.Recv[...]", File: "/lib/recv.go", Line: 9},
+				{Function: "main.main", File: "/src/main.go", Line: 19},
+			},
+		}}
+		change(ranks[1].Report)
+		assert.Equal(t, `hang: rank 1: in a call that goes on: main.go:19 Recv (runnable); rank 0 waits for it
+what the ranks do:
+  0: main.go:51 Recv from 1, tag 7, for 61 s
+  1: main.go:19 Recv (runnable)
+`, Analyze(ranks).String(), name)
+	}
+}
+
 func add(r Rank, g introspect.Goroutine) { r.Report.Goroutines = append(r.Report.Goroutines, g) }
 
 func TestReportOfRanksWithoutReport(t *testing.T) {
@@ -278,6 +304,16 @@ func TestRanksFoldsRuns(t *testing.T) {
 }
 
 // TestTextHasNoControlCharacters: names in reports may have any, C1 controls and DEL included.
+// TestRanksOfOneMomentShareALine: short times are rounded, so that ranks do not differ in them.
+func TestRanksOfOneMomentShareALine(t *testing.T) {
+	ranks := cycle()
+	ranks[0].Report.Snapshot.Waits[0].Nanos, ranks[1].Report.Snapshot.Waits[0].Nanos = 961e6, 963e6
+	assert.Contains(t, Analyze(ranks).String(), "  0, 1: main.go:51 Recv from rank+1, tag 7, for 960 ms\n")
+	for nanos, want := range map[int64]string{999e3: "", 42e6: "42 ms", 994e6: "990 ms", 995e6: "1 s", 61e9: "61 s", 1e13: "167 min", 2e13: "6 h"} {
+		assert.Equal(t, want, age(nanos))
+	}
+}
+
 func TestTextHasNoControlCharacters(t *testing.T) {
 	ranks := cycle()
 	ranks[0].Report.Snapshot.Pending[0].Comm = "a\x1b[2J\u009b2J\x7f\u0085b"

@@ -25,8 +25,11 @@ type rankView struct {
 	known            bool // Snapshot was taken
 	left             bool // it makes no further call
 	outside          []introspect.Goroutine
-	runs             bool // it may go on, whatever its waits say
-	acts             bool // as runs, but for goroutines that are blocked outside of the library
+	// returning are the goroutines that were in calls, if no call of the rank waited any more when
+	// the operations were listed. The rank goes on.
+	returning []introspect.Goroutine
+	runs      bool // it may go on, whatever its waits say
+	acts      bool // as runs, but for goroutines that are blocked outside of the library
 }
 
 func newView(ranks []Rank) *view {
@@ -61,6 +64,9 @@ func (r *rankView) look() {
 	for _, g := range r.Report.Goroutines {
 		if g.Waits {
 			waiting++
+			if r.known && len(r.Waits) == 0 {
+				r.returning = append(r.returning, g)
+			}
 			continue
 		}
 		r.outside = append(r.outside, g)

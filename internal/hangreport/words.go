@@ -68,8 +68,11 @@ func age(nanos int64) string {
 	switch d := time.Duration(nanos); {
 	case d < time.Millisecond:
 		return ""
-	case d < time.Second:
+	case d < 100*time.Millisecond:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 995*time.Millisecond:
+		// Rounded, so that ranks share a line.
+		return fmt.Sprintf("%d ms", d.Round(10*time.Millisecond).Milliseconds())
 	case d < 3*time.Minute:
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	case d < 3*time.Hour:
@@ -148,6 +151,22 @@ func where(w observe.Wait, ops []observe.Pending) string {
 		return place(w.Site.File, w.Site.Line) + " " + call
 	}
 	return call
+}
+
+// Wait describes a call that waits: "main.go:51 Recv, for 61 s". ops are the operations that it
+// waits for.
+func Wait(w observe.Wait, ops []observe.Pending) string {
+	text := where(w, ops)
+	for i, in := range w.In {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + collectiveText(w, in)
+	}
+	if time := age(w.Nanos); time != "" {
+		text += ", for " + time
+	}
+	return text
 }
 
 // doing says what a goroutine outside of the calls that wait does.

@@ -107,6 +107,8 @@ type Metrics struct {
 	// Doing is one line: what the main goroutine of the program does, "" if that is not known, or
 	// not asked for (WantActivity).
 	Doing string `json:"doing,omitempty"`
+	// Progress is as observe.Rank.Progress.
+	Progress uint64 `json:"progress"`
 	// Counters by the names of the fields of comm.Stats.
 	Counters map[string]uint64 `json:"counters"`
 	Rails    []Rail            `json:"rails,omitempty"`

@@ -115,11 +115,9 @@ func (c *Client) Report() (Answer, error) { return c.Ask(introspect.WantReport, 
 // traceTimeout is the time that a job has to make its trace, which may be large.
 const traceTimeout = 3 * time.Minute
 
-// Trace asks the job to make its trace until now. The answer says in a line what came of it.
-func (c *Client) Trace() (string, error) {
-	a, err := c.Ask(introspect.WantTrace, traceTimeout)
-	return a.Trace, err
-}
+// Trace asks the job to make its trace until now. The answer says in a line what came of it, or how
+// the ranks of a job with a TraceDir have answered.
+func (c *Client) Trace() (Answer, error) { return c.Ask(introspect.WantTrace, traceTimeout) }
 
 // Ask sends a request and waits for the answer, at most for the given time.
 func (c *Client) Ask(want introspect.Want, limit time.Duration) (a Answer, err error) {

@@ -147,21 +147,38 @@ type tracingJob struct{ fakeJob }
 
 func (tracingJob) Trace(context.Context) string { return "trace until now: /out/trace.json" }
 
+// fakeJobWithDir leaves it to the command to make a trace.
+type fakeJobWithDir struct{ fakeJob }
+
+func (j fakeJobWithDir) Info() Info {
+	info := j.fakeJob.Info()
+	info.Traces, info.TraceDir = true, "/out"
+	return info
+}
+
 func TestTraceIsAskedOfJobsThatRecordOne(t *testing.T) {
 	runtimeDir(t)
 	listen(t, "mpigo-1-a")
 	s, err := Listen(tracingJob{fakeJob{"mpigo-2-b"}})
 	require.NoError(t, err)
 	defer s.Close()
-	ask := func(name string) (string, error) {
+	byCommand, err := Listen(fakeJobWithDir{fakeJob{"mpigo-3-c"}})
+	require.NoError(t, err)
+	defer byCommand.Close()
+	ask := func(name string) (Answer, error) {
 		c, err := Dial(name)
 		require.NoError(t, err)
 		defer c.Close()
 		return c.Trace()
 	}
-	line, err := ask("mpigo-2-b")
+	a, err := ask("mpigo-2-b")
 	require.NoError(t, err)
-	assert.Equal(t, "trace until now: /out/trace.json", line)
+	assert.Equal(t, "trace until now: /out/trace.json", a.Trace)
+	a, err = ask("mpigo-3-c")
+	require.NoError(t, err)
+	assert.Equal(t, "/out", a.Job.TraceDir)
+	require.Len(t, a.Members, 2)
+	assert.Equal(t, string(introspect.WantTrace), a.Members[0].Report.Host, "what the ranks were asked for")
 	_, err = ask("mpigo-1-a")
 	assert.ErrorContains(t, err, "the job makes no trace")
 }

@@ -34,8 +34,9 @@ type Answer struct {
 	Version int                 `json:"v"`
 	Job     Info                `json:"job"`
 	Members []introspect.Member `json:"members,omitempty"` // one for each rank, in order
-	Trace   string              `json:"trace,omitempty"`   // the answer to introspect.WantTrace
-	Error   string              `json:"error,omitempty"`
+	// Trace is the answer to introspect.WantTrace, unless Job has a TraceDir.
+	Trace string `json:"trace,omitempty"`
+	Error string `json:"error,omitempty"`
 }
 
 // Info describes a job.
@@ -47,6 +48,9 @@ type Info struct {
 	Command string    `json:"command"` // the program of the first ranks, with its arguments
 	Started time.Time `json:"started"`
 	Traces  bool      `json:"traces,omitempty"` // introspect.WantTrace has an answer
+	// TraceDir is the directory in which each rank writes its trace, if the job does not make one
+	// of them: the command has to.
+	TraceDir string `json:"trace_dir,omitempty"`
 }
 
 // Tracer is a job that records a trace, if its Info says so.
@@ -217,7 +221,11 @@ func (s *Server) serve(conn net.Conn) {
 			if traces {
 				a.Trace = tracer.Trace(s.ctx)
 			}
-			if a.Trace == "" {
+			switch {
+			case a.Trace != "":
+			case a.Job.TraceDir != "":
+				a.Members = s.job.Ask(s.ctx, r.Want)
+			default:
 				a.Error = "the job makes no trace, or ends"
 			}
 		case r.Want != WantJob:

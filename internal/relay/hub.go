@@ -90,6 +90,9 @@ func (h *Hub) Addresses() ([]byte, error) {
 	return json.Marshal(list)
 }
 
+// SetTraceDir says, before Start, that the ranks write traces into a directory.
+func (h *Hub) SetTraceDir(dir string) { h.info.Traces, h.info.TraceDir = true, dir }
+
 // Start begins to serve: the ranks that connect with the secret, and the socket of the job. rank is
 // rank 0 itself. Without a socket, which is an error, nothing is served.
 func (h *Hub) Start(secret []byte, rank introspect.Describer) error {

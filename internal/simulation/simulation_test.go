@@ -6,13 +6,13 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 var onlySeed = flag.Uint64("seed", 0, "run only this seed, over all transports, and draw the ladder")
@@ -30,9 +30,8 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 		}
 		return
 	}
-	raced := isRaceBuild()
-	sum := sweep(t, raced)
-	if raced { // a simulation has one goroutine, so few seeds suffice for the race detector
+	sum := sweep(t)
+	if race.Enabled { // a simulation has one goroutine, so few seeds suffice for the race detector
 		return
 	}
 	st := sum.Stats
@@ -66,14 +65,8 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 	require.Empty(t, missing, "of %d combinations these were not reached", len(Possible()))
 }
 
-// isRaceBuild reports whether the race detector is on.
-func isRaceBuild() bool {
-	info, _ := debug.ReadBuildInfo()
-	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
-// sweep runs the thousand seeds, or a twentieth of them.
-func sweep(t *testing.T, few bool) *Result {
+// sweep runs the thousand seeds, or a twentieth of them with the race detector.
+func sweep(t *testing.T) *Result {
 	type job struct {
 		seed uint64
 		on   Transport
@@ -97,7 +90,7 @@ func sweep(t *testing.T, few bool) *Result {
 	}
 	for on := range Transports {
 		seeds := thousand[on]
-		if few {
+		if race.Enabled {
 			seeds /= 20
 		}
 		for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {

@@ -27,7 +27,8 @@ import (
 type config struct {
 	name, program, label string
 	devices              string
-	calm, retry, back    time.Duration
+	calm, after          time.Duration
+	retry, back          time.Duration
 	grace                time.Duration
 	lost, goesOn, silent bool
 	mayStayUp            bool
@@ -40,7 +41,8 @@ func parse() (cfg config) {
 	flag.StringVar(&cfg.label, "label", "", "first column of the row")
 	flag.StringVar(&cfg.devices, "netdevs", "r0,r1",
 		"network devices of the rails; their counters tell whether the rails are used")
-	flag.DurationVar(&cfg.calm, "calm", 3*time.Second, "time of traffic before the fault, and after the last rail is back")
+	flag.DurationVar(&cfg.calm, "calm", 3*time.Second, "time of traffic before the fault")
+	flag.DurationVar(&cfg.after, "after", 0, "time of traffic after the last rail is back (default: as before the fault)")
 	flag.DurationVar(&cfg.retry, "retry", 500*time.Millisecond, "time for which the devices retry before a connection fails")
 	flag.DurationVar(&cfg.back, "back", 20*time.Second, "time within which all rails must be back")
 	flag.DurationVar(&cfg.grace, "grace", 10*time.Second, "value of pml.grace, with -lost")
@@ -51,6 +53,9 @@ func parse() (cfg config) {
 	flag.BoolVar(&cfg.marks, "marks", false, "fail if a figure is above its limit; without it the row names the figure")
 	flag.BoolVar(&cfg.verbose, "v", false, "print the bandwidth and the rails over time")
 	flag.Parse()
+	if cfg.after == 0 {
+		cfg.after = cfg.calm
+	}
 	return cfg
 }
 
@@ -154,7 +159,7 @@ func (r *run) exchange() error {
 	return messages.Free()
 }
 
-// isDone tells rank 0 whether all rails have been up for the calm time, and were used. A slow
+// isDone tells rank 0 whether all rails have been up for long enough, and were used. A slow
 // machine may take longer for that.
 func (r *run) isDone(up bool) (bool, error) {
 	switch {
@@ -166,7 +171,7 @@ func (r *run) isDone(up bool) (bool, error) {
 	case r.well.IsZero():
 		r.well, r.before = time.Now(), sentBytes(r.devices)
 	}
-	if r.well.IsZero() || time.Since(r.well) < r.calm {
+	if r.well.IsZero() || time.Since(r.well) < r.after {
 		return false, nil
 	}
 	_, err := r.usedRails()

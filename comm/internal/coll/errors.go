@@ -13,6 +13,7 @@ var ErrRoot = errors.New("invalid root")
 // badMessage is the error of a receive that failed with err, or whose message has another length
 // than is due.
 func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error {
+	s.failedPeer = r.peer
 	switch {
 	case s.noBuffers && (err == nil || errors.Is(err, request.ErrTruncate)):
 		return s.otherCall(r.peer)
@@ -29,14 +30,14 @@ func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error 
 // otherCall is the error of a message that can only be of another call.
 func (s *Schedule) otherCall(peer int) error {
 	ours := s.signature()
-	err := &callError{s.how.Name(s.call), s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
+	err := &callError{s.how.Name(s.call), s.rank, s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
 	return s.team.owner.Describe(s.how.Name(s.call), peer, s.seq, err)
 }
 
 // explain makes the user's error of the error that ended the collective.
 func (s *Schedule) explain(err error) error {
 	if revoked := (*RevokedError)(nil); errors.As(err, &revoked) {
-		err = &callError{s.how.Name(s.call), s.noBuffers, revoked}
+		err = &callError{s.how.Name(s.call), s.rank, s.noBuffers, revoked}
 	}
 	return s.describe(err)
 }
@@ -44,6 +45,7 @@ func (s *Schedule) explain(err error) error {
 // callError is the error of a call whose collective another rank has revoked, or called otherwise.
 type callError struct {
 	call      string
+	self      int  // this rank
 	noBuffers bool // as of the schedule
 	cause     *RevokedError
 }
@@ -61,6 +63,11 @@ func (e *callError) Error() string {
 		return fmt.Sprintf("the arguments differ: %s", e.difference())
 	}
 	switch e.reason() {
+	case Lost:
+		if e.cause.Rank == e.self {
+			return fmt.Sprintf("another rank, which this %s needs, does not reach this one", e.call)
+		}
+		return fmt.Sprintf("it needs rank %d, which is lost", e.cause.Rank)
 	case Finished:
 		return fmt.Sprintf("rank %d has finished this %s and sends nothing more: the arguments differ", e.cause.Rank, e.call)
 	case Freed:

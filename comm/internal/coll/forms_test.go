@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 // TestPhasesOfSchedule: the table has these transitions and no other ones.
@@ -40,7 +42,7 @@ func TestPhasesOfSchedule(t *testing.T) {
 // TestCollectivesEndInAnyOrder: a naive set knows the same collectives as under way, also while the
 // numbers wrap around.
 func TestCollectivesEndInAnyOrder(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range race.Some(uint64(20)) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		_, teams := newTeams(1, nil)
 		team := teams[0]

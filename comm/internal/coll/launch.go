@@ -150,7 +150,9 @@ func (s *Schedule) collect() (active int, err error) {
 			left++
 			continue
 		}
-		_, err = r.Take()
+		if _, err = r.Take(); err != nil {
+			s.failedPeer = r.Dest()
+		}
 	}
 	clear(s.sends[left:])
 	s.sends = s.sends[:left]

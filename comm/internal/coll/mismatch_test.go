@@ -153,11 +153,7 @@ func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 					require.Equal(t, 1, s.next)
 					s.Revoke(Failed)
 					w.settle()
-					rank := 2
-					if end.sent == Lost {
-						rank = 1
-					}
-					requireRevokedError(t, teams[0].errorOf(0), rank, end.sent)
+					requireRevokedError(t, teams[0].errorOf(0), 2, end.sent)
 					if r, ok := waits.(*pml.RecvRequest); ok {
 						requireRevoked(t, r, 2, end.reason)
 					}

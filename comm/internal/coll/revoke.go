@@ -32,7 +32,7 @@ type Reason uint8
 const (
 	// Failed: the collective failed at the sender.
 	Failed Reason = 1 + iota
-	// Lost: the sender needs a rank that is lost.
+	// Lost: the sender needs a rank that is lost, or in Finalize. The REVOKE names that rank.
 	Lost
 	// Refused: the sender refused the arguments of its call.
 	Refused
@@ -58,7 +58,7 @@ const (
 
 var reasonTexts = [...]string{
 	Failed:    "it failed there",
-	Lost:      "a rank that it needs there is gone",
+	Lost:      "it is lost",
 	Refused:   "its arguments were refused there",
 	Lengths:   "the lengths of its slices and of another rank's differ",
 	Differs:   "its arguments and another rank's differ",
@@ -89,7 +89,8 @@ func (r Reason) isDone() bool { return r >= Finished && r <= Finalized }
 
 // RevokedError is the error of the receives of a collective that a rank has revoked.
 type RevokedError struct {
-	// Rank in the communicator that revoked the collective, or that has made another call.
+	// Rank in the communicator that revoked the collective, that is lost if that is the reason, or
+	// that has made another call.
 	Rank   int
 	Reason Reason
 	// Theirs is the signature of the call of Rank, and Ours that of this rank's, if this rank has
@@ -98,6 +99,9 @@ type RevokedError struct {
 }
 
 func (e *RevokedError) Error() string {
+	if e.Reason == Lost {
+		return fmt.Sprintf("given up because rank %d is lost", e.Rank)
+	}
 	return fmt.Sprintf("given up by rank %d: %v", e.Rank, e.Reason)
 }
 
@@ -256,12 +260,14 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 }
 
 // Revoke gives the collective up at every rank. The caller has to give its sends up.
-func (s *Schedule) Revoke(reason Reason) {
+func (s *Schedule) Revoke(reason Reason) { s.revoke(s.team.refusal(reason)) }
+
+func (s *Schedule) revoke(err *RevokedError) {
 	tag := s.tag
 	if s.check.isRunning {
 		tag = s.check.tag
 	}
-	s.team.revoke(tag, &RevokedError{Rank: s.rank, Reason: reason})
+	s.team.revoke(tag, err)
 }
 
 // revoke gives up a collective that is under way. If it has failed already, the ranks are told of
@@ -279,7 +285,7 @@ func (t *Team) revoke(tag int, err *RevokedError) {
 	case Freed:
 		tell.Reason = Unfit
 	case Finalized:
-		tell.Reason, tell.Rank = Lost, t.rank
+		tell.Reason = Lost
 	}
 	if tell.Theirs != nil {
 		tell.Rank = t.rank // it has compared the calls
@@ -366,7 +372,7 @@ func (s *Schedule) Made(p2p *pml.Context, t *Team) {
 
 // answer tells one rank of the job how far this rank is with a collective.
 func (t *Team) answer(to, seq int, reason Reason) {
-	sendRevoke(t.p, to, t.ctx.ID(), seq, &RevokedError{Rank: t.rank, Reason: reason})
+	sendRevoke(t.p, to, t.ctx.ID(), seq, t.refusal(reason))
 }
 
 // sendRevoke sends a REVOKE to a rank of the job.
@@ -381,9 +387,10 @@ const revokeBytes = 8
 //
 //	rank 4, reason 1, zero 3
 //
-// The rank is the one, in the communicator, that gave up first as far as the sender knows, so that
-// all ranks name the same one. In an answer to one rank it is ignored: the answer is about its
-// sender, which does not know its rank in a communicator that it has freed.
+// The rank is the one, in the communicator, that gave up first as far as the sender knows, or that
+// is lost if that is the reason, so that all ranks name the same one. In an answer to one rank it
+// is ignored: the answer is about its sender, which does not know its rank in a communicator that
+// it has freed.
 type revokeBody struct {
 	rank   int
 	reason Reason

@@ -224,14 +224,14 @@ func TestRevokeOfFreedCommunicatorIsIgnored(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRevokeWithoutAPeer: a rank that is gone gets no REVOKE.
+// TestRevokeWithoutAPeer: a rank that is gone gets no REVOKE, and the others learn which one it is.
 func TestRevokeWithoutAPeer(t *testing.T) {
 	w, teams, s := inCollective(3, nil)
 	w.lose(0, 1)
-	s[0].Revoke(Lost)
+	s[0].revoke(&RevokedError{Rank: 1, Reason: Lost})
 	w.settle()
 	require.Zero(t, w.pmls[0].Busy())
-	requireRevokedError(t, teams[2].errorOf(0), 0, Lost)
+	requireRevokedError(t, teams[2].errorOf(0), 1, Lost)
 }
 
 // makeOf has the first collective of teams make a communicator of the given ranks, in that order,

@@ -112,6 +112,7 @@ func (s *Schedule) await(ctx context.Context) error {
 		}
 		s.sends = s.sends[:last]
 		if _, err := r.Take(); err != nil {
+			s.failedPeer = r.Dest()
 			return err
 		}
 	}
@@ -187,7 +188,7 @@ func (s *Schedule) recycle() {
 	}
 	s.used, s.want = 0, 0
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
-	s.failure, s.setUp, s.hook, s.atEnd = failure{}, false, nil, nil
+	s.failure, s.failedPeer, s.setUp, s.hook, s.atEnd = failure{}, none, false, nil, nil
 	s.isChecked, s.check = false, checking{}
 	s.probed, s.wasIdle = s.probed[:0], false
 	if len(t.idle) >= idleWithMemory {

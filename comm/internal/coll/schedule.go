@@ -31,6 +31,7 @@ type Schedule struct {
 	tag        int    // of its messages
 	phase      phase
 	failure    failure // at some rank
+	failedPeer int     // the rank whose message has failed, or none
 	isInline   bool    // the goroutine of the call runs the steps, and waits
 	isActive   bool    // it counts in Hub.active
 	setUp      bool    // it sets up the team's area

@@ -195,12 +195,20 @@ func (s *Schedule) revokeFor(cause error) {
 	case errors.As(cause, &check): // every rank has found the same
 	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
 		s.Revoke(Failed)
-		s.team.markUnfit(s.how.Name(s.call), cause)
+		s.team.markUnfit(s.how.Name(s.call), cause, none)
 	case errors.As(cause, &revoked):
 		s.Revoke(Unfit)
 	case errors.Is(cause, request.ErrProcFailed), errors.Is(cause, request.ErrUnreachable):
-		s.Revoke(Lost)
-		s.team.markUnfit(s.how.Name(s.call), cause)
+		lost := s.failedPeer
+		if errors.As(cause, &call) {
+			lost = call.cause.Rank
+		}
+		if lost == none {
+			s.Revoke(Failed)
+		} else {
+			s.revoke(&RevokedError{Rank: lost, Reason: Lost})
+		}
+		s.team.markUnfit(s.how.Name(s.call), cause, lost)
 	case errors.Is(cause, request.ErrCount), errors.Is(cause, request.ErrTruncate), errors.As(cause, &call):
 		if s.noBuffers {
 			s.Revoke(Differs)
@@ -209,7 +217,7 @@ func (s *Schedule) revokeFor(cause error) {
 		}
 	default:
 		s.Revoke(Failed)
-		s.team.markUnfit(s.how.Name(s.call), cause)
+		s.team.markUnfit(s.how.Name(s.call), cause, none)
 	}
 	s.abandonSends()
 }

@@ -39,6 +39,7 @@ type Team struct {
 	idle     []*Schedule // kept with their memory for the next collectives
 	tuning   *Tuning     // nil: chosen by Owner.Crowded
 	unfit    error       // why every later collective is refused here, or nil
+	lost     int         // the rank whose loss made the communicator unfit, or none
 	removed  bool        // by the owner; the context goes when no collective is left
 
 	hub       *Hub
@@ -54,7 +55,7 @@ type Team struct {
 // NewTeam makes the team of a communicator that consists of group, in which this rank has the given
 // number. id is the communicator's context for collectives. Lock held.
 func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Owner) *Team {
-	t := &Team{p: p, group: group, rank: rank, size: group.Size(), owner: owner, hub: owner.Hub()}
+	t := &Team{p: p, group: group, rank: rank, size: group.Size(), owner: owner, lost: none, hub: owner.Hub()}
 	p.AddControlledContext(id, group, rank, owner, func(c *pml.Context) pml.Handler {
 		t.ctx = c
 		return handler{t}
@@ -75,7 +76,7 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 		t.idle[last] = nil
 		t.idle = t.idle[:last]
 	} else {
-		s = &Schedule{team: t, rank: t.rank, size: t.size}
+		s = &Schedule{team: t, rank: t.rank, size: t.size, failedPeer: none}
 		s.Bind(t.p.Engine(), s)
 		s.LookAhead(s, nil)
 		s.MustEnd = true
@@ -130,16 +131,30 @@ func (t *Team) removeIfFreed() {
 	}
 }
 
-// markUnfit has every later collective refused here. A rank that waits for this one in such a
-// collective is told when it probes, because this rank may make no further call. Starts of
-// persistent collectives have no probes, so these are revoked.
-func (t *Team) markUnfit(call string, cause error) {
+// none stands for no rank.
+const none = -1
+
+// markUnfit has every later collective refused here, because a rank was lost, unless that is none,
+// or for another cause. A rank that waits for this one in such a collective is told when it probes,
+// because this rank may make no further call. Starts of persistent collectives have no probes, so
+// these are revoked.
+func (t *Team) markUnfit(call string, cause error, lost int) {
 	if t.unfit != nil {
 		return
 	}
+	t.lost = lost
 	t.unfit = fmt.Errorf("%w: unfit for collectives since %s failed: %w", request.ErrComm, call, cause)
 	t.declineProbes(Unfit)
 	for _, s := range t.kept {
-		t.revoke(s.tag, &RevokedError{Rank: t.rank, Reason: Unfit})
+		t.revoke(s.tag, t.refusal(Unfit))
 	}
+}
+
+// refusal is the error by which other ranks learn that this one does not take part in a collective.
+// If the communicator is unfit because a rank was lost, it names that rank.
+func (t *Team) refusal(reason Reason) *RevokedError {
+	if reason == Unfit && t.lost != none {
+		return &RevokedError{Rank: t.lost, Reason: Lost}
+	}
+	return &RevokedError{Rank: t.rank, Reason: reason}
 }

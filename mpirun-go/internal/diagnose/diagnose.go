@@ -133,10 +133,11 @@ func (r *Report) HasAnswers() bool {
 }
 
 // Text is the finding in lines for people, at most one screen. In a job that does not hang, ranks
-// wait for each other at any moment, so such a finding is no hang if ranks make progress.
+// wait for each other at any moment, so such a finding is no hang if ranks make progress. Nor is it
+// one if all ranks run code of their own.
 func (r *Report) Text() string {
 	const noHang = "no hang: ranks make progress\n"
-	switch r.Finding.Causes[0].Kind {
+	switch kind := r.Finding.Causes[0].Kind; kind {
 	case hangreport.KindUnknown:
 		if r.isMoving() {
 			_, rest, _ := strings.Cut(r.Finding.String(), "\n")
@@ -146,16 +147,30 @@ func (r *Report) Text() string {
 		if r.isMoving() {
 			return noHang + r.Finding.Text("at this moment: ")
 		}
+		if kind == hangreport.KindComputes && IsComputing(r.Members) {
+			return r.Finding.Text("all ranks compute: ")
+		}
 	}
 	return r.Finding.String()
 }
 
-// isMoving reports whether a rank has made progress since its report. The report of a rank that
-// held its lock has no progress.
+// isMoving reports whether a rank has made progress since its report, or is about to. The report of
+// a rank that held its lock has no progress.
 func (r *Report) isMoving() bool {
 	return slices.ContainsFunc(r.Members, func(m introspect.Member) bool {
-		return m.Report != nil && !m.Report.Locked && m.After != nil && *m.After > m.Report.Snapshot.Progress
+		if m.Report == nil || m.Report.Locked {
+			return false
+		}
+		return m.After != nil && *m.After > m.Report.Snapshot.Progress || isReturning(m.Report)
 	})
+}
+
+// isReturning reports whether a rank was in a call that does not wait any more, and runs.
+func isReturning(r *introspect.Report) bool {
+	return !r.Snapshot.Ended && len(r.Snapshot.Waits) == 0 &&
+		slices.ContainsFunc(r.Goroutines, func(g introspect.Goroutine) bool {
+			return g.Waits && (g.State == "running" || g.State == "runnable")
+		})
 }
 
 // JSON writes the finding and all reports.

@@ -92,6 +92,26 @@ func TestTextSaysThatRanksMakeProgress(t *testing.T) {
 	assert.Equal(t, "hang: why\nwhat the ranks do:\n", text(hangreport.KindComputes, 0), "its progress was not known")
 }
 
+// TestTextOfRankWhoseCallIsOver: ranks that spin in short calls may show the same progress twice.
+func TestTextOfRankWhoseCallIsOver(t *testing.T) {
+	after := uint64(8)
+	for state, want := range map[string]string{
+		"runnable": "no hang: ranks make progress\nat this moment: rank 0: in a call that goes on: main.go:7 in main.main (runnable for 3 min)\n",
+		"IO wait":  "hang: rank 0: in a call that goes on: main.go:7 in main.main (IO wait for 3 min)\n",
+	} {
+		m := answered(0, state, true)
+		m.Report.Goroutines[0].Waits, m.Report.Snapshot.Progress, m.After = true, 8, &after
+		assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{m}).Text(), want)
+	}
+}
+
+func TestTextOfJobThatComputes(t *testing.T) {
+	computes, exited := answered(0, "running", false), introspect.Member{State: introspect.StateExited}
+	assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{computes, exited}).Text(), "all ranks compute: rank 0: in no call that waits: main.go:7 ")
+	polls := answered(1, "running", true)
+	assert.Contains(t, New(jobsocket.Info{}, []introspect.Member{computes, polls}).Text(), "hang: ")
+}
+
 // TestNewSurvivesBugInAnalysis: a panic would end the launcher, and with it the job.
 func TestNewSurvivesBugInAnalysis(t *testing.T) {
 	f := analyze(3, func() hangreport.Finding { panic("index out of range") })
@@ -104,7 +124,13 @@ func TestWriteDirHasAFileForEachRank(t *testing.T) {
 	waiting := answered(0, "select", true)
 	waiting.Report.Snapshot = observe.Snapshot{
 		Pending: []observe.Pending{{Op: "recv", Peer: 1, Tag: 7, Bytes: 8, Phase: "posted", Comm: "world"}},
-		Waits:   []observe.Wait{{Ops: []int{0, 99}, Need: 1}}, // 99: a rank may say what it likes
+		Waits: []observe.Wait{
+			{Ops: []int{0, 99}, Need: 1}, // 99: a rank may say what it likes
+			{
+				Need: 0, Call: "Allreduce", Nanos: 3e9, Site: &observe.Site{File: "/src/main.go", Line: 19},
+				In: []observe.CollectiveCall{{Name: "allreduce", CommName: "world", Root: -1}},
+			},
+		},
 	}
 	waiting.Report.Unreceived = []observe.Message{{Source: 1, Tag: 8, Bytes: 16, Comm: "world"}}
 	waiting.Report.Rails = []introspect.Rail{{Name: "tcp:eth0", Peer: 1, State: "down"}}
@@ -120,7 +146,8 @@ func TestWriteDirHasAFileForEachRank(t *testing.T) {
 	}
 	assert.Contains(t, read("report.txt"), "job mpigo-1-a: solver\nhang: rank 1: its process is stopped by a signal (pid 11 on n2); kill -CONT 11 lets it go on")
 	for _, line := range []string{
-		"rank 0, pid 10, on n1: answered\n", "recv from 1, tag 7 (posted)", "from rank 1, tag 8, 16 bytes, in world",
+		"rank 0, pid 10, on n1: answered\n", "  recv; it needs 1 of:\n    recv from 1, tag 7 (posted)\n",
+		"  main.go:19 Allreduce in world, for 3 s; it needs 0 of:\n", "from rank 1, tag 8, 16 bytes, in world",
 		"tcp:eth0 to rank 1: down", "goroutine 1 [select, 3m0s]:\nmain.main\n\t/src/main.go:7\n",
 	} {
 		assert.Contains(t, read("rank.0.txt"), line)

@@ -100,11 +100,15 @@ func describe(m introspect.Member) string {
 func describeOperations(b *strings.Builder, s observe.Snapshot) {
 	section(b, "calls that wait", len(s.Waits))
 	for _, w := range s.Waits {
-		fmt.Fprintf(b, "  for %d of these operations:\n", w.Need)
+		var ops []observe.Pending
 		for _, op := range w.Ops {
 			if op >= 0 && op < len(s.Pending) { // the rank says so, perhaps wrongly
-				fmt.Fprintf(b, "    %s\n", operation(s.Pending[op]))
+				ops = append(ops, s.Pending[op])
 			}
+		}
+		fmt.Fprintf(b, "  %s; it needs %d of:\n", hangreport.Wait(w, ops), w.Need)
+		for _, p := range ops {
+			fmt.Fprintf(b, "    %s\n", operation(p))
 		}
 	}
 	section(b, "operations under way", len(s.Pending))

@@ -62,6 +62,7 @@ func families(job jobsocket.Info, members []introspect.Member, known map[int]int
 		{"received_bytes_total", "Bytes of messages that the rank has received.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].inBytes) })},
 		{"sent_messages_total", "Messages that the rank has sent.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].outMessages) })},
 		{"received_messages_total", "Messages that the rank has received.", "counter", perRank(func(rank int, _ introspect.Metrics) float64 { return float64(totals[rank].inMessages) })},
+		{"operations_total", "Messages sent and received, and operations completed; it stands still if the rank makes no progress.", "counter", perRank(func(_ int, m introspect.Metrics) float64 { return float64(m.Progress) })},
 		{"unexpected_bytes", "Bytes of messages that wait for their receive.", "gauge", perRank(func(_ int, m introspect.Metrics) float64 { return float64(m.Counters["UnexpectedBytes"]) })},
 	}
 	for _, c := range counterFamilies {

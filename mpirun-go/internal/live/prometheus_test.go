@@ -116,6 +116,7 @@ func TestServeWritesTextForPrometheus(t *testing.T) {
 		`mpigo_received_bytes_total{rank="0"}`:                             2000,
 		`mpigo_sent_messages_total{rank="0"}`:                              40,
 		`mpigo_received_messages_total{rank="1"}`:                          2,
+		`mpigo_operations_total{rank="0"}`:                                 80,
 		`mpigo_up{rank="0",host="n1"}`:                                     1,
 		`mpigo_up{rank="2",host="n2"}`:                                     0,
 		`mpigo_unexpected_bytes{rank="1"}`:                                 7,

@@ -3,9 +3,11 @@ package live
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
@@ -29,8 +31,8 @@ func Screen(v View, columns, lines int, color bool) []string {
 	out := []string{
 		cut(fmt.Sprintf("%s: %s, %s, %v: %s", clean(v.Job.Name), slots.Plural(len(v.Ranks), "rank"), slots.Plural(len(hosts), "host"), age, clean(v.Job.Command)), columns),
 		cut(worst(v, bad), columns),
-		cut(fmt.Sprintf("together: %sB/s, %s messages/s", amount(v.OutBytes), amount(v.OutMessages)), columns),
-		cut(fmt.Sprintf(rankFormat, "RANK", "HOST", "IN B/s", "OUT B/s", "MSG/s", "RAILS", "HEALTH", "DOING"), columns),
+		cut(fmt.Sprintf("together: %sB/s, %s messages/s, %s operations/s", amount(v.OutBytes), amount(v.OutMessages), amount(v.Operations)), columns),
+		cut(fmt.Sprintf(rankFormat, "RANK", "HOST", "IN B/s", "OUT B/s", "OPS/s", "RAILS", "HEALTH", "DOING"), columns),
 	}
 	for _, r := range v.Ranks {
 		line := cut(rankLine(r), columns)
@@ -59,7 +61,7 @@ const (
 // worst is the line about what is worst.
 func worst(v View, bad int) string {
 	if bad == 0 {
-		return "all ranks answer, and all rails are up"
+		return "all rails are up; " + answering(v)
 	}
 	r := v.Ranks[0]
 	text := fmt.Sprintf("worst: rank %d on %s: %s", r.Rank, r.Host, r.Trouble)
@@ -67,6 +69,28 @@ func worst(v View, bad int) string {
 		text = fmt.Sprintf("worst of %d: rank %d on %s: %s", bad, r.Rank, r.Host, r.Trouble)
 	}
 	return text
+}
+
+// answering says which ranks of a job without trouble answer.
+func answering(v View) string {
+	var states []string
+	ranks := map[string]int{}
+	for _, r := range v.Ranks {
+		if r.State == string(introspect.StateAnswered) {
+			continue
+		}
+		if ranks[r.State] == 0 {
+			states = append(states, r.State)
+		}
+		ranks[r.State]++
+	}
+	if len(states) == 0 {
+		return "all ranks answer"
+	}
+	for i, s := range states {
+		states[i] = fmt.Sprintf("%s: %s", slots.Plural(ranks[s], "rank"), s)
+	}
+	return strings.Join(states, ", ")
 }
 
 func rankLine(r Rank) string {
@@ -77,11 +101,11 @@ func rankLine(r Rank) string {
 	switch {
 	case r.Severity == Gone:
 		doing = r.Trouble
-	case doing == "" && r.State != "answered":
+	case doing == "" && r.State != string(introspect.StateAnswered):
 		doing = r.State
 	}
 	return fmt.Sprintf(rankFormat, strconv.Itoa(r.Rank), cut(r.Host, hostColumns),
-		amount(r.InBytes), amount(r.OutBytes), amount(r.InMessages+r.OutMessages), rails, health, doing)
+		amount(r.InBytes), amount(r.OutBytes), amount(r.Operations), rails, health, doing)
 }
 
 // amount writes a number with three digits and a power of ten: 1.23M.

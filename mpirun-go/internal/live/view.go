@@ -18,9 +18,10 @@ type View struct {
 	Time    time.Time      `json:"time"`
 	Seconds float64        `json:"seconds"` // over which the rates are averages
 	Job     jobsocket.Info `json:"job"`
-	// OutBytes and OutMessages are those of all ranks.
+	// OutBytes, OutMessages and Operations are those of all ranks.
 	OutBytes    float64 `json:"out_bytes_per_second"`
 	OutMessages float64 `json:"out_messages_per_second"`
+	Operations  float64 `json:"operations_per_second"`
 	Ranks       []Rank  `json:"ranks"` // the worst first
 }
 
@@ -46,6 +47,9 @@ type Rank struct {
 	OutBytes    float64  `json:"out_bytes_per_second"`
 	InMessages  float64  `json:"in_messages_per_second"`
 	OutMessages float64  `json:"out_messages_per_second"`
+	// Operations are messages sent and received, and operations completed. Collectives may go
+	// through shared memory, without messages.
+	Operations float64 `json:"operations_per_second"`
 	// Rails are those that were up or failed, to ranks that have not left; RailsUp of them are up.
 	// Health is the least of theirs, from 0 to 1000.
 	Rails           int    `json:"rails"`
@@ -61,8 +65,8 @@ type Tracker struct {
 	at     time.Time
 }
 
-// total is what a rank has sent and received since the job began.
-type total struct{ inBytes, outBytes, inMessages, outMessages uint64 }
+// total is what a rank has sent, received and completed since the job began.
+type total struct{ inBytes, outBytes, inMessages, outMessages, operations uint64 }
 
 // Update makes the next View, from the answers of a job that came at now.
 func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now time.Time) View {
@@ -80,6 +84,8 @@ func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now ti
 		r.InMessages, r.OutMessages = v.rate(before.inMessages, after.inMessages), v.rate(before.outMessages, after.outMessages)
 		v.OutBytes += r.OutBytes
 		v.OutMessages += r.OutMessages
+		r.Operations = v.rate(before.operations, after.operations)
+		v.Operations += r.Operations
 		v.Ranks = append(v.Ranks, r)
 	}
 	slices.SortStableFunc(v.Ranks, func(a, b Rank) int {
@@ -114,7 +120,7 @@ func keep(known map[int]introspect.Metrics, members []introspect.Member) map[int
 func totalsOf(known map[int]introspect.Metrics) map[int]total {
 	totals := map[int]total{}
 	for rank, m := range known {
-		totals[rank] = total{m.Counters["ReceivedBytes"], m.SentBytes, m.Counters["Received"], m.SentMessages}
+		totals[rank] = total{m.Counters["ReceivedBytes"], m.SentBytes, m.Counters["Received"], m.SentMessages, m.Progress}
 	}
 	return totals
 }

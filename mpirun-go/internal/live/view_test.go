@@ -24,7 +24,7 @@ func someJob() jobsocket.Info {
 // bytes.
 func answered(rank int, bytes uint64, rails ...introspect.Rail) introspect.Member {
 	return introspect.Member{Rank: rank, Host: "n1", PID: 100 + rank, State: introspect.StateAnswered, Metrics: &introspect.Metrics{
-		Rank: rank, Doing: "main.go:46 Recv", Rails: rails, SentMessages: bytes / 100, SentBytes: bytes,
+		Rank: rank, Doing: "main.go:46 Recv", Rails: rails, SentMessages: bytes / 100, SentBytes: bytes, Progress: bytes / 50,
 		Counters: map[string]uint64{"UnexpectedBytes": 7, "PathErrors": 2, "Received": bytes / 200, "ReceivedBytes": bytes / 2},
 	}}
 }
@@ -41,6 +41,7 @@ func TestUpdateMakesRates(t *testing.T) {
 	assert.EqualValues(t, 2000, v.Ranks[0].OutBytes, "since the job began")
 	assert.EqualValues(t, 1000, v.Ranks[0].InBytes)
 	assert.EqualValues(t, 10, v.Ranks[0].InMessages)
+	assert.EqualValues(t, 40, v.Ranks[0].Operations)
 	assert.Zero(t, v.Ranks[2].InBytes)
 
 	// Rank 0 has left: what it sent stays.
@@ -50,6 +51,7 @@ func TestUpdateMakesRates(t *testing.T) {
 	assert.EqualValues(t, 500, v.Ranks[1].OutBytes)
 	assert.EqualValues(t, 500, v.OutBytes)
 	assert.EqualValues(t, 5, v.OutMessages)
+	assert.EqualValues(t, 10, v.Operations)
 	assert.Equal(t, Fine, v.Ranks[0].Severity)
 }
 
@@ -80,6 +82,15 @@ func TestRankOfAnotherVersionIsTrouble(t *testing.T) {
 	assert.Contains(t, strings.Join(Screen(v, 80, 24, false), "\n"), "worst: rank 1 on n2: cannot be asked: it uses another version of mpigo\n")
 }
 
+func TestScreenNamesRanksThatDoNotAnswerYet(t *testing.T) {
+	line := func(members ...introspect.Member) string {
+		return Screen(new(Tracker).Update(someJob(), members, started), 80, 24, false)[1]
+	}
+	notInited := introspect.Member{Rank: 1, State: introspect.StateNotInited}
+	assert.Equal(t, "all rails are up; all ranks answer", line(answered(0, 0), answered(1, 0)))
+	assert.Equal(t, "all rails are up; 1 rank: finalized, 2 ranks: not inited", line(introspect.Member{State: introspect.StateFinalized}, notInited, notInited))
+}
+
 func TestScreenFitsATerminal(t *testing.T) {
 	var tracker Tracker
 	members := []introspect.Member{
@@ -91,10 +102,10 @@ func TestScreenFitsATerminal(t *testing.T) {
 	v := tracker.Update(someJob(), members, started.Add(2*time.Second))
 	assert.Equal(t, `mpigo-17-ab: 3 ranks, 2 hosts, 2s: ./solver -n 8
 worst: rank 2 on n2: no answer, stopped by a signal
-together: 12.3MB/s, 123k messages/s
- RANK HOST     IN B/s OUT B/s  MSG/s RAILS HEALTH  DOING
+together: 12.3MB/s, 123k messages/s, 247k operations/s
+ RANK HOST     IN B/s OUT B/s  OPS/s RAILS HEALTH  DOING
     2 n2            0       0      0               no answer, stopped by a sign…
-    0 n1        6.17M   12.3M   185k   1/1   100%  main.go:46 Recv
+    0 n1        6.17M   12.3M   247k   1/1   100%  main.go:46 Recv
     1 n1            0       0      0   1/1   100%  main.go:46 Recv
 q quits`, strings.Join(Screen(v, 80, 24, false), "\n"))
 	assert.Equal(t, "q quits; 2 more ranks", Screen(v, 80, 6, false)[5])

@@ -120,6 +120,7 @@ func (j *Job) header(w *writer) {
 	}
 	w.line("@ Times and counts by line are from samples of short calls, and from all long waits.")
 	w.line("@ Counts by call, lengths and peers are exact.")
+	w.line("@ What goes through the memory that ranks share is no message.")
 }
 
 // sizes writes a histogram of lengths.

@@ -79,6 +79,45 @@ func (k Kind) Clear(dir string) error {
 	return err
 }
 
+// JobSize returns the number of ranks of the job of which a directory has profiles or traces, by
+// what the first good file says. It is 0 if there is none.
+func (k Kind) JobSize(dir string) (int, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, k.pattern()))
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, path := range paths {
+		size, err := k.sizeIn(path)
+		if err == nil {
+			return size, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", path, err))
+	}
+	return 0, errors.Join(errs...)
+}
+
+// sizeIn is the size of the job in a file.
+func (k Kind) sizeIn(path string) (int, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	if k == Profile {
+		f, err := profile.Read(in)
+		if err != nil {
+			return 0, err
+		}
+		return f.Size, nil
+	}
+	f, err := trace.Read(in)
+	if err != nil {
+		return 0, err
+	}
+	return f.Size, nil
+}
+
 func (k Kind) has(name string) bool {
 	for _, pattern := range []string{k.pattern(), atomicfile.TempPattern(k.pattern())} {
 		if matches, _ := filepath.Match(pattern, name); matches {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package comm
-
-const raced = false
