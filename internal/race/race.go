@@ -1,6 +1,6 @@
 // Package race has tests do less where the race detector makes them about ten times slower. What
-// they leave out there runs without the detector. If MPIGO_TEST_RACE_ALL is set, what Brief and Some
-// leave out runs with it too. What a test leaves out by Enabled never does.
+// they leave out there runs without the detector. If MPIGO_TEST_RACE_ALL is set, what Brief and
+// Some leave out runs with it too. What a test leaves out by Enabled never does.
 package race
 
 import "os"

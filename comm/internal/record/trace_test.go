@@ -57,9 +57,9 @@ func TestEventsAreTheLastOnesInOrder(t *testing.T) {
 	rec.End(call)
 }
 
-// TestEventsAreCopiedUnderLockAndNothingElse: a rank cannot go on meanwhile. What is made of the copy
-// is made beside the rank, which goes on (the race detector).
-func TestEventsAreCopiedUnderLockAndNothingElse(t *testing.T) {
+// TestCopyOfEventsAllocatesNothing: a rank cannot go on meanwhile. The file is made while
+// the rank goes on (the race detector).
+func TestCopyOfEventsAllocatesNothing(t *testing.T) {
 	tr, rec := newRecorded(1000)
 	send(rec, 1500)
 	s := tr.NewEvents()

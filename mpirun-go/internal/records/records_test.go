@@ -70,8 +70,9 @@ func TestJobSizeIsThatOfTheFirstGoodFile(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, size)
 
-		for _, name := range []string{"profile.old.json", "trace.old.json", "trace.json", "profile.-1.json", "trace.01.json"} {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o666)) // of no rank
+		ofNoRank := []string{"profile.old.json", "trace.old.json", "trace.json", "profile.-1.json", "trace.01.json"}
+		for _, name := range ofNoRank {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o666))
 		}
 		for _, rank := range []int{10, 2} {
 			kind.put(t, dir, rank, 12)
