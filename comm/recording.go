@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,7 +41,8 @@ type recording struct {
 	hasLast   bool
 	clocks    hostClocks
 	isWritten bool
-	appNanos  int64 // until Finalize; 0 before
+	isWriting atomic.Bool // a goroutine that has the lock writes all
+	appNanos  int64       // until Finalize; 0 before
 	cpu       *os.File
 	signals   chan os.Signal
 }
@@ -227,24 +229,34 @@ func (j *job) awaitSignal(signals chan os.Signal, limit time.Duration) {
 	}
 }
 
-// writeRecordsSoon is writeRecords for a rank that fails. It does not wait long for the lock, which
-// a call that hangs may hold. It prints an error, because nothing returns it.
+// writeRecordsSoon is writeRecords for a rank that fails. It prints an error, because nothing
+// returns it.
 func (j *job) writeRecordsSoon(why string) {
 	if j.recording == nil {
 		return
 	}
-	err := errLocked
-	for range 100 {
+	if err := j.tryWriteRecords(why); err != nil {
+		fmt.Fprintf(os.Stderr, "mpigo: rank %d: what was recorded is lost: %s\n", j.rank, oneLine(err))
+	}
+}
+
+// tryWriteRecords does not wait long for the lock, which a call that hangs may hold, unless Finalize
+// has it and is writing.
+func (j *job) tryWriteRecords(why string) error {
+	isWritten := false
+	for i, isWriting := 0, false; i < 100 || isWriting; i++ {
+		isWriting = j.recording.isWriting.Load()
+		isWritten = isWritten || isWriting
 		if j.eng.TryLock() {
-			err = j.writeRecords(why)
-			j.eng.Unlock()
-			break
+			defer j.eng.Unlock()
+			return j.writeRecords(why)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "mpigo: rank %d: what was recorded is lost: %s\n", j.rank, oneLine(err))
+	if isWritten {
+		return nil // Finalize has the error
 	}
+	return errLocked
 }
 
 // endAppTime says that the program proper ends here, because Finalize begins. Lock held.
@@ -263,6 +275,8 @@ func (j *job) writeRecords(why string) error {
 		return nil
 	}
 	r.isWritten = true
+	r.isWriting.Store(true)
+	defer r.isWriting.Store(false)
 	var errs []error
 	if r.profile != nil {
 		errs = append(errs, j.writeProfile(why))

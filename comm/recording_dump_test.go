@@ -2,6 +2,7 @@ package comm
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -101,6 +102,30 @@ func TestSignalHasItsEffectThoughWritingHangs(t *testing.T) {
 		<-effect
 		w.job.recording.writing.Unlock()
 	}, WithSetting("trace", dir))
+	assert.FileExists(t, trace.Path(dir, 0))
+}
+
+// TestSignalInFinalizeWaitsForTheRecords: a long trace takes longer to write than a rank that fails
+// waits for the lock.
+func TestSignalInFinalizeWaitsForTheRecords(t *testing.T) {
+	dir := t.TempDir()
+	recorded := make(chan error, 1)
+	run(t, 1, func(w *Comm) {
+		w.job.recording.writing.Lock()
+		go func() {
+			defer w.job.recording.writing.Unlock()
+			for !w.job.recording.isWriting.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			go func() { recorded <- w.job.tryWriteRecords("it was told to end") }()
+			select {
+			case err := <-recorded:
+				recorded <- fmt.Errorf("it did not wait: %w", err)
+			case <-time.After(300 * time.Millisecond):
+			}
+		}()
+	}, WithSetting("trace", dir))
+	assert.NoError(t, <-recorded)
 	assert.FileExists(t, trace.Path(dir, 0))
 }
 
