@@ -260,8 +260,8 @@ func TestCreateGroupRefusesBadArguments(t *testing.T) {
 	})
 }
 
-// TestCreateGroupInDifferentOrdersFails: two members pass the same ranks in opposite orders, so each
-// of them is the first of its own group.
+// TestCreateGroupInDifferentOrdersFails: two members pass the same ranks in opposite orders, so
+// each of them is the first of its own group.
 func TestCreateGroupInDifferentOrdersFails(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
 		if w.Rank() == 1 {
