@@ -253,3 +253,19 @@ func TestAlternateThatIsNeededAgainStays(t *testing.T) {
 	require.True(t, pr.needs(alternate))
 	require.Equal(t, railUp, alternate.state)
 }
+
+// An alternate that was closed, and is not needed while another rail returns, is opened at once
+// when it is needed again.
+func TestClosedAlternateIsOpenedAtOnce(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	rl := &pr.rails[2]
+	require.Equal(t, railDown, rl.state)
+	rl.health = fullHealth
+	w.ranks[0].closeAlternates(pr)
+	require.Nil(t, rl.recovery.timer)
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(50 * msec)
+	require.Equal(t, railProbing, rl.state)
+}

@@ -104,7 +104,7 @@ func TestLateRailDownAckFences(t *testing.T) {
 			require.Equal(t, epoch, pr.rails[0].endpoint.Epoch())
 			w.rails[0][0].lose(1, pathError(0))
 			if epoch < 3 {
-				require.True(t, r.reopen(&pr.rails[0]))
+				r.reopen(&pr.rails[0])
 				require.Equal(t, railProbing, pr.rails[0].state)
 			}
 		}
@@ -117,7 +117,7 @@ func TestLateRailDownAckFences(t *testing.T) {
 	w, r, pr := newGraceWire(t, 2, 10*sec)
 	w.mended = true
 	w.rails[0][0].lose(1, pathError(0))
-	require.True(t, r.reopen(&pr.rails[0]))
+	r.reopen(&pr.rails[0])
 	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
 	require.Equal(t, railUp, pr.rails[0].state)
 	w.rails[0][0].lose(1, pathError(0))

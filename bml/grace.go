@@ -91,11 +91,8 @@ func (b *BML) stopGrace(pr *Peer) {
 	}
 }
 
-// gracePartOver is called when some parts are over.
+// gracePartOver is called when some parts are over. The clock of a peer that fails is stopped.
 func (b *BML) gracePartOver(pr *Peer, parts uint32) {
-	if !pr.IsAlive() || b.closed != nil {
-		return
-	}
 	delivers := false
 	for i := range pr.rails {
 		rl := &pr.rails[i]
@@ -147,7 +144,7 @@ func (b *BML) mayPostAgain(op *Op, err error) bool {
 // for one to come back.
 func (b *BML) checkPath(rl *Rail, err error) {
 	pr := rl.peer
-	if pr.up != 0 || !pr.HasPath() && (pr.state != PeerConnecting || pr.cause != nil) {
+	if pr.up != 0 || !pr.HasPath() && pr.cause != nil {
 		return
 	}
 	var be *btl.Error

@@ -440,3 +440,24 @@ func TestRailThatFailsAsItReturnsIsNoPath(t *testing.T) {
 	require.True(t, pr.IsLost())
 	require.ErrorIs(t, r.sent[0], btl.ErrFailed)
 }
+
+// A grace time is as long as any other after many parts of the clock.
+func TestGraceTimeAfterManyParts(t *testing.T) {
+	w, _, pr := newGraceWire(t, 1, 10*sec)
+	pr.grace.parts, pr.grace.until = 1000, 1000
+	w.rails[0][0].lose(1, pathError(0))
+	w.pass(9990 * msec)
+	require.True(t, pr.IsAlive())
+	w.pass(20 * msec)
+	require.False(t, pr.IsAlive())
+}
+
+// A peer that fails because no path may return has the cause that the program sees, and no clock.
+func TestPeerWithoutGraceTimeFailsAtOnce(t *testing.T) {
+	w, r, pr := newGraceWire(t, 1, 0)
+	r.send(1, "a")
+	w.rails[0][0].fail(1, pathError(0))
+	require.True(t, pr.IsFailing())
+	require.ErrorIs(t, pr.cause, request.ErrUnreachable)
+	require.Nil(t, pr.grace.timer)
+}

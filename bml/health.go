@@ -201,18 +201,15 @@ func (rl *Rail) weigh() {
 	rl.weight = max(int64(float64(full)*share), 1)
 }
 
-// recover gives health back to a rail that is up.
+// recover gives health back to a rail that is up. Its timer ends when the rail fails.
 func (b *BML) recover(rl *Rail) {
-	if rl.state != railUp {
-		return
-	}
 	rl.health = min(rl.health+recoverStep, fullHealth)
 	rl.weigh()
 	b.prefer(rl.peer)
 	switch {
 	case rl.health < fullHealth:
 		b.later(rl, recoverPeriod, b.recover)
-	case rl.alternate && !rl.peer.needs(rl):
+	case rl.alternate:
 		b.later(rl, idleAlternate, b.closeAlternate)
 	}
 }
@@ -225,7 +222,7 @@ func (b *BML) later(rl *Rail, after time.Duration, f func(rl *Rail)) {
 	}
 	rc.timer = b.eng.After(int64(after), func() {
 		rc.timer = nil
-		if rl.peer.IsAlive() && b.closed == nil {
+		if rl.peer.IsAlive() {
 			f(rl)
 		}
 	})

@@ -41,7 +41,7 @@ const (
 // rail is made when the rail is needed.
 func (b *BML) planReopen(rl *Rail) {
 	rc := &rl.recovery
-	if rl.reopen == nil || rl.peer.isSpare(rl) {
+	if rl.peer.isSpare(rl) {
 		return
 	}
 	wait := min(firstReopen<<min(rc.attempts, 10), maxReopen)
@@ -53,7 +53,8 @@ func (b *BML) planReopen(rl *Rail) {
 		wait = min(firstReopen<<min(rc.attempts, 20), maxHold)
 	}
 	b.later(rl, wait, func(rl *Rail) {
-		if rl.state == railDown && !rl.peer.isSpare(rl) && b.reopen(rl) {
+		if !rl.peer.isSpare(rl) {
+			b.reopen(rl)
 			b.probe(rl)
 		}
 	})
@@ -70,7 +71,7 @@ func (b *BML) closeAlternates(pr *Peer) {
 }
 
 func (b *BML) closeAlternate(rl *Rail) {
-	if rl.state == railUp && !rl.peer.needs(rl) {
+	if !rl.peer.needs(rl) {
 		b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassClosed, Side: btl.SideLocal, Native: "not needed"})
 	}
 }
@@ -78,7 +79,7 @@ func (b *BML) closeAlternate(rl *Rail) {
 // openAlternates has alternates made that are of use now.
 func (b *BML) openAlternates(pr *Peer) {
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.alternate && pr.IsAlive() {
+		if rl := &pr.rails[i]; rl.alternate {
 			b.open(rl)
 		}
 	}
@@ -91,12 +92,12 @@ func (b *BML) open(rl *Rail) {
 	}
 }
 
-// reopen makes the next incarnation. It reports false if that cannot be now; it is tried again
-// later, unless the rail has no Reopen.
-func (b *BML) reopen(rl *Rail) bool {
+// reopen makes the next incarnation, whose rail is railProbing then. If that cannot be now, it is
+// tried again later, unless the rail has no Reopen.
+func (b *BML) reopen(rl *Rail) {
 	rc := &rl.recovery
 	if rl.reopen == nil { // a peer may send a PROBE all the same
-		return false
+		return
 	}
 	rc.attempts++
 	ep, err := rl.reopen()
@@ -104,22 +105,21 @@ func (b *BML) reopen(rl *Rail) bool {
 	switch {
 	case errors.As(err, &be) && be.Class == btl.ClassPeerGone:
 		b.fail(rl.peer, b.CauseOf(err), nil)
-		return false
+		return
 	case rl.alternate && errors.Is(err, btl.ErrUnreachable):
-		return false // and never will be
+		return // and never will be
 	case err != nil:
 		b.countError(rl, err)
 		b.planReopen(rl)
-		return false
+		return
 	case ep.State() != btl.Up:
 		b.planReopen(rl)
-		return false
+		return
 	}
 	b.moveRail(rl, railProbing)
 	b.adopt(rl, ep)
 	rc.probes, rc.delivers = 0, false
 	b.later(rl, probePeriod, b.probe)
-	return true
 }
 
 // probe sends a PROBE by the new incarnation, and again until it is answered.
@@ -153,7 +153,7 @@ func (b *BML) probe(rl *Rail) {
 			rc.isProbing = false
 			rl.own.probes--
 			if isDelivered {
-				rc.probes, rc.delivers = 0, true
+				rc.delivers = true
 			}
 		})
 	}
@@ -196,7 +196,10 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if h.epoch > rl.recovery.usedEpoch {
 		b.peerHalfDrained(rl)
 	}
-	if rl.state == railDown && !b.reopen(rl) || rl.state == railFailing || rl.endpoint.Epoch() != h.epoch {
+	if rl.state == railDown {
+		b.reopen(rl)
+	}
+	if rl.state == railDown || rl.endpoint.Epoch() != h.epoch {
 		return // the peer probes again
 	}
 	b.postProbe(rl, TagProbeAck, func(isDelivered bool) {
@@ -222,7 +225,6 @@ func (b *BML) railReturned(rl *Rail) {
 		b.stats.RailsReturned++
 	}
 	rc.attempts, rc.upSince = 0, b.eng.Now()
-	hadPath := !pr.AwaitsPath()
 	b.prefer(pr)
 	if rc.wasUp || !rl.isExtra {
 		b.tellRail(rl, nil)
@@ -235,7 +237,7 @@ func (b *BML) railReturned(rl *Rail) {
 			b.sendRailDown(other)
 		}
 	}
-	if !hadPath && pr.HasPath() { // RAILDOWN may have found the rail down again
+	if pr.HasPath() { // RAILDOWN may have found the rail down again
 		b.pathFound(pr)
 	}
 }

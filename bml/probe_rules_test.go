@@ -106,7 +106,7 @@ func TestSpareRailStaysClosedOnceOthersAreBack(t *testing.T) {
 	pr := w.ranks[0].Peer(1)
 	w.rails[0][0].lose(1, pathError(0))
 	require.NotNil(t, pr.rails[1].recovery.timer)
-	require.True(t, w.ranks[0].reopen(&pr.rails[0]))
+	w.ranks[0].reopen(&pr.rails[0])
 	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
 	require.EqualValues(t, 0b01, pr.up)
 	w.pass(sec)
@@ -126,7 +126,7 @@ func TestProbesOfUntriedAlternatesAreBounded(t *testing.T) {
 			w.rails[0][0].lose(1, pathError(0))
 			w.flying = nil
 			rl := &pr.rails[0]
-			require.True(t, r.reopen(rl))
+			r.reopen(rl)
 			rl.alternate, rl.recovery.wasUp, rl.own.probes = c.alternate, c.wasUp, underWay
 			r.probe(rl)
 			require.Equal(t, underWay < c.most, len(w.on(TagProbe)) == 1, "%+v with %d", c, underWay)
@@ -144,7 +144,7 @@ func TestFirstTimeOfExtraRailIsNotTold(t *testing.T) {
 		w.mended = true
 		w.rails[0][0].lose(1, pathError(0))
 		rl := &pr.rails[0]
-		require.True(t, r.reopen(rl))
+		r.reopen(rl)
 		rl.isExtra, rl.recovery.wasUp = c.isExtra, c.wasUp
 		r.events = nil
 		w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
@@ -174,7 +174,7 @@ func TestProbesGiveOperationsBack(t *testing.T) {
 	w.mended = true
 	w.rails[0][0].lose(1, pathError(0))
 	rl := &pr.rails[0]
-	require.True(t, r.reopen(rl))
+	r.reopen(rl)
 	w.end(w.on(TagRailDown)[0], nil)
 	w.flying = nil
 	free := len(r.freeOps)
@@ -190,7 +190,7 @@ func TestLastFailureLeavesProbedRailAlone(t *testing.T) {
 	w, r, pr := newGraceWire(t, 2, 10*sec)
 	w.mended = true
 	w.rails[0][0].lose(1, pathError(0))
-	require.True(t, r.reopen(&pr.rails[0]))
+	r.reopen(&pr.rails[0])
 	timer := pr.rails[0].recovery.timer
 	require.NotNil(t, timer)
 	w.rails[1][0].fail(1, pathError(1))

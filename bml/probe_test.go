@@ -438,3 +438,16 @@ func TestRailDownIsSentOnce(t *testing.T) {
 	returns(1)(w)
 	require.Empty(t, w.on(TagRailDown))
 }
+
+// When an incarnation is given up because its PROBE is not delivered, no timer of it is left.
+func TestGivenUpIncarnationHasNoTimer(t *testing.T) {
+	w, pr := threeRails(t)
+	rl := &pr.rails[0]
+	w.rails[0][0].lose(1, pathError(0))
+	for n := 0; rl.recovery.probes <= maxProbes; n++ {
+		require.Less(t, n, 10_000)
+		w.pass(msec)
+	}
+	require.Equal(t, railFailing, rl.state)
+	require.Nil(t, rl.recovery.timer)
+}

@@ -311,3 +311,48 @@ func TestInlineWhileOperationsWaitForRoom(t *testing.T) {
 		require.NotZero(t, pr.rails[rail].queue.Len())
 	}
 }
+
+// Operations do not change places between rails that have no room.
+func TestOperationsStayWhileOtherRailHasQueue(t *testing.T) {
+	w, pr := slowWire(t)
+	r := w.ranks[0]
+	ops := []*Op{r.op("first"), r.op("second")}
+	for i, op := range ops {
+		w.rails[i][0].full = true
+		r.post(&pr.rails[i], op)
+	}
+	posts := r.stats.Retries
+	w.pass(sec)
+	require.Equal(t, posts, r.stats.Retries)
+	for i, op := range ops {
+		require.Same(t, op, pop(&pr.rails[i].queue))
+	}
+}
+
+// A rail that had room for one operation, and not for the next, is evidence against the full one. A
+// rail that fails when it gets the operation is none.
+func TestWhichMovesAreEvidence(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		w, pr := slowWire(t)
+		r := w.ranks[0]
+		w.mended = false
+		w.rails[0][0].full = true
+		short, long := r.op("short"), r.op("long")
+		long.Payload = make([]byte, 100) // the endpoint of the other rail has no room for it
+		r.post(&pr.rails[0], short)
+		r.post(&pr.rails[0], long)
+		w.rails[1][0].limit = 100
+		if fails {
+			w.rails[1][0].down[1] = btl.ErrFailed
+		}
+		w.pass(210 * msec)
+		if fails {
+			require.EqualValues(t, 0b01, pr.up)
+			require.Zero(t, pr.rails[0].errors.remote)
+			continue
+		}
+		require.Equal(t, 1, w.numberedOn(1))
+		require.Equal(t, 1, pr.rails[1].queue.Len())
+		require.Equal(t, railErrors{remote: ErrorCounts{Timeout: 1}}, pr.rails[0].errors)
+	}
+}

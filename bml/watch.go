@@ -66,7 +66,8 @@ type watch struct {
 	tick  func()
 	at    int64 // of the last tick, by the engine's clock
 	count int   // of ticks
-	// isBusy: something but TRIALs was posted since the last tick.
+	// isBusy: something but TRIALs was posted since the last tick, or had no room. What waits for
+	// room is tried at each turn.
 	isBusy bool
 	// isComparing: every rail is to be timed before the next tick.
 	isComparing bool
@@ -108,7 +109,7 @@ func (b *BML) startWatch(pr *Peer) {
 func (b *BML) watchTick(pr *Peer) {
 	w := &pr.watch
 	w.timer = nil
-	if !w.isOn || !pr.IsAlive() || b.closed != nil {
+	if !w.isOn || !pr.IsAlive() {
 		return
 	}
 	now := b.eng.Now()
@@ -118,7 +119,7 @@ func (b *BML) watchTick(pr *Peer) {
 	w.at, w.isBusy = now, false
 	for i := range pr.rails {
 		m := &pr.rails[i].meter
-		isQuiet = isQuiet && m.underWay() == m.trials && !pr.rails[i].hasTraffic()
+		isQuiet = isQuiet && m.underWay() == m.trials
 		if m.oldest.look(m, pr.posts); wasAway {
 			m.oldest = oldest{upTo: m.posted, posts: pr.posts}
 			m.short.n, m.long.n, m.trialTimes.n, m.loadedTimes.n, m.longTrials.n = 0, 0, 0, 0, 0
@@ -142,16 +143,6 @@ func (b *BML) watchTick(pr *Peer) {
 		m.tick()
 	}
 	pr.spread.tick(pr.deliveredBytes(), after)
-}
-
-// hasTraffic reports whether something but TRIALs waits for room on the rail.
-func (rl *Rail) hasTraffic() bool {
-	for op := range rl.queue.All() {
-		if !isTrial(op.Tag) {
-			return true
-		}
-	}
-	return false
 }
 
 // deliveredBytes is how much all rails have delivered so far.
@@ -245,19 +236,15 @@ func (b *BML) leaveQueues(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
 		moved := false
-		for pr.up.Has(i) && pr.IsAlive() {
+		for {
 			op, other := pr.nextToLeave(rl)
 			if op == nil {
 				break
 			}
 			rl.queue.Remove(&op.Op)
-			op.state = opIdle
 			op.moveTo(other)
 			b.post(other, op)
 			moved = moved || pr.up.Has(int(other.index)) && other.queue.Empty()
-		}
-		if rl == pr.first && !rl.queue.Empty() {
-			pr.stopInline() // as post did: a rail that failed meanwhile may have undone that
 		}
 		switch {
 		case !moved:
@@ -313,7 +300,7 @@ func (pr *Peer) withRoom(rl *Rail, op *Op) (best *Rail) {
 
 var errSlow = errors.New("operations wait on this rail while another one delivers")
 
-// compare compares what the rails have shown since the last tick.
+// compare compares what the rails have shown since the last tick. Several are up.
 func (b *BML) compare(pr *Peer) {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
@@ -341,7 +328,7 @@ func (b *BML) compare(pr *Peer) {
 			pr.watch.isComparing = true
 		}
 	}
-	if pr.up != 0 && pr.up&^pr.slow == 0 { // none is better than the others
+	if pr.up&^pr.slow == 0 { // none is better than the others
 		best := -1
 		for i := range pr.rails {
 			if pr.up.Has(i) && (best < 0 || pr.times(i, best, trialTimes, trialTimes) < 1) {

@@ -463,3 +463,63 @@ func TestRailIsLateAfterTicks(t *testing.T) {
 		require.Equal(t, c.isLate, pr.rails[0].grade.isLate, "%+v", c)
 	}
 }
+
+// What waits for room on the first rail stays there while that rail is late, and its age counts on.
+func TestQueueOfLateFirstRailGrowsOlder(t *testing.T) {
+	w, pr := slowWire(t)
+	r := w.ranks[0]
+	w.rails[0][0].full = true
+	op := r.op("queued")
+	r.Send(pr, op)
+	pr.watch.count, pr.rails[0].grade.isLate = 3, true
+	require.Same(t, &pr.rails[0], pr.first)
+	r.leaveLate(pr)
+	require.Zero(t, op.queuedAt)
+	require.Same(t, op, pop(&pr.rails[0].queue))
+}
+
+// A rail that was late, and is out of use since, does not fail once more.
+func TestLateRailThatIsOutOfUseStays(t *testing.T) {
+	w, pr := threeRails(t)
+	r := w.ranks[0]
+	rl := &pr.rails[2]
+	r.post(rl, r.op("stuck"))
+	rl.grade.isLate, rl.meter.oldest.ticks = true, 1000
+	rl.tier = 1 // spare
+	r.prefer(pr)
+	require.EqualValues(t, 0b011, pr.up)
+	r.leaveLate(pr)
+	require.Equal(t, railUp, rl.state)
+	require.Len(t, w.on(tagNumbered), 1)
+}
+
+// A rail that is fast again has its full share of long messages, until those show something else.
+func TestFastRailHasFullShare(t *testing.T) {
+	_, pr := slowWire(t)
+	rl := &pr.rails[0]
+	rl.grade.slowness = 8
+	pr.becomesSlow(rl)
+	rl.grade.good = rl.grade.need
+	pr.b.compare(pr)
+	require.Zero(t, pr.slow)
+	pr.b.compare(pr)
+	require.Equal(t, pr.rails[1].weight, rl.weight)
+}
+
+// A rail whose link promises nothing is slow, too, if long operations take too long.
+func TestRailOfUnknownBandwidthIsSlow(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec), func(w *wire) {
+		for i := range w.attrs {
+			w.attrs[i].BandwidthMBps = 0
+		}
+	})
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	sampled(pr, longs, 9000, 1000)
+	sampled(pr, trials, 9*msec, msec)
+	for range badTicks {
+		require.Zero(t, pr.slow)
+		pr.b.compare(pr)
+	}
+	require.EqualValues(t, 0b01, pr.slow)
+}

@@ -440,6 +440,8 @@ func TestSlowRailProvesItself(t *testing.T) {
 	}
 	tick(calmTicks, 1000)
 	require.Equal(t, mostGoodTicks/2, rl.grade.need, "time is forgiving")
+	tick(calmTicks, 1000)
+	require.Equal(t, mostGoodTicks/4, rl.grade.need, "and forgives again")
 }
 
 // Times that nobody would notice make no rail slow.

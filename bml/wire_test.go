@@ -49,6 +49,7 @@ type wireModule struct {
 	down       map[int]error         // by peer: what every post returns
 	fallen     error                 // why the whole rail has failed
 	full       bool                  // it has no room
+	limit      int                   // it has room for nothing longer; 0: for all
 	opened     int                   // number of calls to make an incarnation
 	openError  error                 // what such a call returns
 }
@@ -303,7 +304,7 @@ func (e *wireEndpoint) Send(op *btl.Op) error {
 	switch {
 	case e.state != btl.Up:
 		return btl.ErrFailed
-	case e.m.full:
+	case e.m.full, e.m.limit > 0 && op.Len() > e.m.limit:
 		return btl.ErrResource
 	case w.refuse > 0:
 		w.refuse--
