@@ -68,8 +68,8 @@ type Report struct {
 // have failed, to peers that have not left.
 type Rail struct {
 	Name string `json:"name"` // as comm.RailStatus has it
-	// Peer is -1 in Metrics for the rails of a name that are up, not slow, and have never failed. One Rail
-	// stands for all of them. Count is their number, and 1 for others in Metrics.
+	// Peer is -1 in Metrics for the rails of a name that are up, not slow, and have never failed.
+	// One Rail stands for all of them. Count is their number, and 1 for others in Metrics.
 	Peer   int    `json:"peer"`
 	Count  int    `json:"count,omitempty"`
 	State  string `json:"state"`

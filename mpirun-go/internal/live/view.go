@@ -50,9 +50,9 @@ type Rank struct {
 	// Operations are messages sent and received, and operations completed. Collectives may go
 	// through shared memory, without messages.
 	Operations float64 `json:"operations_per_second"`
-	// Rails are those that were up or failed, to ranks that have not left; RailsUp of them are up, and RailsSlow of those take no traffic
-	// because others are much faster.
-	// Health is the least of theirs, from 0 to 1000.
+	// Rails are those that were up or failed, to ranks that have not left. RailsUp of them are up,
+	// and RailsSlow of those take no traffic, because others are much faster. Health is the least
+	// of theirs, from 0 to 1000.
 	Rails           int    `json:"rails"`
 	RailsUp         int    `json:"rails_up"`
 	RailsSlow       int    `json:"rails_slow,omitempty"`
