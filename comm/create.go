@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
@@ -101,7 +102,7 @@ func (c *Comm) CreateGroup(g Group, tag int) (*Comm, error) {
 	if !g.has(c.job.rank) {
 		return nil, c.fail(createGroupOp, none, tag, refused)
 	}
-	key := inviteKey{parent: c.id, leader: g.members.World(0), tag: tag}
+	key := inviteKey{parent: c.id, leader: slices.Min(g.Ranks()), tag: tag}
 	if refused == nil {
 		refused = c.revokedPart(g)
 	}
@@ -136,7 +137,7 @@ func (c *Comm) refuseGroup(g Group, key inviteKey) {
 	}
 }
 
-// leadGroup is CreateGroup at the first member. Lock held.
+// leadGroup is CreateGroup at the member that leads. Lock held.
 func (c *Comm) leadGroup(g Group, key inviteKey) (*Comm, error) {
 	p, v := c.job.pml, c.job.invites
 	id := p.NewContextID()
@@ -169,10 +170,10 @@ func (c *Comm) joinGroup(g Group, key inviteKey) (*Comm, error) {
 	var err error
 	switch {
 	case in.givenUp > 0:
-		err = &declinedError{0, declinedGivenUp}
+		err = &declinedError{g.Rank(key.leader), declinedGivenUp}
 	case in.digest != g.digest():
 		v.decline(in, declinedDiffers)
-		err = fmt.Errorf("%w: the group is not that of its first member", ErrRank)
+		err = fmt.Errorf("%w: rank %d of the group passes another group", ErrRank, g.Rank(key.leader))
 	case c.contextErr() != nil:
 		v.decline(in, declinedGivenUp)
 		err = c.contextErr()

@@ -260,6 +260,30 @@ func TestCreateGroupRefusesBadArguments(t *testing.T) {
 	})
 }
 
+// TestCreateGroupInDifferentOrdersFails: two members pass the same ranks in opposite orders, so
+// each of them is the first of its own group.
+func TestCreateGroupInDifferentOrdersFails(t *testing.T) {
+	run(t, 3, func(t rank, w *comm.Comm) {
+		if w.Rank() == 1 {
+			return
+		}
+		order := []int{2, 0}
+		if w.Rank() == 0 {
+			order = []int{0, 2}
+		}
+		c, err := w.CreateGroup(must(w.Group().Incl(order...)), 3)
+		assert.Nil(t, c)
+		if w.Rank() == 0 {
+			assert.ErrorIs(t, err, comm.ErrComm)
+			assert.ErrorContains(t, err, "rank 1 gave up on this create group: it has passed another group")
+		} else {
+			assert.ErrorIs(t, err, comm.ErrRank)
+			assert.ErrorContains(t, err, "rank 1 of the group passes another group")
+		}
+		worksAs(t, must(w.CreateGroup(must(w.Group().Incl(2, 0)), 3)), []int{2, 0})
+	})
+}
+
 // TestCreateGroupWithEndedContextDoesNotCount: the call returns before anything is sent.
 func TestCreateGroupWithEndedContextDoesNotCount(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {

@@ -121,17 +121,18 @@ func isUsed(s pml.RailStatus, _ bool) bool {
 	return s.State != "closed" && (s.State == "up" || s.Cause != nil)
 }
 
-// foldRails makes one of the rails of a name that are up and have never failed.
+// foldRails makes one of the rails of a name that are up, not slow, and have never failed.
 func foldRails(list []introspect.Rail) (out []introspect.Rail) {
 	at := make(map[string]int)
 	for _, r := range list {
 		r.Count = 1
-		if r.State != "up" || r.Health < 1000 || r.Error != "" {
+		if r.State != "up" || r.Slow || r.Health < 1000 || r.Error != "" || len(r.Errors) > 0 {
 			out = append(out, r)
 			continue
 		}
 		if i, seen := at[r.Name]; seen {
 			out[i].Count++
+			out[i].Late += r.Late
 			continue
 		}
 		at[r.Name] = len(out)
@@ -163,7 +164,16 @@ func railsOf(list []pml.RailStatus, isWanted func(s pml.RailStatus, isPeerUp boo
 		if !isWanted(s, others > 0) {
 			continue
 		}
-		r := introspect.Rail{Name: s.Rail, Peer: s.Peer, State: s.State, Health: s.Health, PeerUp: others > 0}
+		r := introspect.Rail{
+			Name: s.Rail, Peer: s.Peer, State: s.State, Health: s.Health, PeerUp: others > 0,
+			Slow: s.Slow, Late: s.Late,
+		}
+		for _, e := range railErrorsOf(s) {
+			if r.Errors == nil {
+				r.Errors = make(map[string]uint64)
+			}
+			r.Errors[e.what] = e.n
+		}
 		if s.Cause != nil {
 			r.Error = oneLine(s.Cause)
 		}

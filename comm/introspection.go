@@ -17,10 +17,11 @@ type (
 
 	// Stats counts what the message layer of a rank did since the job began. With the setting
 	// stats=true each rank prints its own at Finalize, as a table on standard error, and with
-	// stats=json as a JSON object on one line.
+	// stats=json as a JSON object on one line. Its fields: go doc github.com/mpigo/mpigo/pml.Stats.
 	Stats = pml.Stats
 
-	// RailStatus is the state of a rail, which is a path to another rank.
+	// RailStatus is the state of a rail, which is a path to another rank. Its fields: go doc
+	// github.com/mpigo/mpigo/bml.RailStatus.
 	RailStatus = pml.RailStatus
 )
 

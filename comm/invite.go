@@ -11,7 +11,8 @@ import (
 )
 
 // How the members of a group agree on a communicator without the other ranks of its parent. The
-// first member of the group leads: it takes a new context id, and sends an INVITE with the id to
+// member with the lowest rank in the job leads, so that members that pass the same ranks in
+// different orders notice it. The leader takes a new context id, and sends an INVITE with the id to
 // each other member. Each member that has the id makes the communicator, and calls a barrier in it.
 //
 //	leader  ── INVITE: parent, id, digest of the group ──▶  member

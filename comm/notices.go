@@ -86,12 +86,42 @@ func describeRail(e pml.RailEvent) string {
 
 // describeErrors counts in one line what went wrong with a rail, "" if nothing did.
 func describeErrors(r pml.RailStatus) string {
-	none := pml.ErrorCounts{}
-	if r.Late == 0 && r.LocalErrors == none && r.PathErrors == none && r.RemoteErrors == none {
+	var parts []string
+	if r.Slow {
+		parts = append(parts, "slow")
+	}
+	if r.Late > 0 {
+		parts = append(parts, fmt.Sprintf("late %d times", r.Late))
+	}
+	for _, e := range railErrorsOf(r) {
+		parts = append(parts, fmt.Sprintf("%d errors (%s)", e.n, e.what))
+	}
+	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("rail %s to rank %d: late %d, local errors %+v, path errors %+v, remote errors %+v",
-		r.Rail, r.Peer, r.Late, r.LocalErrors, r.PathErrors, r.RemoteErrors)
+	return fmt.Sprintf("rail %s to rank %d: %s", r.Rail, r.Peer, strings.Join(parts, ", "))
+}
+
+// railErrorCount is how many errors of a side and kind a rail had: "path timeout".
+type railErrorCount struct {
+	what string
+	n    uint64
+}
+
+// railErrorsOf lists the errors of a rail by side and kind, without those that it did not have.
+func railErrorsOf(r pml.RailStatus) (out []railErrorCount) {
+	for _, side := range []struct {
+		name   string
+		counts pml.ErrorCounts
+	}{{"local", r.LocalErrors}, {"path", r.PathErrors}, {"remote", r.RemoteErrors}} {
+		c := side.counts
+		for _, kind := range []railErrorCount{{"path", c.Path}, {"device", c.Device}, {"timeout", c.Timeout}, {"protocol", c.Protocol}} {
+			if kind.n > 0 {
+				out = append(out, railErrorCount{side.name + " " + kind.what, kind.n})
+			}
+		}
+	}
+	return out
 }
 
 // railErrors has a line for each rail with which something went wrong.

@@ -12,10 +12,11 @@ import (
 func TestDescribeErrors(t *testing.T) {
 	require.Empty(t, describeErrors(pml.RailStatus{Peer: 1, Rail: "tcp:r0", Health: 1000}))
 	for want, r := range map[string]pml.RailStatus{
-		"late 2, local errors {Path:0 Device:0 Timeout:0 Protocol:0}, path errors {Path:0 Device:0 Timeout:0 Protocol:0}, remote errors {Path:0 Device:0 Timeout:0 Protocol:0}": {Late: 2},
-		"late 0, local errors {Path:0 Device:1 Timeout:0 Protocol:0}, path errors {Path:0 Device:0 Timeout:0 Protocol:0}, remote errors {Path:0 Device:0 Timeout:0 Protocol:0}": {LocalErrors: pml.ErrorCounts{Device: 1}},
-		"late 0, local errors {Path:0 Device:0 Timeout:0 Protocol:0}, path errors {Path:0 Device:0 Timeout:3 Protocol:0}, remote errors {Path:0 Device:0 Timeout:0 Protocol:0}": {PathErrors: pml.ErrorCounts{Timeout: 3}},
-		"late 0, local errors {Path:0 Device:0 Timeout:0 Protocol:0}, path errors {Path:0 Device:0 Timeout:0 Protocol:0}, remote errors {Path:4 Device:0 Timeout:0 Protocol:0}": {RemoteErrors: pml.ErrorCounts{Path: 4}},
+		"late 2 times":            {Late: 2},
+		"slow, late 1 times":      {Slow: true, Late: 1},
+		"1 errors (local device)": {LocalErrors: pml.ErrorCounts{Device: 1}},
+		"3 errors (path timeout)": {PathErrors: pml.ErrorCounts{Timeout: 3}},
+		"4 errors (remote path), 1 errors (remote protocol)": {RemoteErrors: pml.ErrorCounts{Path: 4, Protocol: 1}},
 	} {
 		r.Peer, r.Rail = 1, "tcp:r0"
 		require.Equal(t, "rail tcp:r0 to rank 1: "+want, describeErrors(r))

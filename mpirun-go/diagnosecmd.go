@@ -128,7 +128,7 @@ func diagnoseJob(f diagnoseFlags) error {
 		return report.JSON(os.Stdout)
 	}
 	if !report.HasAnswers() {
-		return fmt.Errorf("no rank of job %s has called Init of mpigo, or all have called Finalize", a.Job.Name)
+		return fmt.Errorf("no rank of job %s can be asked: ranks answer between the end of Init and Finalize of mpigo", a.Job.Name)
 	}
 	fmt.Print(report.Text())
 	if f.dir != "" {

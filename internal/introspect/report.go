@@ -68,13 +68,18 @@ type Report struct {
 // have failed, to peers that have not left.
 type Rail struct {
 	Name string `json:"name"` // as comm.RailStatus has it
-	// Peer is -1 in Metrics for the rails of a name that are up and have never failed. One Rail
-	// stands for all of them. Count is their number, and 1 for others in Metrics.
+	// Peer is -1 in Metrics for the rails of a name that are up, not slow, and have never failed.
+	// One Rail stands for all of them. Count is their number, and 1 for others in Metrics.
 	Peer   int    `json:"peer"`
 	Count  int    `json:"count,omitempty"`
 	State  string `json:"state"`
 	Health int    `json:"health"`          // 0 to 1000
 	Error  string `json:"error,omitempty"` // the last one
+	// Slow and Late are those of comm.RailStatus. Errors counts its errors by side and kind, such
+	// as "path timeout"; those that are 0 are left out.
+	Slow   bool              `json:"slow,omitempty"`
+	Late   uint64            `json:"late,omitempty"`
+	Errors map[string]uint64 `json:"errors,omitempty"`
 	// PeerUp: another rail to the peer is up.
 	PeerUp bool `json:"peer_up,omitempty"`
 }

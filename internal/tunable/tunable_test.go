@@ -78,6 +78,8 @@ func TestFromEnvReportsEveryBadValue(t *testing.T) {
 	require.ErrorIs(t, err, tunable.ErrValue)
 	assert.ErrorContains(t, err, `sm.ring.bytes="lots" (from MPIGO_SM_RING_BYTES): bad value: want a size such as 4096, 64K or 1M from 4K to 4G`)
 	assert.ErrorContains(t, err, `btl="sm,warp" (from MPIGO_BTL): bad value: want a comma-separated list, each once, of self, sm`)
+	_, err = tunable.FromEnv(env("MPIGO_TCP_INCLUDE=eth0,eth0"))
+	assert.ErrorContains(t, err, "of interfaces, addresses and networks, each once")
 	assert.True(t, set.Bool("verbose"), "FromEnv keeps the good values")
 	assert.Equal(t, int64(1<<20), set.Bytes("sm.ring.bytes"))
 }

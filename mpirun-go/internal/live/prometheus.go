@@ -98,9 +98,10 @@ func errorSamples(ranks []int, known map[int]introspect.Metrics) (list []sample)
 func railFamilies(ranks []int, known map[int]introspect.Metrics) []family {
 	health := family{"rail_health", "The least health of the rails of a module of the rank, from 0, down, to 1.", "gauge", nil}
 	up := family{"rails_up", "Rails of a module of the rank that are up.", "gauge", nil}
+	slow := family{"rails_slow", "Rails of a module of the rank that are up and take no traffic, because others are much faster.", "gauge", nil}
 	down := family{"rails_down", "Rails of a module of the rank that are not up.", "gauge", nil}
 	for _, rank := range ranks {
-		type state struct{ health, up, down int }
+		type state struct{ health, up, slow, down int }
 		byName := map[string]state{}
 		for _, r := range known[rank].Rails {
 			s, seen := byName[r.Name]
@@ -109,6 +110,9 @@ func railFamilies(ranks []int, known map[int]introspect.Metrics) []family {
 			}
 			if r.State == "up" {
 				s.up += max(r.Count, 1)
+				if r.Slow {
+					s.slow += max(r.Count, 1)
+				}
 			} else {
 				s.down += max(r.Count, 1)
 			}
@@ -119,10 +123,11 @@ func railFamilies(ranks []int, known map[int]introspect.Metrics) []family {
 			labels, s := []string{"rank", strconv.Itoa(rank), "rail", name}, byName[name]
 			health.samples = append(health.samples, sample{labels, float64(s.health) / 1000})
 			up.samples = append(up.samples, sample{labels, float64(s.up)})
+			slow.samples = append(slow.samples, sample{labels, float64(s.slow)})
 			down.samples = append(down.samples, sample{labels, float64(s.down)})
 		}
 	}
-	return []family{health, up, down}
+	return []family{health, up, slow, down}
 }
 
 // prefix begins the name of each metric.

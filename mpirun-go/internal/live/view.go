@@ -30,7 +30,7 @@ type Severity uint8
 
 const (
 	Fine     Severity = iota
-	RailDown          // a rail is not up, or not trusted in full
+	RailDown          // a rail is not up, is slow, or is not trusted in full
 	Gone              // the rank does not answer, cannot be asked, or is lost
 )
 
@@ -50,10 +50,12 @@ type Rank struct {
 	// Operations are messages sent and received, and operations completed. Collectives may go
 	// through shared memory, without messages.
 	Operations float64 `json:"operations_per_second"`
-	// Rails are those that were up or failed, to ranks that have not left; RailsUp of them are up.
-	// Health is the least of theirs, from 0 to 1000.
+	// Rails are those that were up or failed, to ranks that have not left. RailsUp of them are up,
+	// and RailsSlow of those take no traffic, because others are much faster. Health is the least
+	// of theirs, from 0 to 1000.
 	Rails           int    `json:"rails"`
 	RailsUp         int    `json:"rails_up"`
+	RailsSlow       int    `json:"rails_slow,omitempty"`
 	Health          int    `json:"health"`
 	UnexpectedBytes uint64 `json:"unexpected_bytes"`
 }
@@ -154,6 +156,10 @@ func describe(m introspect.Member) Rank {
 				r.Trouble = railTrouble(rail)
 			}
 			r.Severity = RailDown
+		} else if rail.Slow {
+			if r.RailsSlow += count; r.Severity == Fine {
+				r.Severity, r.Trouble = RailDown, railTrouble(rail)
+			}
 		}
 		r.Health = min(r.Health, railHealth(rail))
 	}
@@ -170,11 +176,16 @@ func railHealth(rail introspect.Rail) int {
 
 func railTrouble(rail introspect.Rail) string {
 	text := fmt.Sprintf("%s to %d is %s", rail.Name, rail.Peer, rail.State)
-	if rail.State == "up" {
+	switch {
+	case rail.State == "up" && rail.Slow:
+		text = fmt.Sprintf("%s to %d is slow, so other rails carry its traffic", rail.Name, rail.Peer)
+	case rail.State == "up":
 		text += fmt.Sprintf(" again, health %d", rail.Health)
 	}
 	if rail.Error != "" {
-		text += ": " + strings.TrimPrefix(rail.Error, "rail "+rail.Name+": ")
+		why := strings.TrimPrefix(rail.Error, "rail "+rail.Name)
+		why = strings.TrimPrefix(why, fmt.Sprintf(" to rank %d", rail.Peer))
+		text += ": " + strings.TrimPrefix(why, ": ")
 	}
 	return clean(text)
 }

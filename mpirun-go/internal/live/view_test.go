@@ -73,6 +73,17 @@ func TestUpdatePutsTheWorstFirst(t *testing.T) {
 	assert.Equal(t, 8, v.Ranks[2].RailsUp)
 }
 
+func TestSlowRailIsTrouble(t *testing.T) {
+	slow := rail("tcp:eth1", "up", 1000, "")
+	slow.Slow, slow.Error = true, "rail tcp:eth1 to rank 1: timeout: slow"
+	var tracker Tracker
+	v := tracker.Update(someJob(), []introspect.Member{answered(0, 0, rail("tcp:eth0", "up", 1000, ""), slow)}, started)
+	assert.Equal(t, RailDown, v.Ranks[0].Severity)
+	assert.Equal(t, "tcp:eth1 to 1 is slow, so other rails carry its traffic: timeout: slow", v.Ranks[0].Trouble)
+	assert.Equal(t, 2, v.Ranks[0].RailsUp)
+	assert.Equal(t, 1, v.Ranks[0].RailsSlow)
+}
+
 func TestRankOfAnotherVersionIsTrouble(t *testing.T) {
 	var tracker Tracker
 	v := tracker.Update(someJob(), []introspect.Member{
