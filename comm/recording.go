@@ -240,8 +240,8 @@ func (j *job) writeRecordsSoon(why string) {
 	}
 }
 
-// tryWriteRecords does not wait long for the lock, which a call that hangs may hold, unless Finalize
-// has it and is writing.
+// tryWriteRecords does not wait long for the lock, which a call that hangs may hold, unless
+// Finalize has it and is writing.
 func (j *job) tryWriteRecords(why string) error {
 	isWritten := false
 	for i, isWriting := 0, false; i < 100 || isWriting; i++ {
