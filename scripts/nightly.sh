@@ -34,6 +34,7 @@ step verbs        scripts/verbs.sh
 step verbs-jobs   scripts/verbs-jobs.sh
 step failover     scripts/failover-verbs.sh -marks
 step tcp-failover with_hosts scripts/tcp-failover.sh -marks
+step slow-rails   with_hosts scripts/slow-rails.sh -marks
 step cost         scripts/failover-cost.sh -marks
 step docs         scripts/docs.sh
 step simulate     simulate
