@@ -91,10 +91,10 @@ func describeErrors(r pml.RailStatus) string {
 		parts = append(parts, "slow")
 	}
 	if r.Late > 0 {
-		parts = append(parts, fmt.Sprintf("late %d times", r.Late))
+		parts = append(parts, fmt.Sprintf("late: %d", r.Late))
 	}
 	for _, e := range railErrorsOf(r) {
-		parts = append(parts, fmt.Sprintf("%d errors (%s)", e.n, e.what))
+		parts = append(parts, fmt.Sprintf("%s errors: %d", e.what, e.n))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -60,8 +60,7 @@ func load(ctx context.Context, dir string, rank, size int) (*trace.File, error) 
 	return f, err
 }
 
-// Write writes the trace of the job to a directory, and returns its path. It ends
-// with ctx.
+// Write writes the trace of the job to a directory, and returns its path. It ends with ctx.
 func (j *Job) Write(ctx context.Context, dir string) (path string, err error) {
 	path = filepath.Join(dir, "trace.json")
 	return path, atomicfile.Write(path, 0o644, func(w io.Writer) error { return j.Chrome(untilDone{ctx, w}) })
