@@ -637,8 +637,8 @@ func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
 	}
 }
 
-// TestYieldUntilKeepsTheLockForAShortTime: it ends when the word is stored, after so many yields, or
-// when somebody else drives or wants the lock.
+// TestYieldUntilKeepsTheLockForAShortTime: it ends when the word is stored, after so many yields,
+// or when somebody else drives or wants the lock.
 func TestYieldUntilKeepsTheLockForAShortTime(t *testing.T) {
 	for _, test := range []struct {
 		name    string
