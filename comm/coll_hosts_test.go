@@ -121,8 +121,8 @@ func TestHostsDoNotChangeResults(t *testing.T) {
 	}
 }
 
-// TestOnlyLeadersSendToOtherHosts: ranks that lead no host send no messages, unless a long vector is
-// combined by range.
+// TestOnlyLeadersSendToOtherHosts: ranks that lead no host send no messages, unless a long vector
+// is combined by range.
 func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 	run(t, 8, func(w *Comm) {
 		d := onHosts(w, "by fours", "mixed")

@@ -51,10 +51,10 @@ func messagesOnly() *coll.Tuning {
 	return &t
 }
 
-// lowerLimits has reductions of more than 4 KiB go along a chain, and hosts exchange ranges of a vector
-// of more than 2 KiB.
+// lowerLimits has reductions of more than 4 KiB go along a chain, and hosts exchange ranges of a
+// vector of more than 2 KiB, and pieces of 1 KiB.
 func lowerLimits(t *coll.Tuning) {
-	t.ReduceTreeBytes, t.PieceBytes, t.LeaderBytes = 4<<10, 1<<10, 2<<10
+	t.ReduceTreeBytes, t.PieceBytes, t.HostPieceBytes, t.LeaderBytes = 4<<10, 1<<10, 1<<10, 2<<10
 }
 
 // shares reports whether the ranks of w share memory.

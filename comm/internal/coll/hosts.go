@@ -79,7 +79,7 @@ func (s *Schedule) bcastByHost(buf []byte, root int) {
 	n := len(t.leaders)
 	v := down(t.hostOf[s.rank], t.hostOf[root], n)
 	leader := s.leader(v, root)
-	cut := s.cut(len(buf), 1)
+	cut := cutInto(s.tuning.HostPieceBytes, len(buf), 1)
 	hand := func(i int) { // to the ranks of the host
 		m := meet{call: meetBcast, root: t.number(leader), out: cut.of(buf, i)}
 		if s.rank == leader {
