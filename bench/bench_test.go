@@ -256,8 +256,8 @@ func TestFreshBuffersUseWholePool(t *testing.T) {
 	})
 }
 
-// TestProcesses checks that processes of this test binary print figures on standard output, and each mistake once, with
-// its exit status.
+// TestProcesses checks that processes print figures on standard output, and each mistake once, with
+// its exit status. They run this test binary.
 func TestProcesses(t *testing.T) {
 	mpirun := filepath.Join(t.TempDir(), "mpirun-go")
 	out, err := exec.Command("go", "build", "-o", mpirun, "../mpirun-go").CombinedOutput()
