@@ -65,8 +65,8 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 	require.Empty(t, missing, "of %d combinations these were not reached", len(Possible()))
 }
 
-// sweep runs some of the thousand seeds. With the race detector it runs a twentieth of them, because
-// a simulation has one goroutine.
+// sweep runs some of the thousand seeds. With the race detector it runs a twentieth of them: a
+// simulation has one goroutine.
 func sweep(t *testing.T) *Result {
 	type job struct {
 		seed uint64
