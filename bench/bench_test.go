@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -19,6 +20,17 @@ import (
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/mpitest"
 )
+
+// mainVariable is an environment variable that has this test binary run main instead of the tests.
+const mainVariable = "BENCH_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // local runs a benchmark with ranks as goroutines and returns what rank 0 prints.
 func local(t *testing.T, ranks int, args string) string {
@@ -245,14 +257,14 @@ func TestFreshBuffersUseWholePool(t *testing.T) {
 }
 
 // TestProcesses checks that processes print figures on standard output, and each mistake once, with
-// its exit status.
+// its exit status. They run this test binary.
 func TestProcesses(t *testing.T) {
-	dir := t.TempDir()
-	mpirun, bench := filepath.Join(dir, "mpirun-go"), filepath.Join(dir, "bench")
-	for path, pkg := range map[string]string{mpirun: "../mpirun-go", bench: "."} {
-		out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
+	mpirun := filepath.Join(t.TempDir(), "mpirun-go")
+	out, err := exec.Command("go", "build", "-o", mpirun, "../mpirun-go").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	bench, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv(mainVariable, "true")
 	launch := func(args ...string) (status int, stdout, stderr string) {
 		cmd := exec.Command(args[0], args[1:]...)
 		var out, errs bytes.Buffer

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/tcp"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -47,7 +48,8 @@ func openDescriptors(t *testing.T) int {
 // kinds, now and then several at once or a whole rail. No call fails, every byte is right, and no
 // descriptor is left.
 func TestTrafficSurvivesConnectionFailures(t *testing.T) {
-	const ranks, cuts = 3, 100
+	const ranks = 3
+	cuts := race.Some(100)
 	worlds := tcpWorld(t, ranks, []string{"127.0.0.1", "127.0.0.2"}, new(bool))
 	// The first error ends the calls of all ranks.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -22,7 +22,12 @@ func TestMain(m *testing.M) {
 		runProgram(name)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		if dir := launcherDir.Load(); dir != nil {
+			check(os.RemoveAll(*dir))
+		}
+		os.Exit(status)
+	}))
 }
 
 // rank is the testing.TB of a rank: it adds the rank to failures. A failed require ends the rank,

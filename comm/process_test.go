@@ -10,19 +10,37 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// launcher builds mpirun-go, and returns a function that launches a program of program_test.go. The
-// program is this test binary.
+// launcherFile is the path of mpirun-go, which the first test that needs it builds.
+var launcherFile = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "comm-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "mpirun-go")
+	if out, err := exec.Command("go", "build", "-o", path, "../mpirun-go").CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("%w: %s", err, out), os.RemoveAll(dir))
+	}
+	launcherDir.Store(&dir)
+	return path, nil
+})
+
+// launcherDir is the directory of launcherFile once that is built. TestMain removes it.
+var launcherDir atomic.Pointer[string]
+
+// launcher returns a function that launches a program of program_test.go by mpirun-go. The program
+// is this test binary.
 func launcher(t *testing.T) func(ranks int, program string, flags ...string) outcome {
 	t.Helper()
-	mpirun := filepath.Join(t.TempDir(), "mpirun-go")
-	out, err := exec.Command("go", "build", "-o", mpirun, "../mpirun-go").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	mpirun, err := launcherFile()
+	require.NoError(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	return func(ranks int, program string, flags ...string) outcome {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -273,12 +274,12 @@ func splitGivenUp(w *Comm, rng *rand.Rand, i int) (unequal bool) {
 	return unequal
 }
 
-// SplitRounds is how many Splits a test makes: n, or the number in the environment.
+// SplitRounds is how many Splits a test makes: some of n, or the number in the environment.
 func SplitRounds(n int) int {
 	if more, err := strconv.Atoi(os.Getenv("MPIGO_TEST_SPLITS")); err == nil {
 		return more
 	}
-	return n
+	return race.Some(n)
 }
 
 // useSplit uses a communicator, and returns the errors of messages, by rank, and of the barrier.

@@ -206,7 +206,7 @@ func TestExchangeOverFlappingRailsSucceeds(t *testing.T) {
 				w := newLossyPair(t, "long packets", protocol, 0, grace, make([]loop.RailConfig, rails)...)
 				rng := rand.New(rand.NewPCG(1, uint64(protocol)))
 				p := w.pmls[0]
-				for end := w.fabric.Now() + 30*grace; w.fabric.Now() < end; {
+				for end := w.fabric.Now() + 15*grace; w.fabric.Now() < end; {
 					var all []ended
 					for rank, p := range w.pmls {
 						for _, n := range []int{10, 6000, 300_000} {

@@ -28,7 +28,7 @@ compare() {
     go run ./bench/compare -marks
 }
 
-step race         env MPIGO_TEST_RACE_ALL=true go test -race -shuffle=on -timeout 60m ./...
+step race         env MPIGO_TEST_ALL=true go test -race -shuffle=on -timeout 60m ./...
 step softroce     scripts/softroce.sh
 step verbs        scripts/verbs.sh
 step verbs-jobs   scripts/verbs-jobs.sh

@@ -1,18 +1,22 @@
-// Package race has tests do less where the race detector makes them about ten times slower. What
-// they leave out there runs without the detector. If MPIGO_TEST_RACE_ALL is set, what Brief and
-// Some leave out runs with it too. What a test leaves out by Enabled never does.
+// Package race has tests do less, most of all where the race detector makes them about ten times
+// slower. If MPIGO_TEST_ALL is set, what Brief and Some leave out runs too. .ci/run sets it without
+// the detector, and scripts/nightly.sh with it. What a test leaves out by Enabled runs only without
+// the detector.
 package race
 
 import "os"
 
-// Brief reports whether a test is to leave out what hardly shows another race.
-func Brief() bool { return Enabled && os.Getenv("MPIGO_TEST_RACE_ALL") == "" }
+// All reports whether MPIGO_TEST_ALL is set.
+func All() bool { return os.Getenv("MPIGO_TEST_ALL") != "" }
 
-// Some is n, or a quarter of it if tests are brief, but at least 1: a number of random programs,
-// or of repetitions.
+// Brief reports whether a test is to leave out what hardly shows another race.
+func Brief() bool { return Enabled && !All() }
+
+// Some is a quarter of n, but at least 1, or n if tests are to leave out nothing: a number of
+// random programs, or of repetitions.
 func Some[N int | uint64](n N) N {
-	if Brief() {
-		return max(n/4, 1)
+	if All() {
+		return n
 	}
-	return n
+	return max(n/4, 1)
 }

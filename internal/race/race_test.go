@@ -14,10 +14,12 @@ func TestEnabledIsTheSettingOfTheBuild(t *testing.T) {
 	require.Equal(t, slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}), Enabled)
 }
 
-func TestSomeIsAQuarterWithTheDetector(t *testing.T) {
+func TestSomeIsAQuarterOrAll(t *testing.T) {
 	some := func() []int { return []int{Some(1), Some(3), Some(300)} }
-	t.Setenv("MPIGO_TEST_RACE_ALL", "")
-	require.Equal(t, map[bool][]int{false: {1, 3, 300}, true: {1, 1, 75}}[Enabled], some())
-	t.Setenv("MPIGO_TEST_RACE_ALL", "true")
+	t.Setenv("MPIGO_TEST_ALL", "")
+	require.Equal(t, []int{1, 1, 75}, some())
+	require.Equal(t, Enabled, Brief())
+	t.Setenv("MPIGO_TEST_ALL", "true")
 	require.Equal(t, []int{1, 3, 300}, some())
+	require.False(t, Brief())
 }

@@ -48,8 +48,8 @@ type Tuning struct {
 	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared
 	// memory. The other ranks copy one while the root puts the next one there.
 	SharedPieceBytes int
-	// LeaderBytes is the longest vector that the leaders of hosts exchange whole in an allreduce. Of
-	// a longer one, each rank of a host exchanges a range.
+	// LeaderBytes is the longest vector that the leaders of hosts exchange whole in an allreduce.
+	// Of a longer one, each rank of a host exchanges a range.
 	LeaderBytes int
 	// HostPieceBytes is the length of the pieces in which a bcast goes from host to host.
 	HostPieceBytes int
