@@ -17,11 +17,13 @@ const Version = 1
 // File is the profile of a rank. Times are in nanoseconds, lengths in bytes. Ranks are those of the
 // job.
 type File struct {
-	Version int    `json:"v"`
-	Rank    int    `json:"rank"`
-	Size    int    `json:"size"`
-	Host    string `json:"host"`
-	PID     int    `json:"pid"`
+	Version int `json:"v"`
+	// Job is the identity of the job, which no other job has.
+	Job  string `json:"job"`
+	Rank int    `json:"rank"`
+	Size int    `json:"size"`
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
 	// Command is the program with its arguments.
 	Command []string `json:"command"`
 	// Started is when Init returned, as a Unix time. AppNanos is the time from then to Finalize, or

@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/internal/profile"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
 func rankFile(rank int) *profile.File {
 	return &profile.File{
-		Version: profile.Version, Rank: rank, Size: 3, Host: "<evil>", Command: []string{"solver"}, AppNanos: 9e9,
+		Version: profile.Version, Job: "a", Rank: rank, Size: 3, Host: "<evil>", Command: []string{"solver"}, AppNanos: 9e9,
 		Kinds: []profile.Kind{{Name: "recv", Calls: 3, Sizes: []uint64{0, 3}}},
 		Sites: []profile.Site{{
 			Call: "recv", Function: "main.<x>", File: "/src/main.go", Line: 3, Calls: 3, Timed: 3, Nanos: 6e9,
@@ -33,7 +34,7 @@ func TestPageAndTextOfAJob(t *testing.T) {
 		require.NoError(t, rankFile(rank).Write(f))
 		require.NoError(t, f.Close())
 	}
-	j, err := Load(t.Context(), dir, 3)
+	j, err := Load(t.Context(), dir, records.Job{ID: "a", Size: 3})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, j.Missing)
 	page, err := j.Write(dir)
