@@ -24,8 +24,10 @@ type Pending struct {
 	// Phase of the protocol.
 	Phase string
 	// GoesOn: the operation completes or fails without a further call of the peer.
-	GoesOn  bool
-	Request *request.Object
+	GoesOn bool
+	// Abandoned: its call has returned, or its request was freed. Nothing waits for it any more.
+	Abandoned bool
+	Request   *request.Object
 }
 
 func (d Pending) String() string {

@@ -95,6 +95,13 @@ func isRecv(p observe.Pending) bool {
 	return !p.Collective && (strings.Contains(p.Op, "recv") || strings.HasSuffix(p.Op, "probe")) && !strings.HasPrefix(p.Op, "sendrecv")
 }
 
+// isBlocking reports whether an operation belongs to a call that does not return before it is
+// complete. Such a call waits for one operation at a time: Sendrecv for the receive, and then for
+// the send. No wait is known of a call that has not begun to wait, or is about to return.
+func isBlocking(op string) bool {
+	return !strings.HasPrefix(op, "i") && !strings.HasSuffix(op, " init")
+}
+
 // Operation describes an operation without its name: "from 3, tag 7".
 func operation(p observe.Pending, peer string) string {
 	var b strings.Builder
