@@ -157,6 +157,11 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		assert.Equal(t, 1, got.status)
 		assert.Regexp(t, `mpigo: world: init: rank \d: waited 200ms for a rail \(pml.grace\): tcp.include=192.0.2.1: rail tcp:192.0.2.1: no such interface or address on .*, which has lo `, got.stderr)
 	})
+	t.Run("mistyped address", func(t *testing.T) {
+		got := launch(3, "calls", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,192.0.2.1")
+		want := "mpigo: rank 0: warning: no machine of the job has an address of tcp.include, so there is no rail by it: 192.0.2.1\n"
+		assert.Equal(t, outcome{0, "calls done\n", want}, got)
+	})
 	t.Run("ports", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
