@@ -337,7 +337,7 @@ func (j *job) writeProfile(why string) error {
 	for _, rail := range j.pml.Rails() {
 		errs := errorsOf(rail.LocalErrors) + errorsOf(rail.PathErrors) + errorsOf(rail.RemoteErrors)
 		f.Rails = append(f.Rails, profile.Rail{
-			Peer: rail.Peer, Name: rail.Rail, State: rail.State, First: rail.First, Health: rail.Health, Errors: errs,
+			Peer: rail.Peer, Name: rail.Rail, State: rail.State, First: rail.First, Health: rail.Health, Errors: errs, Bytes: rail.Bytes,
 		})
 	}
 	return atomicfile.Write(profile.Path(r.profileDir, j.rank), recordMode, f.Write)

@@ -102,8 +102,22 @@ func (p *PML) Contexts() []Caller {
 	return out
 }
 
-// Rails lists the rails to all known peers, by peer.
-func (p *PML) Rails() []bml.RailStatus { return p.bml.Rails() }
+// Rails lists the rails to all known peers, by peer. What went inline counts for the peer's first
+// rail, or for another one if there is none.
+func (p *PML) Rails() []bml.RailStatus {
+	list := p.bml.Rails()
+	for i, next := 0, 0; i < len(list); i = next {
+		rank, first := list[i].Peer, i
+		for next = i; next < len(list) && list[next].Peer == rank; next++ {
+			if list[next].First {
+				first = next
+			}
+		}
+		pr := p.peers[rank]
+		list[first].Bytes += pr.inlineBytes() + int64(pr.Inlined())*matchBytes
+	}
+	return list
+}
 
 // Channels lists the peers that numbered fragments were exchanged with.
 func (p *PML) Channels() []bml.Channel { return p.bml.Channels() }

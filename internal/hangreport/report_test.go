@@ -145,7 +145,7 @@ func TestOperationsOfBlockingCallsAreNotUnwaited(t *testing.T) {
 		"a send and a receive for later": {
 			[]observe.Pending{op("isend", false), op("irecv", false)}, false, "no call waits for: isend to 1, tag 7; irecv from 1, tag 7",
 		},
-		"a persistent send for later": {[]observe.Pending{op("send init", false)}, false, "no call waits for: send init to 1, tag 7"},
+		"a persistent send for later":       {[]observe.Pending{op("send init", false)}, false, "no call waits for: send init to 1, tag 7"},
 		"a receive whose request was freed": {[]observe.Pending{op("irecv", true)}, false, "no call waits for: irecv from 1, tag 7"},
 	} {
 		r := &introspect.Report{Snapshot: observe.Snapshot{Pending: c.pending}}

@@ -94,6 +94,8 @@ type Rail struct {
 	First  bool   `json:"first,omitempty"`
 	Health int    `json:"health"`
 	Errors uint64 `json:"errors,omitempty"`
+	// Bytes of the rank's operations on it, with headers: sent, written and read.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // The wait states (Site.State).
@@ -153,7 +155,7 @@ func (f *File) check() error {
 		}
 	}
 	for _, r := range f.Rails {
-		if !isRank(r.Peer) {
+		if !isRank(r.Peer) || r.Bytes < 0 {
 			return wrong("rail")
 		}
 	}

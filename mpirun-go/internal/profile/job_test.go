@@ -22,7 +22,7 @@ func rankFile(rank int) *profile.File {
 		}},
 		Sent:      []profile.Traffic{{Peer: 1, Messages: 3, Bytes: 3 << 10}},
 		Protocols: []profile.Named{{Name: "SentEager", Count: 3}},
-		Rails:     []profile.Rail{{Peer: 1, Name: "sm", State: "up", Health: 1000}},
+		Rails:     []profile.Rail{{Peer: 1, Name: "sm", State: "up", Health: 1000, Bytes: 5 << 20}},
 	}
 }
 
@@ -47,6 +47,8 @@ func TestPageAndTextOfAJob(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, j.Text(&text))
 	assert.Contains(t, text.String(), "@ Missing    : 1\n")
+	assert.Contains(t, string(html), "10 MiB", "of both ranks by the rail")
+	assert.Regexp(t, `sm +up +2 +10485760 +0\n`, text.String())
 	assert.Regexp(t, `late sender +8 +66\.67  main\.go:3, Recv, rank 0\n`, text.String())
 }
 
