@@ -69,7 +69,7 @@ func (v *view) lines(rank int) (out []line) {
 			break
 		}
 		if !r.left {
-			add(line{head: doing(g)})
+			add(line{head: doing(v.names, g)})
 		}
 	}
 	if r.Report.Locked {
@@ -118,7 +118,7 @@ func (v *view) lines(rank int) (out []line) {
 // lineOf is the line of a call that waits.
 func (v *view) lineOf(r *rankView, w observe.Wait) line {
 	ops := r.ops(w)
-	l := line{head: where(w, ops) + " ", nanos: w.Nanos}
+	l := line{head: where(v.names, w, ops) + " ", nanos: w.Nanos}
 	switch {
 	case len(w.In) > 0:
 		ops = slices.DeleteFunc(ops, func(p observe.Pending) bool { return p.Collective })

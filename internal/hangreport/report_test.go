@@ -121,6 +121,16 @@ what the ranks do:
 
 func add(r Rank, g introspect.Goroutine) { r.Report.Goroutines = append(r.Report.Goroutines, g) }
 
+// TestFilesOfTheSameNameAreToldApart: two programs of a job may have a main.go each.
+func TestFilesOfTheSameNameAreToldApart(t *testing.T) {
+	ranks := cycle()
+	ranks[0].Report.Snapshot.Waits[0].Site.File = "/src/master/main.go"
+	add(ranks[0], introspect.Goroutine{State: "sleep", Frames: []introspect.Frame{{Function: "main.tick", File: "/src/master/tick.go", Line: 8}}})
+	text := Analyze(ranks).String()
+	assert.Contains(t, text, "\n  0: master/main.go:51 Recv from 1, tag 7, for 61 s\n      tick.go:8 in main.tick (sleep)\n")
+	assert.Contains(t, text, "\n  1: src/main.go:51 Recv from 0, tag 7, for 61 s\n")
+}
+
 // TestOperationsOfBlockingCallsAreNotUnwaited: the report lists what no call waits for, and does
 // not count the operations of calls among it that are waited for later, or were sent from a copy.
 func TestOperationsOfBlockingCallsAreNotUnwaited(t *testing.T) {

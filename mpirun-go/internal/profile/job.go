@@ -13,6 +13,7 @@ import (
 
 	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/profile"
+	"github.com/mpigo/mpigo/internal/shortpath"
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
@@ -54,6 +55,7 @@ type Site struct {
 	ID             int
 	Call, Function string
 	File           string
+	Name           string // of the file, short
 	Line           int
 	State          string
 	Sends          bool
@@ -101,8 +103,13 @@ func (j *Job) Sites() []*Site {
 	slices.SortFunc(all, func(a, b *Site) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Call, b.Call))
 	})
+	var files []string
+	for _, s := range all {
+		files = append(files, s.File)
+	}
+	names := shortpath.Of(files)
 	for i, s := range all {
-		s.ID = i + 1
+		s.ID, s.Name = i+1, names.Name(s.File)
 		s.COV = variation(s.ByRank)
 	}
 	return all
@@ -128,7 +135,7 @@ func (s *Site) Where() string {
 	if s.File == "" {
 		return "unknown"
 	}
-	return fmt.Sprintf("%s:%d", filepath.Base(s.File), s.Line)
+	return fmt.Sprintf("%s:%d", s.Name, s.Line)
 }
 
 // byTime sorts by time, longest first.

@@ -52,6 +52,18 @@ func TestPageAndTextOfAJob(t *testing.T) {
 	assert.Regexp(t, `late sender +8 +66\.67  main\.go:3, Recv, rank 0\n`, text.String())
 }
 
+func TestFilesOfTheSameNameAreToldApart(t *testing.T) {
+	a, b := rankFile(0), rankFile(1)
+	b.Sites[0].File = "/src/worker/main.go"
+	j := &Job{Size: 3, Files: []*profile.File{a, b}}
+	var text, html bytes.Buffer
+	require.NoError(t, j.Text(&text))
+	require.NoError(t, j.HTML(&html))
+	assert.Regexp(t, `\n  1 src/main\.go +3 main\.<x> +Recv\n  2 worker/main\.go +3 `, text.String())
+	assert.Contains(t, html.String(), "src/main.go:3")
+	assert.Contains(t, html.String(), "worker/main.go:3")
+}
+
 // Whatever is in the file of a rank, there are a page and a text.
 func FuzzProfileOfRank(f *testing.F) {
 	var b bytes.Buffer
