@@ -87,8 +87,9 @@ func railBytes(rails []pml.RailStatus) map[string]uint64 {
 	return out
 }
 
-// statsTable is a table of the counters that are not 0, and of the bytes by rail. Each line has the rank, because those of
-// other ranks may come in between. The table is written with one call, so that few do.
+// statsTable is a table of the counters that are not 0, and of the bytes by rail. Each line has the
+// rank, because those of other ranks may come in between. The table is written with one call, so
+// that few do.
 func statsTable(rank int, counters []counter, rails []pml.RailStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "mpigo: rank %d: counters:\n", rank)

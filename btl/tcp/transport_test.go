@@ -92,8 +92,8 @@ func TestUnknownWords(t *testing.T) {
 	}, unknownWords(settings(t, "tcp.include", "lo,l0,[2001:db8::77]", "tcp.exclude", "none-such")))
 }
 
-// TestNobodysWords: single addresses that no rank of the job has are named; those of other ranks, and
-// what a rail waits for, are not.
+// TestNobodysWords: single addresses that no rank of the job has are named; those of other ranks,
+// and what a rail waits for, are not.
 func TestNobodysWords(t *testing.T) {
 	address := func(text string, word uint8) []byte {
 		a := railAddress{size: 2, frag: 1 << 16, word: word}

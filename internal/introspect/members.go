@@ -18,8 +18,8 @@ type Member struct {
 	// "stopped by a signal". It is empty if nobody knows.
 	Process  string `json:"process,omitempty"`
 	Progress uint64 `json:"progress,omitempty"`
-	// After is the progress of the rank some time after all ranks had reported. If it is that of the
-	// report, the rank was in the reported state all that time.
+	// After is the progress of the rank some time after all ranks had reported. If it is that of
+	// the report, the rank was in the reported state all that time.
 	After   *uint64  `json:"after,omitempty"`
 	Report  *Report  `json:"report,omitempty"`
 	Metrics *Metrics `json:"metrics,omitempty"`

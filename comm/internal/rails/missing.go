@@ -42,8 +42,9 @@ func (r *Rails) mustSuffice(lacking []missing) error {
 }
 
 // Warn says on standard error which transports and devices that the user has asked for are missing,
-// a line for each. Of several ranks of a machine that miss the same, the first one says so, and rank
-// 0 says what all machines of the job miss. It reads only what the start has fixed, so the caller need not hold the lock.
+// a line for each. Of several ranks of a machine that miss the same, the first one says so, and
+// rank 0 says what all machines of the job miss. It reads only what the start has fixed, so the
+// caller need not hold the lock.
 func (r *Rails) Warn() {
 	for _, t := range r.allowed {
 		if !r.warnsOfLeftOut(t) {
