@@ -71,7 +71,7 @@ func TestHostsDoNotChangeResults(t *testing.T) {
 						byMessages.team.SetTuning(messagesOnly())
 						for _, way := range slices.Sorted(maps.Keys(sharedTunings)) {
 							d := onHosts(w, name, way)
-							for _, count := range []int{1, 60, 3000} {
+							for _, count := range []int{1, 60, 700, 3000} {
 								in := make([]float32, count)
 								for i := range in {
 									in[i] = float32(random.NormFloat64() * math.Pow(10, float64(random.IntN(9))))
@@ -121,7 +121,8 @@ func TestHostsDoNotChangeResults(t *testing.T) {
 	}
 }
 
-// TestOnlyLeadersSendToOtherHosts: ranks that lead no host send no messages.
+// TestOnlyLeadersSendToOtherHosts: ranks that lead no host send no messages, unless a long vector
+// is combined by range.
 func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 	run(t, 8, func(w *Comm) {
 		d := onHosts(w, "by fours", "mixed")
@@ -131,7 +132,8 @@ func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 				return st.SentInline + st.SentEager + st.SentRendezvous + st.SentGet
 			})
 		}
-		v, sum := make([]int, 300), make([]int, 300)
+		v, sum := make([]int, 200), make([]int, 200)
+		long := make([]int, 400)
 		for _, c := range []struct {
 			name string
 			call func() error
@@ -144,6 +146,7 @@ func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 			{"reduce", func() error { return Reduce(d, v, sum, Sum, 3) }, []int{7}},
 			{"short reduce", func() error { return Reduce(d, v[:1], sum[:1], Sum, 4) }, []int{0}},
 			{"reduce in order", func() error { return Reduce(d, v, sum, Sum, 3, InRankOrder()) }, []int{0, 4}},
+			{"long allreduce", func() error { return Allreduce(d, nil, long, Sum) }, []int{0, 1, 2, 3, 4, 5, 6, 7}},
 		} {
 			before := sent()
 			check(c.call())

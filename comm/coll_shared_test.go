@@ -32,7 +32,7 @@ func sharedTuning(shortBytes int) *coll.Tuning {
 	t := *coll.DefaultTuning(false)
 	t.SharedBytes, t.SharedShortBytes, t.SharedFewRanks = 1<<40, shortBytes, 0
 	t.SharedAfter, t.SharedBlockBytes = 0, 0
-	t.ReduceTreeBytes, t.PieceBytes = chainTuning()
+	lowerLimits(&t)
 	return &t
 }
 
@@ -47,12 +47,15 @@ func fewTuning(shortBytes int) *coll.Tuning {
 func messagesOnly() *coll.Tuning {
 	t := *coll.DefaultTuning(false)
 	t.SharedBytes = 0
-	t.ReduceTreeBytes, t.PieceBytes = chainTuning()
+	lowerLimits(&t)
 	return &t
 }
 
-// chainTuning has reductions of more than 4 KiB go along a chain.
-func chainTuning() (treeBytes, pieceBytes int) { return 4 << 10, 1 << 10 }
+// lowerLimits has reductions of more than 4 KiB go along a chain, and hosts exchange ranges of a
+// vector of more than 2 KiB, and pieces of 1 KiB.
+func lowerLimits(t *coll.Tuning) {
+	t.ReduceTreeBytes, t.PieceBytes, t.HostPieceBytes, t.LeaderBytes = 4<<10, 1<<10, 1<<10, 2<<10
+}
 
 // shares reports whether the ranks of w share memory.
 func shares(w *Comm) bool { return locked(w, w.team.SharedMemory) != nil }

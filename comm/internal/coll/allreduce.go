@@ -46,6 +46,7 @@ func (s *Schedule) allreduceByMessages(in, out []byte) {
 type folding struct {
 	power, extra int
 	number       int // of this rank; −1 if it has sent its contribution to the next rank
+	first        int // rank
 	stride       int // from rank to rank
 }
 
@@ -69,9 +70,9 @@ func foldingOf(n, rank int) folding {
 // rank returns the rank with a number.
 func (f folding) rank(number int) int {
 	if number < f.extra {
-		return (2*number + 1) * f.stride
+		return f.first + (2*number+1)*f.stride
 	}
-	return (number + f.extra) * f.stride
+	return f.first + (number+f.extra)*f.stride
 }
 
 // allreduceDoubling has pairs of ranks exchange their whole results, in each step at twice the

@@ -76,6 +76,9 @@ func (s *Schedule) putBytes() int {
 		return s.team.area.ranks * s.blockLen()
 	case m.call == meetReduce && s.team.area.self == m.root && m.in != nil:
 		return 0
+	case m.call == meetGatherRanges:
+		from, to := s.rangeOf(s.team.area.self)
+		return to - from
 	}
 	return s.blockLen()
 }
@@ -99,7 +102,10 @@ func (s *Schedule) put(place []byte) {
 				s.doCopy(place[rank*n:][:n], m.have()[rank*s.length()+m.at:][:n])
 			}
 		}
-	case meetAllreduceLong, meetReduceLong:
+	case meetGatherRanges:
+		from, to := s.rangeOf(a.self)
+		s.doCopy(place, m.out[from:to])
+	case meetAllreduceLong, meetReduceLong, meetReduceScatter:
 		have := m.have()[m.at:][:n]
 		if m.in == nil {
 			s.doCopy(place, have) // the result overwrites it
@@ -367,8 +373,7 @@ func (s *Schedule) combineRange() (done bool, err error) {
 	if isRoot {
 		result = nil
 	}
-	chunk := max(chunkBytes/s.Elem*s.Elem, s.Elem)
-	if err := s.combinePieces(from, to, min(chunk, n), dest, result); err != nil || s.failed() != nil {
+	if err := s.combinePieces(from, to, min(s.chunk(), n), dest, result); err != nil || s.failed() != nil {
 		return false, err
 	}
 	second := m.stamp + 1
@@ -394,6 +399,30 @@ func (s *Schedule) combineRange() (done bool, err error) {
 	}
 	m.await(meetingParts, a.count(second), a.allCounted(second), anyRank)
 	return false, nil
+}
+
+// chunk is the length of the pieces in which a long contribution is combined.
+func (s *Schedule) chunk() int { return max(chunkBytes/s.Elem*s.Elem, s.Elem) }
+
+// combineOwnRange combines this rank's range of all contributions.
+func (s *Schedule) combineOwnRange() (done bool, err error) {
+	m := &s.meeting
+	from, to := s.rangeOf(s.team.area.self)
+	if err := s.combinePieces(from, to, min(s.chunk(), s.blockLen()), m.out[from:to], nil); err != nil || s.failed() != nil {
+		return false, err
+	}
+	s.team.passRounds(m.stamp + 1) // others may wait for room while this rank exchanges messages
+	return true, nil
+}
+
+// gatherRanges copies the ranges of the other ranks.
+func (s *Schedule) gatherRanges() {
+	m, a := &s.meeting, s.team.area
+	for rank := range a.ranks {
+		if from, to := s.rangeOf(rank); rank != a.self {
+			s.doCopy(m.out[from:to], a.at(rank, m.stamp, to-from))
+		}
+	}
 }
 
 // ringPart is the part of the vector that a byte of it lies in, of as many parts as there are

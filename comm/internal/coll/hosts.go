@@ -79,7 +79,7 @@ func (s *Schedule) bcastByHost(buf []byte, root int) {
 	n := len(t.leaders)
 	v := down(t.hostOf[s.rank], t.hostOf[root], n)
 	leader := s.leader(v, root)
-	cut := s.cut(len(buf), 1)
+	cut := cutInto(s.tuning.HostPieceBytes, len(buf), 1)
 	hand := func(i int) { // to the ranks of the host
 		m := meet{call: meetBcast, root: t.number(leader), out: cut.of(buf, i)}
 		if s.rank == leader {
@@ -139,10 +139,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 	if in == nil {
 		have = out
 	}
-	size, block := len(have), len(have)
-	if room := t.area.block; block > room {
-		block = room / 2 / s.Elem * s.Elem
-	}
+	size, block := len(have), s.blockByHost(len(have))
 	isRoot := s.rank == root && s.rank == top
 	var result []byte // at this leader
 	if isLeader && !isRoot {
@@ -181,46 +178,78 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 	}
 }
 
-// allreduceByHost combines a block at the leader of each host. The leaders combine what they have,
-// and share the result.
+// blockByHost is the length of the blocks in which a vector of so many bytes is combined by host.
+func (s *Schedule) blockByHost(bytes int) int {
+	if room := s.team.area.block; bytes > room {
+		return room / 2 / s.Elem * s.Elem
+	}
+	return bytes
+}
+
+// allreduceByHost combines a block at the leader of each host, and the leaders combine what they
+// have. Or each rank does so with a range of the block (allreduceRanges).
 func (s *Schedule) allreduceByHost(in, out []byte) {
-	t := s.team
-	if in == nil && s.rank != t.local[0] {
+	byRange := len(out) > s.tuning.LeaderBytes
+	if in == nil && !byRange && s.rank != s.team.local[0] {
 		in = out
 	}
-	block := len(out)
-	if room := t.area.block; block > room {
-		block = room / 2 / s.Elem * s.Elem
-	}
-	f := foldingOf(len(t.leaders), s.rank/t.aligned)
-	f.stride = t.aligned
+	block := s.blockByHost(len(out))
 	for at := 0; at < len(out); at += block {
 		to := min(at+block, len(out))
 		own, result := in, out[at:to]
 		if own != nil {
 			own = own[at:to]
 		}
-		m := meet{call: meetReduceLong, in: own, out: result}
-		if len(result) <= s.tuning.SharedShortBytes {
-			m.call = meetReduce
-		}
-		if s.rank != t.local[0] {
-			m.out = nil
-			s.meet(m)
-			s.meet(meet{call: meetBcast, out: result})
-			continue
-		}
-		s.meet(m)
 		used := s.used
-		if len(result) <= s.tuning.AllreduceDoublingBytes {
-			s.allreduceDoubling(f, nil, result)
+		if byRange {
+			s.allreduceRanges(own, result)
 		} else {
-			s.allreduceHalving(f, nil, result)
+			s.allreduceByLeaders(own, result)
 		}
-		s.wait()
-		s.meet(meet{call: meetBcast, in: result})
 		s.untemp(used)
 	}
+}
+
+func (s *Schedule) allreduceByLeaders(in, out []byte) {
+	m := meet{call: meetReduceLong, in: in, out: out}
+	if len(out) <= s.tuning.SharedShortBytes {
+		m.call = meetReduce
+	}
+	if s.rank != s.team.local[0] {
+		m.out = nil
+		s.meet(m)
+		s.meet(meet{call: meetBcast, out: out})
+		return
+	}
+	s.meet(m)
+	s.allreduceAmongHosts(out)
+	s.meet(meet{call: meetBcast, in: out})
+}
+
+// allreduceRanges has each rank of a host combine a range of the vector, and exchange that with the
+// ranks of other hosts that combine the same one. So all ranks share the work, and no rank copies
+// what another one of its host has copied. in is nil for in place.
+func (s *Schedule) allreduceRanges(in, out []byte) {
+	n, number := s.team.aligned, s.rank%s.team.aligned
+	from, to := share(len(out), s.Elem, n, number), share(len(out), s.Elem, n, number+1)
+	s.meet(meet{call: meetReduceScatter, in: in, out: out})
+	if from < to {
+		s.allreduceAmongHosts(out[from:to])
+	}
+	s.meet(meet{call: meetGatherRanges, out: out})
+}
+
+// allreduceAmongHosts combines what the ranks with this rank's number have on their hosts.
+func (s *Schedule) allreduceAmongHosts(inout []byte) {
+	t := s.team
+	f := foldingOf(len(t.leaders), s.rank/t.aligned)
+	f.first, f.stride = s.rank%t.aligned, t.aligned
+	if len(inout) <= s.tuning.AllreduceDoublingBytes {
+		s.allreduceDoubling(f, nil, inout)
+	} else {
+		s.allreduceHalving(f, nil, inout)
+	}
+	s.wait()
 }
 
 // barrierByHost has the leaders do a barrier when all ranks of their hosts have come.

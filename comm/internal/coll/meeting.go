@@ -18,7 +18,8 @@ import (
 //	allreduce  Short: each rank puts its contribution into the area. The last one to come combines
 //	           all of them, and puts the result there. Long: when all have come, each rank combines
 //	           a range of all contributions, and comes to a second round. When all have, each rank
-//	           copies the other ranges.
+//	           copies the other ranges. If these go to other hosts in between, there are two
+//	           meetings: to combine ranges, and to gather them.
 //	reduce     Only the root waits. It combines the contributions of a short vector, and the others
 //	           go on. A long one is combined by all ranks, as by allreduce.
 //	bcast      The root puts the block into the area and goes on. The others copy it.
@@ -83,6 +84,8 @@ const (
 	meetAllreduceLong // and so on
 	meetReduce
 	meetReduceLong
+	meetReduceScatter
+	meetGatherRanges
 	meetBcast
 	meetAllgather
 	meetAlltoall
@@ -324,6 +327,11 @@ func (s *Schedule) allHere() (done bool, err error) {
 		return true, s.combineAtRoot()
 	case meetAllreduceLong, meetReduceLong:
 		return s.combineRange()
+	case meetReduceScatter:
+		return s.combineOwnRange()
+	case meetGatherRanges:
+		s.gatherRanges()
+		return true, nil
 	}
 	return s.copyBlocks(), nil
 }

@@ -78,9 +78,12 @@ type cut struct {
 const maxPieces = 1024
 
 // cut cuts total bytes, in elements of unit bytes, into pieces of about Tuning.PieceBytes.
-func (s *Schedule) cut(total, unit int) cut {
+func (s *Schedule) cut(total, unit int) cut { return cutInto(s.tuning.PieceBytes, total, unit) }
+
+// cutInto cuts into pieces of about so many bytes.
+func cutInto(piece, total, unit int) cut {
 	unit = max(unit, 1)
-	size := max(s.tuning.PieceBytes, total/maxPieces)
+	size := max(piece, total/maxPieces)
 	size = max(size/unit*unit, unit)
 	return cut{bytes: size, pieces: max((total+size-1)/size, 1)}
 }

@@ -48,6 +48,11 @@ type Tuning struct {
 	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared
 	// memory. The other ranks copy one while the root puts the next one there.
 	SharedPieceBytes int
+	// LeaderBytes is the longest vector that the leaders of hosts exchange whole in an allreduce. Of
+	// a longer one, each rank of a host exchanges a range.
+	LeaderBytes int
+	// HostPieceBytes is the length of the pieces in which a bcast goes from host to host.
+	HostPieceBytes int
 	// SharedAfter is how many collectives a team makes before it sets up shared memory.
 	SharedAfter int
 	// PieceBytes is the length of the pieces in which long vectors are combined or passed on.
@@ -71,6 +76,8 @@ var defaultTuning = Tuning{ // never written
 	SharedShortBytes:          4 << 10,
 	SharedFewRanks:            2,
 	SharedPieceBytes:          16 << 10,
+	LeaderBytes:               32 << 10,
+	HostPieceBytes:            128 << 10,
 	SharedAfter:               2,
 	PieceBytes:                128 << 10, // fits the caches
 }
@@ -81,6 +88,7 @@ var defaultTuning = Tuning{ // never written
 var crowdedTuning = func() Tuning { // never written
 	t := defaultTuning
 	t.FlatRanks, t.FlatBytes = 64, 8<<10
+	t.HostPieceBytes = 512 << 10
 	return t
 }()
 
