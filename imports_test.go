@@ -63,11 +63,12 @@ var mayImport = map[string][]string{
 	"internal/jobsocket":  {"internal/introspect"},
 	"internal/procstate":  {},
 	"internal/relay":      {"internal/introspect", "internal/jobsocket", "internal/procstate"},
-	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/waitgraph"},
+	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/shortpath", "internal/waitgraph"},
+	"internal/shortpath":  {},                      // names of source files for reports
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/atomicfile"},
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/atomicfile", "internal/shortpath"},
 	// How TCP chooses and pairs addresses.
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
 	"examples":                  {"comm", "request", "examples", "btl/loop"},

@@ -35,6 +35,9 @@ type RailStatus struct {
 	// second it carries while it is busy. 0: not known. They are measured only while several rails
 	// to the peer are up.
 	ShortNanos, MBps int64
+	// Bytes of this rank's operations on the rail that were delivered: sent or written to the peer,
+	// or read from it. The headers of fragments count.
+	Bytes int64
 	// LocalErrors, PathErrors and RemoteErrors count its errors that are evidence against this
 	// rank's module, the path, and the peer.
 	LocalErrors, PathErrors, RemoteErrors ErrorCounts
@@ -57,7 +60,7 @@ func (b *BML) Rails() []RailStatus {
 				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate, State: state, First: rl == pr.first,
 				Health: int(rl.trust()), Slow: pr.slow.Has(i), Late: rl.grade.late,
 				LocalErrors: rl.errors.local, PathErrors: rl.errors.path, RemoteErrors: rl.errors.remote,
-				ShortNanos: rl.meter.short.usual, MBps: rl.meter.long.rate(), Cause: rl.recovery.cause,
+				ShortNanos: rl.meter.short.usual, MBps: rl.meter.long.rate(), Bytes: rl.meter.deliveredBytes, Cause: rl.recovery.cause,
 			})
 		}
 	}

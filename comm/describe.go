@@ -105,7 +105,8 @@ func (d *describer) Metrics(withActivity bool) introspect.Metrics {
 func (j *job) metrics(m *introspect.Metrics) {
 	m.Progress = j.progress()
 	m.Counters = countersOf(j.pml.Stats())
-	m.Rails = foldRails(railsOf(j.pml.Rails(), isUsed))
+	rails := j.pml.Rails()
+	m.Rails, m.RailBytes = foldRails(railsOf(rails, isUsed)), railBytes(rails)
 	for _, t := range j.pml.Traffic() {
 		m.SentMessages += uint64(t.Messages)
 		m.SentBytes += uint64(t.Bytes)

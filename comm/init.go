@@ -141,9 +141,9 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	engine.Wakeup, engine.YieldProcess = wakeup, true
 	j := newJob(rank, size, settings, engine, host)
 	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
-	j.others = alone{}
+	j.others, j.id = alone{}, ownJobID()
 	if client != nil {
-		j.others = manager{client}
+		j.others, j.id = manager{client}, client.JobID()
 	}
 	if err := j.startRecording(false); err != nil {
 		return nil, errors.Join(err, j.eng.Close())
@@ -202,6 +202,9 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	if err := client.Barrier(); err != nil {
 		return err
 	}
+	if err := j.readIdentity(client); err != nil {
+		return err
+	}
 	if err := j.joinRelay(client); err != nil {
 		return err
 	}
@@ -232,6 +235,20 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	j.eng.Unlock()
 	r.Warn()
 	r.Describe()
+	return nil
+}
+
+// readIdentity learns the end of the job's identity, after the barrier of Init.
+func (j *job) readIdentity(client *wireup.Client) error {
+	if j.recording == nil {
+		return nil
+	}
+	if _, err := client.Secret(); err != nil {
+		return err
+	}
+	j.eng.Lock()
+	j.id = client.JobID()
+	j.eng.Unlock()
 	return nil
 }
 

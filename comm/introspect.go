@@ -53,11 +53,6 @@ func (j *job) openRelay(client *wireup.Client) error {
 	if err != nil {
 		return hub.Close()
 	}
-	if r := j.recording; r != nil && r.trace != nil {
-		if dir, err := filepath.Abs(r.traceDir); err == nil {
-			hub.SetTraceDir(dir)
-		}
-	}
 	j.introspection = hub
 	return client.Put(relayKey, addresses)
 }
@@ -73,6 +68,11 @@ func (j *job) joinRelay(client *wireup.Client) error {
 		return err
 	}
 	if hub, isHub := j.introspection.(*relay.Hub); isHub {
+		if r := j.recording; r != nil && r.trace != nil {
+			if dir, err := filepath.Abs(r.traceDir); err == nil {
+				hub.SetTraceDir(dir, client.JobID())
+			}
+		}
 		if hub.Start(secret, newDescriber(j)) != nil {
 			j.introspection = nil
 			return hub.Close()

@@ -20,6 +20,9 @@ import (
 // job is what one rank keeps of its job. It owns everything that Init or RunLocal makes for the
 // rank. The engine's lock guards the fields that change.
 type job struct {
+	// id is the identity of the job, the same at all its ranks, in what they record. Under another
+	// launcher than mpirun-go the end of it comes in Init. The lock guards it.
+	id         string
 	rank, size int
 	world      *Comm
 	eng        *progress.Engine

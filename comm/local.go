@@ -75,9 +75,10 @@ func newLocal(n int, opts []Option) (*local, error) {
 		broken:  make(chan struct{}),
 		aborts:  make([]error, n),
 	}
+	id := ownJobID()
 	// All ranks need the addresses of all modules before the first rank sends.
 	for rank := range n {
-		if l.jobs[rank], err = l.newRank(rank, fabric, settings); err != nil {
+		if l.jobs[rank], err = l.newRank(rank, id, fabric, settings); err != nil {
 			return nil, errors.Join(err, l.close())
 		}
 	}
@@ -88,12 +89,12 @@ func newLocal(n int, opts []Option) (*local, error) {
 	return l, nil
 }
 
-func (l *local) newRank(rank int, fabric *loop.Fabric, settings tunable.Set) (*job, error) {
+func (l *local) newRank(rank int, id string, fabric *loop.Fabric, settings tunable.Set) (*job, error) {
 	wakeup := progress.NewChanWakeup()
 	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0), crowdedLocalYieldNanos)
 	engine.Wakeup = wakeup
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
-	j.others = localRank{l, rank}
+	j.others, j.id = localRank{l, rank}, id
 	j.crowded = l.crowded
 	if err := j.startRecording(true); err != nil {
 		return nil, err

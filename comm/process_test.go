@@ -165,15 +165,24 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		assert.Equal(t, outcome{0, "groups done\n", ""}, launch(3, "groups", flags...))
 		assert.ElementsMatch(t, []string{"mpigo: rank 0: tcp(127.0.0.1,127.0.0.2) to 1", "mpigo: rank 1: tcp(127.0.0.1,127.0.0.2) to 0"},
 			verbose(t, launch, 2, flags...))
+		got := launch(2, "exchange", append(flags, "--set", "stats=true")...)
+		for _, rail := range []string{"tcp:127.0.0.1", "tcp:127.0.0.2"} {
+			assert.Regexp(t, "mpigo: rank 0:   rail "+rail+" +[0-9]{5,} B\n", got.stderr)
+		}
 		lines := verbose(t, launch, 2, "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1", "--set", "tcp.exclude=etho")
 		assert.Len(t, lines, 3)
 		host, err := os.Hostname()
 		require.NoError(t, err)
 		assert.Contains(t, lines, "mpigo: rank 0: tcp.exclude=etho: "+host+" has no interface or address etho")
 		assert.Contains(t, lines, "mpigo: rank 0: tcp(lo 127.0.0.1) to 1")
-		got := launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1", "--set", "pml.grace=200ms")
+		got = launch(2, "calls", "--btl", "self,tcp", "--set", "tcp.include=192.0.2.1", "--set", "pml.grace=200ms")
 		assert.Equal(t, 1, got.status)
 		assert.Regexp(t, `mpigo: world: init: rank \d: waited 200ms for a rail \(pml.grace\): tcp.include=192.0.2.1: rail tcp:192.0.2.1: no such interface or address on .*, which has lo `, got.stderr)
+	})
+	t.Run("mistyped address", func(t *testing.T) {
+		got := launch(3, "calls", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,192.0.2.1")
+		want := "mpigo: rank 0: warning: no machine of the job has an address of tcp.include, so there is no rail by it: 192.0.2.1\n"
+		assert.Equal(t, outcome{0, "calls done\n", want}, got)
 	})
 	t.Run("ports", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

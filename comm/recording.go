@@ -47,6 +47,11 @@ type recording struct {
 	signals   chan os.Signal
 }
 
+// ownJobID is the identity of a job that no launcher has started.
+func ownJobID() string {
+	return fmt.Sprintf("local-%d-%x", os.Getpid(), time.Now().UnixNano())
+}
+
 // off is the value of a setting that names no directory.
 const off = "off"
 
@@ -129,6 +134,7 @@ func (j *job) tracer() pml.Tracer {
 type tracing struct {
 	j      *job
 	why    string // as for writeRecords
+	id     string
 	clocks []trace.Clock
 	events *record.Events
 }
@@ -140,6 +146,7 @@ func (j *job) newTracing(why string) *tracing {
 
 // take copies the trace as it is now. Lock held.
 func (t *tracing) take() {
+	t.id = t.j.id
 	t.clocks = slices.Clone(t.j.recording.clocks.compared)
 	t.events.Copy(t.j.recording.trace)
 }
@@ -148,7 +155,7 @@ func (t *tracing) take() {
 func (t *tracing) file() *trace.File {
 	host, _ := os.Hostname()
 	f := &trace.File{
-		Rank: t.j.rank, Size: t.j.size, Host: host, PID: os.Getpid(), Command: os.Args, Error: t.why, Clocks: t.clocks,
+		Job: t.id, Rank: t.j.rank, Size: t.j.size, Host: host, PID: os.Getpid(), Command: os.Args, Error: t.why, Clocks: t.clocks,
 	}
 	t.events.Fill(f, int64(t.j.settings.Duration("trace.last")))
 	return f
@@ -311,7 +318,7 @@ func (j *job) writeProfile(why string) error {
 	r := j.recording
 	host, _ := os.Hostname()
 	f := profile.File{
-		Rank: j.rank, Size: j.size, Host: host, PID: os.Getpid(), Command: os.Args,
+		Job: j.id, Rank: j.rank, Size: j.size, Host: host, PID: os.Getpid(), Command: os.Args,
 		Started: r.started.Unix(), AppNanos: r.appNanos, Error: why,
 	}
 	if f.AppNanos == 0 {
@@ -330,7 +337,7 @@ func (j *job) writeProfile(why string) error {
 	for _, rail := range j.pml.Rails() {
 		errs := errorsOf(rail.LocalErrors) + errorsOf(rail.PathErrors) + errorsOf(rail.RemoteErrors)
 		f.Rails = append(f.Rails, profile.Rail{
-			Peer: rail.Peer, Name: rail.Rail, State: rail.State, First: rail.First, Health: rail.Health, Errors: errs,
+			Peer: rail.Peer, Name: rail.Rail, State: rail.State, First: rail.First, Health: rail.Health, Errors: errs, Bytes: rail.Bytes,
 		})
 	}
 	return atomicfile.Write(profile.Path(r.profileDir, j.rank), recordMode, f.Write)

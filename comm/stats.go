@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -67,18 +69,28 @@ func printedCounters(e progress.Counters, s pml.Stats) []counter {
 // printStats prints the rank's counters in the form that the setting stats asks for. Lock held.
 func (j *job) printStats() {
 	form, _ := tunable.ParseStats(j.settings.String("stats")) // tunables permit no other
-	counters := printedCounters(j.eng.Counters(), j.pml.Stats())
+	counters, rails := printedCounters(j.eng.Counters(), j.pml.Stats()), j.pml.Rails()
 	switch form {
 	case tunable.StatsTable:
-		_, _ = io.WriteString(os.Stderr, statsTable(j.rank, counters)+railErrors(j.rank, j.pml.Rails()))
+		_, _ = io.WriteString(os.Stderr, statsTable(j.rank, counters, rails)+railErrors(j.rank, rails))
 	case tunable.StatsJSON:
-		_, _ = os.Stderr.Write(statsJSON(j.rank, j.size, counters))
+		_, _ = os.Stderr.Write(statsJSON(j.rank, j.size, counters, railBytes(rails)))
 	}
 }
 
-// statsTable is a table of the counters that are not 0. Each line has the rank, because those of
-// other ranks may come in between. The table is written with one call, so that few do.
-func statsTable(rank int, counters []counter) string {
+// railBytes is how many bytes went by the rails of each name: those of a module of this rank.
+func railBytes(rails []pml.RailStatus) map[string]uint64 {
+	out := make(map[string]uint64)
+	for _, r := range rails {
+		out[r.Rail] += uint64(r.Bytes)
+	}
+	return out
+}
+
+// statsTable is a table of the counters that are not 0, and of the bytes by rail. Each line has the
+// rank, because those of other ranks may come in between. The table is written with one call, so
+// that few do.
+func statsTable(rank int, counters []counter, rails []pml.RailStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "mpigo: rank %d: counters:\n", rank)
 	for _, c := range counters {
@@ -90,22 +102,31 @@ func statsTable(rank int, counters []counter) string {
 			value, unit = strconv.FormatFloat(float64(c.value)/1e6, 'f', 3, 64), "ms"
 		}
 		name := strings.TrimSuffix(strings.TrimSuffix(c.name, "_nanos"), "_bytes")
-		fmt.Fprintf(&b, "mpigo: rank %d:   %-15s  %11s %s\n", rank, strings.ReplaceAll(name, "_", " "), value, unit)
+		fmt.Fprintf(&b, tableLine, rank, strings.ReplaceAll(name, "_", " "), value, unit)
+	}
+	bytes := railBytes(rails)
+	for _, name := range slices.Sorted(maps.Keys(bytes)) {
+		if n := bytes[name]; n > 0 {
+			fmt.Fprintf(&b, tableLine, rank, "rail "+name, strconv.FormatUint(n, 10), "B")
+		}
 	}
 	return b.String()
 }
 
-// statsJSON is an object with all counters, on one line.
-func statsJSON(rank, size int, counters []counter) []byte {
+const tableLine = "mpigo: rank %d:   %-15s  %11s %s\n"
+
+// statsJSON is an object with all counters, and the bytes by rail, on one line.
+func statsJSON(rank, size int, counters []counter, rails map[string]uint64) []byte {
 	values := make(map[string]uint64, len(counters))
 	for _, c := range counters {
 		values[c.name] = c.value
 	}
 	text, _ := json.Marshal(struct { // there is nothing in it that JSON lacks
-		MPIGo    string            `json:"mpigo"`
-		Rank     int               `json:"rank"`
-		Size     int               `json:"size"`
-		Counters map[string]uint64 `json:"counters"`
-	}{"stats", rank, size, values})
+		MPIGo     string            `json:"mpigo"`
+		Rank      int               `json:"rank"`
+		Size      int               `json:"size"`
+		Counters  map[string]uint64 `json:"counters"`
+		RailBytes map[string]uint64 `json:"rail_bytes"`
+	}{"stats", rank, size, values, rails})
 	return append(text, '\n')
 }

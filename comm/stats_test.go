@@ -46,17 +46,20 @@ func TestStatsPrintEveryCounter(t *testing.T) {
 		MPIGo      string
 		Rank, Size int
 		Counters   map[string]uint64
+		RailBytes  map[string]uint64 `json:"rail_bytes"`
 	}
-	text := statsJSON(3, 4, printedCounters(e, s))
+	rails := []pml.RailStatus{{Peer: 0, Rail: "tcp:a", Bytes: 5}, {Peer: 1, Rail: "tcp:a", Bytes: 70}, {Peer: 1, Rail: "sm"}}
+	text := statsJSON(3, 4, printedCounters(e, s), railBytes(rails))
 	require.Equal(t, 1, strings.Count(string(text), "\n"))
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Equal(t, "stats", got.MPIGo)
 	assert.Equal(t, 3, got.Rank)
 	assert.Equal(t, 4, got.Size)
 	assert.Equal(t, want, got.Counters)
+	assert.Equal(t, map[string]uint64{"tcp:a": 75, "sm": 0}, got.RailBytes)
 
-	table := statsTable(3, printedCounters(e, s))
-	assert.Equal(t, len(want)+1, strings.Count(table, "\n"))
+	table := statsTable(3, printedCounters(e, s), rails)
+	assert.Equal(t, len(want)+2, strings.Count(table, "\n"))
 }
 
 func TestStatsTableIsAlignedAndLeavesOutZeros(t *testing.T) {
@@ -66,5 +69,36 @@ mpigo: rank 2:   sent inline                7 messages
 mpigo: rank 2:   received               12345 messages
 mpigo: rank 2:   unexpected peak        65536 B
 mpigo: rank 2:   switch                 1.235 ms
-`, statsTable(2, printedCounters(progress.Counters{}, s)))
+mpigo: rank 2:   rail tcp:eth0        1048576 B
+`, statsTable(2, printedCounters(progress.Counters{}, s), []pml.RailStatus{{Rail: "tcp:eth0", Bytes: 1 << 20}, {Rail: "sm"}}))
+}
+
+// TestRailsCountBytes: what a rank sends, short or long, counts for the rail.
+func TestRailsCountBytes(t *testing.T) {
+	const messages, short, long = 1000, 100, 1 << 20
+	run(t, 2, func(w *Comm) {
+		bytes := func() (n int64) {
+			for _, r := range w.Rails() {
+				if r.Peer == 1 {
+					n += r.Bytes
+				}
+			}
+			return n
+		}
+		buf := make([]byte, long)
+		if w.Rank() == 1 {
+			for range messages + 1 {
+				must(Recv(w, buf, 0, 0))
+			}
+			return
+		}
+		for range messages {
+			check(Send(w, buf[:short], 1, 0))
+		}
+		before := bytes()
+		assert.GreaterOrEqual(t, before, int64(messages*short))
+		assert.Less(t, before, int64(messages*2*short), "headers are short")
+		check(Send(w, buf, 1, 0))
+		assert.InDelta(t, before+long, bytes(), 10_000)
+	}, WithSetting("pml.protocol", "put"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
@@ -93,7 +94,7 @@ func reportTrace(c *jobsocket.Client) {
 	a, err := c.Trace()
 	line := a.Trace
 	if err == nil && a.Job.TraceDir != "" {
-		line = traceUntilNow(context.Background(), a.Job.TraceDir, a.Job.Size, a.Members)
+		line = traceUntilNow(context.Background(), a.Job.TraceDir, records.Job{ID: a.Job.TraceJob, Size: a.Job.Size}, a.Members)
 	}
 	switch {
 	case errors.Is(err, io.EOF):

@@ -119,14 +119,15 @@ const mergeHelp = `Usage: mpirun-go merge DIR
 Makes profile.html and profile.txt of the files profile.N.json in DIR, and trace.json
 of trace.N.json. A job does that at its end. This is for jobs of other launchers, whose
 ranks wrote into a shared DIR by MPIGO_PROFILE and MPIGO_TRACE, and for jobs whose
-launcher was killed. DIR must have the files of one job only.
+launcher was killed. DIR must have the files of one job only: a second
+one is an error.
 `
 
 const topHelp = `Usage: mpirun-go top [--json] [JOB]
 
 Shows what the ranks of a running job do, once a second, the worst rank first: bytes
-and messages in and out per second, the rails and their health, and the line of the
-program. q quits. JOB is the name of a job, or the process ID of its launcher; it may
+and messages in and out per second, the rails with their bytes and health, and the
+line of the program. q quits. JOB is the name of a job, or the process ID of its launcher; it may
 be left out if one job of yours runs on this machine.
 
   --json                  print a JSON object each second

@@ -39,15 +39,11 @@ func mergeDir(ctx context.Context, dir string) error {
 	isEmpty := true
 	var errs []error
 	for _, kind := range []records.Kind{records.Profile, records.Trace} {
-		size, err := kind.JobSize(ctx, dir)
-		if err == nil && size == 0 {
+		line, err := merge(ctx, kind, dir, records.Job{})
+		if none := (*records.NoneError)(nil); errors.As(err, &none) {
 			continue
 		}
 		isEmpty = false
-		var line string
-		if err == nil {
-			line, err = merge(ctx, kind, dir, size)
-		}
 		if err != nil {
 			errs = append(errs, err)
 			continue

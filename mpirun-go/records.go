@@ -29,7 +29,7 @@ import (
 // --cpuprofile and --trace.
 type recorder struct {
 	dirs  []remote.RecordDir
-	size  int
+	job   records.Job
 	hosts []recordHost
 
 	mu      sync.Mutex      // held while files are collected; guards fetched
@@ -112,7 +112,7 @@ var (
 // findHosts finds out which hosts have directories of their own, before ranks start. A host that
 // shares a directory with the launcher sees the marker there.
 func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spec, jobID string) {
-	r.size = len(specs)
+	r.job = records.Job{ID: jobID, Size: len(specs)}
 	if len(r.dirs) == 0 || hs.cluster == nil {
 		return
 	}
@@ -228,7 +228,7 @@ func (r *recorder) finish(ctx context.Context) {
 	defer r.mu.Unlock()
 	for _, kind := range []records.Kind{records.Profile, records.Trace} {
 		if d, isSet := r.dirOf(kind); isSet {
-			line, err := merge(ctx, kind, d.Path, r.size)
+			line, err := merge(ctx, kind, d.Path, r.job)
 			switch {
 			case ctx.Err() != nil && err != nil:
 				line = fmt.Sprintf("--%s: %v; mpirun-go merge %s makes what is missing", kind, oneLine(err), d.Path)
@@ -240,16 +240,17 @@ func (r *recorder) finish(ctx context.Context) {
 	}
 }
 
-// merge makes one profile or trace of those of the ranks, and says in a line where it is.
-func merge(ctx context.Context, kind records.Kind, dir string, size int) (line string, err error) {
+// merge makes one profile or trace of those of the ranks of a job, and says in a line where it is.
+// A job that is zero is that of which there are files.
+func merge(ctx context.Context, kind records.Kind, dir string, job records.Job) (line string, err error) {
 	if kind == records.Trace {
-		j, path, err := makeTrace(ctx, dir, size)
+		j, path, err := makeTrace(ctx, dir, job)
 		if err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("%s: %s%s", kind, path, without(j.Missing, j.Why)), nil
 	}
-	j, err := profile.Load(ctx, dir, size)
+	j, err := profile.Load(ctx, dir, job)
 	if err != nil {
 		return "", err
 	}
@@ -261,8 +262,8 @@ func merge(ctx context.Context, kind records.Kind, dir string, size int) (line s
 }
 
 // makeTrace makes the trace of the job from those of the ranks. It returns soon after ctx ends.
-func makeTrace(ctx context.Context, dir string, size int) (j *trace.Job, path string, err error) {
-	if j, err = trace.Load(ctx, dir, size); err == nil {
+func makeTrace(ctx context.Context, dir string, job records.Job) (j *trace.Job, path string, err error) {
+	if j, err = trace.Load(ctx, dir, job); err == nil {
 		path, err = j.Write(ctx, dir)
 	}
 	return j, path, err
@@ -288,13 +289,13 @@ func (r *recorder) dumpTrace(ctx context.Context, members []introspect.Member) s
 	if len(r.hosts) > 0 {
 		r.fetch(ctx, records.Trace)
 	}
-	return traceUntilNow(ctx, d.Path, r.size, members)
+	return traceUntilNow(ctx, d.Path, r.job, members)
 }
 
 // traceUntilNow makes the trace of a job of what its ranks have just written, and says in a line
 // what came of it. members are the ranks' answers.
-func traceUntilNow(ctx context.Context, dir string, size int, members []introspect.Member) string {
-	j, path, err := makeTrace(ctx, dir, size)
+func traceUntilNow(ctx context.Context, dir string, job records.Job, members []introspect.Member) string {
+	j, path, err := makeTrace(ctx, dir, job)
 	if err != nil {
 		return "trace: " + err.Error()
 	}

@@ -93,7 +93,19 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 		deadlock string // empty if there is none
 		cycle    string
 		want     []string
+		not      string
 	}{
+		// The call waits for the receive first. Its send is no operation that nobody waits for.
+		"a send and receive": {
+			ranks: []body{
+				func(_ testing.TB, w *comm.Comm) error {
+					_, err := comm.Sendrecv(w, make([]byte, 1<<20), 1, 3, make([]byte, 1), 1, 3)
+					return err
+				},
+				runs,
+			},
+			want: []string{"Sendrecv with 1, tag 3, for "}, not: "no call waits for",
+		},
 		"two that receive": {ranks: []body{recv(1), recv(0), runs}, deadlock: "ranks 0, 1", cycle: cycle},
 		"two that send": {
 			ranks: []body{
@@ -216,6 +228,9 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 			assert.Contains(t, log, "hang: ")
 			for _, want := range c.want {
 				assert.Contains(t, log, want)
+			}
+			if c.not != "" {
+				assert.NotContains(t, log, c.not)
 			}
 			if c.deadlock == "" {
 				assert.NotContains(t, log, "deadlock: nothing")

@@ -49,6 +49,9 @@ func TestSmallSendReturnsBeforeDelivery(t *testing.T) {
 	}
 	require.Len(t, w.flying, 4)
 	require.Equal(t, 4, w.pmls[0].busy, "the copies do not count as busy")
+	for _, p := range w.pmls[0].Pending() {
+		require.True(t, p.Abandoned, "the call has returned: %v", p)
+	}
 	for seed, n := range []int{0, 1, 8, 90} {
 		requireArrival(t, w, c[1], seed, pattern(n, seed))
 	}

@@ -24,8 +24,10 @@ type Pending struct {
 	// Phase of the protocol.
 	Phase string
 	// GoesOn: the operation completes or fails without a further call of the peer.
-	GoesOn  bool
-	Request *request.Object
+	GoesOn bool
+	// Abandoned: its call has returned, or its request was freed. Nothing waits for it any more.
+	Abandoned bool
+	Request   *request.Object
 }
 
 func (d Pending) String() string {
@@ -100,8 +102,22 @@ func (p *PML) Contexts() []Caller {
 	return out
 }
 
-// Rails lists the rails to all known peers, by peer.
-func (p *PML) Rails() []bml.RailStatus { return p.bml.Rails() }
+// Rails lists the rails to all known peers, by peer. What went inline counts for the peer's first
+// rail, or for another one if there is none.
+func (p *PML) Rails() []bml.RailStatus {
+	list := p.bml.Rails()
+	for i, next := 0, 0; i < len(list); i = next {
+		rank, first := list[i].Peer, i
+		for next = i; next < len(list) && list[next].Peer == rank; next++ {
+			if list[next].First {
+				first = next
+			}
+		}
+		pr := p.peers[rank]
+		list[first].Bytes += pr.inlineBytes() + int64(pr.Inlined())*matchBytes
+	}
+	return list
+}
 
 // Channels lists the peers that numbered fragments were exchanged with.
 func (p *PML) Channels() []bml.Channel { return p.bml.Channels() }

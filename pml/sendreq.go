@@ -547,6 +547,6 @@ func (s *SendRequest) Describe(err error) error {
 func (s *SendRequest) pending() Pending {
 	return Pending{
 		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)),
-		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()), Request: s.pair.or(&s.Object),
+		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()), Abandoned: s.pair.or(&s.Object).Abandoned(), Request: s.pair.or(&s.Object),
 	}
 }

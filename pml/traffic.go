@@ -13,16 +13,19 @@ func (p *PML) Traffic() (list []Traffic) {
 		if pr == nil {
 			continue
 		}
-		inline := int64(pr.Inlined())
 		t := Traffic{
-			Peer: rank, Messages: pr.posted.messages + inline,
-			Bytes: pr.posted.bytes + pr.credit.sent - pr.posted.cost - inline*fragmentCostBytes,
+			Peer: rank, Messages: pr.posted.messages + int64(pr.Inlined()), Bytes: pr.posted.bytes + pr.inlineBytes(),
 		}
 		if t.Messages > 0 {
 			list = append(list, t)
 		}
 	}
 	return list
+}
+
+// inlineBytes is how many bytes of messages have gone to the peer inline.
+func (pr *peer) inlineBytes() int64 {
+	return pr.credit.sent - pr.posted.cost - int64(pr.Inlined())*fragmentCostBytes
 }
 
 // onTransfer tells that the bytes of a long message begin to move, or that they have ended to.

@@ -97,16 +97,36 @@ echo "ok: srun: an abort, an exit before a barrier"
 # A job that hangs. Rank 0 listens on a socket, which all hosts of this machine see.
 export XDG_RUNTIME_DIR=$out/sockets
 mkdir -m 700 sockets
-srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./hangs missing-rank >up 2>errors &
+MPIGO_PROFILE=$out/hung MPIGO_TRACE=$out/hung srun --mpi=pmi2 -J hung -N 2 --ntasks-per-node 2 \
+    ./hangs missing-rank >up 2>errors &
 eventually compgen -G "$out/sockets/mpigo/*.sock" || fail "srun: rank 0 has no socket: $(cat errors)"
 diagnosed() {
     ./mpirun-go diagnose "$(basename sockets/mpigo/*.sock .sock)" >report 2>&1 &&
         grep -q '^ *\(hang:\|\) *rank 3 has not called barrier in world: ranks 0-2 wait for it' report
 }
 eventually diagnosed || fail "srun: mpirun-go diagnose: $(cat report)"
+grep -q "^mpirun-go: trace until now: $out/hung/trace.json$" report || fail "srun: the trace until now: $(cat report)"
 echo "ok: srun: mpirun-go diagnose"
-kill -TERM $!
+./mpirun-go top >report
+lines report 4 'hangcases.go:' && lines report 1 '4 ranks, 2 hosts' || fail "srun: mpirun-go top: $(cat report)"
+echo "ok: srun: mpirun-go top"
+scancel -n hung
 wait $! || true
+merged() { ./mpirun-go merge "$@" 2>&1; }
+same "$(merged hung)" "mpirun-go: profile: hung/profile.html
+mpirun-go: trace: hung/trace.json" "scancel: profile and trace of a job that hangs"
+
+# What ranks record, and files of two jobs.
+for dir in one two; do
+    MPIGO_PROFILE=$out/$dir MPIGO_TRACE=$out/$dir pmi --ntasks-per-node 2 ./ring >up
+    same "$(merged $dir)" "mpirun-go: profile: $dir/profile.html
+mpirun-go: trace: $dir/trace.json" "srun: profile and trace"
+done
+grep -q '^@ Task       : 3 n2, ' one/profile.txt || fail "srun: the profile: $(cat one/profile.txt)"
+cp one/profile.3.json two/
+merged two >errors && fail "srun: a merge of two jobs: exit status 0"
+printed 'two/profile.0.json is of job "[0-9.]*-[0-9a-f]*" with 4 ranks, and two/profile.3.json of another job: '
+echo "ok: srun: files of two jobs are told apart"
 
 srun --mpi=pmi2 -N 2 --ntasks-per-node 2 ./jobs endless >up 2>errors &
 up 4
@@ -127,6 +147,10 @@ printed '^mpigo: rank 0: .*tcp(eth0 10\.77\.[0-9.]*) to '
 printed '' 4 # a line of each rank, and nothing else
 same "$(within -n 4 hostname | sort -u | xargs)" "n1 n2" "salloc: both nodes have ranks"
 same "$(within -n 4 ./jobs bytes)" "$(correct 4)" "salloc: every byte"
+within -n 4 --profile allocated --trace allocated ./ring >up 2>errors
+printed "^mpirun-go: profile: $out/allocated/profile.html$"
+printed "^mpirun-go: trace: $out/allocated/trace.json$"
+echo "ok: salloc: profile and trace"
 status=0
 within -n 5 ./ring >up 2>errors || status=$?
 same "$status $(cat up)" "2 " "salloc: more ranks than slots are refused"

@@ -61,8 +61,9 @@ func hostname() string {
 	return host
 }
 
-// unknown are the words of a list for Addresses that name no interface and no address of a machine.
-func unknown(found []candidate, list []string) (none []string) {
+// unknownAmong are the words of a list for Addresses that name no interface and no address of a
+// machine.
+func unknownAmong(found []candidate, list []string) (none []string) {
 	found = slices.Concat(found, loopbacks(list, found))
 	for i, w := range parseWords(list) {
 		if !slices.ContainsFunc(found, func(c candidate) bool { return w.names(c) != byNothing }) {

@@ -335,7 +335,7 @@ func TestAddresses(t *testing.T) {
 		{5, "ib0", ip("10.2.0.2"), 16, true, false},
 		{6, "six", ip("2001:db8:6::2"), 64, true, false},
 	}
-	none := unknown(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
+	none := unknownAmong(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
 	require.Equal(t, []string{"etho", "11.0.0.0/8", "10.0.0.3"}, none)
 	for _, c := range []struct {
 		include, exclude []string

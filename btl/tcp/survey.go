@@ -16,14 +16,22 @@ type Surveyed struct {
 
 // Survey lists the addresses of this machine in the order of the interfaces, those that ranks use
 // by the settings tcp.include and tcp.exclude, and all others with the reason. unknown are words of
-// both that name nothing here. The error is that of Addresses: ranks have no address to use.
-func Survey(set tunable.Set) (list []Surveyed, unknown []string, err error) {
+// both that name nothing here, but for single addresses of tcp.include, which absent has: another
+// machine may have them. The error is that of Addresses: ranks have no address to use.
+func Survey(set tunable.Set) (list []Surveyed, unknown []string, absent []netip.Addr, err error) {
 	found, err := candidates()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	list, err = survey(hostname(), found, wordsOf(set, includeKey, includeAll), wordsOf(set, excludeKey, excludeNone))
-	return list, unknownWords(set), err
+	include := wordsOf(set, includeKey, includeAll)
+	list, err = survey(hostname(), found, include, wordsOf(set, excludeKey, excludeNone))
+	for _, text := range unknownAmong(found, include) {
+		if a, is := singleAddress(text); is {
+			absent = append(absent, a)
+		}
+	}
+	isOther := func(text string) bool { _, is := singleAddress(text); return !is }
+	return list, unknownLines(set, found, isOther), absent, err
 }
 
 // survey is Survey of a given machine.

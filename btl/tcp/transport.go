@@ -24,7 +24,7 @@ func Transport() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Priority: 10, Reach: transport.Anywhere, Open: openRails,
 		Leads: leads, Explain: Explain,
-		Choices: []string{includeKey, excludeKey}, Abundant: true, Unknown: unknownWords,
+		Choices: []string{includeKey, excludeKey}, Abundant: true, Unknown: unknownWords, Nobodys: nobodysWords,
 	}
 }
 
@@ -150,18 +150,69 @@ func wordsOf(set tunable.Set, key, nothing string) []string {
 	return nil
 }
 
+// mostNobodys bounds the addresses that nobodysWords lists.
+const mostNobodys = 4
+
+// nobodysWords says which single addresses of tcp.include no rank has: typing errors as a rule. Of
+// other words, and of an address without which a machine has none, a rail is there that waits.
+func nobodysWords(set tunable.Set, addresses [][]byte) string {
+	include := wordsOf(set, includeKey, includeAll)
+	out := parseWords(wordsOf(set, excludeKey, excludeNone))
+	published := parseRailAddresses(addresses)
+	var none []string
+	for n, text := range include {
+		addr, is := singleAddress(text)
+		if !is || out.covers(candidate{addr: addr}) {
+			continue
+		}
+		isThere := func(a *railAddress) bool {
+			switch {
+			case a == nil:
+				return false
+			case a.address.IsValid():
+				return a.address.Addr().WithZone("") == addr
+			}
+			return int(a.word) == n+1 // a rail that waits for it
+		}
+		if !slices.ContainsFunc(published, isThere) {
+			none = append(none, text)
+		}
+	}
+	switch n := len(none) - mostNobodys; {
+	case len(none) == 0:
+		return ""
+	case n > 0:
+		none = append(none[:mostNobodys], fmt.Sprintf("and %d more", n))
+	}
+	return fmt.Sprintf("no machine of the job has an address of %s, so there is no rail by it: %s", includeKey, strings.Join(none, ", "))
+}
+
 // unknownWords lists what tcp.include and tcp.exclude name that this machine does not have, a line
 // for each: a typing error, or an interface of another machine.
-func unknownWords(set tunable.Set) (lines []string) {
+func unknownWords(set tunable.Set) []string {
 	found, err := candidates()
 	if err != nil {
 		return nil
 	}
-	for key, nothing := range map[string]string{includeKey: includeAll, excludeKey: excludeNone} {
-		if none := unknown(found, wordsOf(set, key, nothing)); len(none) > 0 {
+	return unknownLines(set, found, func(string) bool { return true })
+}
+
+// unknownLines is unknownWords of a machine with given addresses. Words of tcp.include for which
+// counts is false do not count.
+func unknownLines(set tunable.Set, found []candidate, counts func(word string) bool) (lines []string) {
+	include := slices.DeleteFunc(unknownAmong(found, wordsOf(set, includeKey, includeAll)), func(w string) bool { return !counts(w) })
+	exclude := unknownAmong(found, wordsOf(set, excludeKey, excludeNone))
+	for key, none := range map[string][]string{includeKey: include, excludeKey: exclude} {
+		if len(none) > 0 {
 			lines = append(lines, fmt.Sprintf("%s: %s has no interface or address %s", transport.Chosen(set, key), hostname(), strings.Join(none, ", ")))
 		}
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// singleAddress is a word of a user's list that names one address.
+func singleAddress(word string) (netip.Addr, bool) {
+	prefix, ok := tunable.ParseNetwork(word)
+	return prefix.Addr(), ok && prefix.IsSingleIP()
 }

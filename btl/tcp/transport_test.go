@@ -3,6 +3,7 @@ package tcp
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -89,4 +90,38 @@ func TestUnknownWords(t *testing.T) {
 		"tcp.exclude=none-such: " + host + " has no interface or address none-such",
 		"tcp.include=lo,l0,[2001:db8::77]: " + host + " has no interface or address l0, [2001:db8::77]",
 	}, unknownWords(settings(t, "tcp.include", "lo,l0,[2001:db8::77]", "tcp.exclude", "none-such")))
+}
+
+// TestNobodysWords: single addresses that no rank of the job has are named; those of other ranks,
+// and what a rail waits for, are not.
+func TestNobodysWords(t *testing.T) {
+	address := func(text string, word uint8) []byte {
+		a := railAddress{size: 2, frag: 1 << 16, word: word}
+		if text != "" {
+			a.address, a.bits = netip.AddrPortFrom(netip.MustParseAddr(text), 7), 24
+		}
+		b := a.encode()
+		_, ok := parseRailAddress(b)
+		require.True(t, ok)
+		return b
+	}
+	theirs := [][]byte{address("10.0.0.1", 1), address("10.0.0.2", 2), address("fe80::1", 3)}
+	for include, want := range map[string]string{
+		"all":                        "",
+		"10.0.0.1,10.0.0.2":          "",
+		"10.0.0.2,fe80::1":           "",
+		"eth9,10.1.0.0/16,10.0.0.1":  "",
+		"10.0.0.1,10.0.0.3":          "10.0.0.3",
+		"10.0.0.1,[2001:db8::1]":     "[2001:db8::1]",
+		"10.0.0.1,10.0.0.9,10.0.0.8": "10.0.0.9, 10.0.0.8",
+		"1.0.0.1,1.0.0.2,1.0.0.3,1.0.0.4,1.0.0.5,1.0.0.6": "1.0.0.1, 1.0.0.2, 1.0.0.3, 1.0.0.4, and 2 more",
+	} {
+		if want != "" {
+			want = "no machine of the job has an address of tcp.include, so there is no rail by it: " + want
+		}
+		require.Equal(t, want, nobodysWords(settings(t, "tcp.include", include), append(theirs, []byte("no address"))), include)
+	}
+	require.Empty(t, nobodysWords(settings(t, "tcp.include", "10.0.0.1,10.0.0.3", "tcp.exclude", "10.0.0.3"), theirs), "excluded")
+	awaited := append(theirs, address("", 2))
+	require.Empty(t, nobodysWords(settings(t, "tcp.include", "10.0.0.1,10.0.0.3"), awaited), "a rail waits for it")
 }

@@ -58,6 +58,10 @@ type Transport struct {
 	// Unknown lists the user's words in Choices that name nothing on this machine, a line for each
 	// tunable. nil: there are none.
 	Unknown func(settings tunable.Set) []string
+	// Nobodys says in one line which of the user's words in Choices name nothing that any machine
+	// of the job has, and are not waited for; "" if there are none. addresses are those of all
+	// rails of the transport of all ranks. nil: there are no such words.
+	Nobodys func(settings tunable.Set, addresses [][]byte) string
 }
 
 // Env is what Open makes rails from.

@@ -148,7 +148,7 @@ func (v *view) mismatches(list []*collective) (out []Cause) {
 			}
 			if by[name] == nil {
 				kinds = append(kinds, name)
-				at[name] = where(x.wait, v.ranks[x.rank].ops(x.wait))
+				at[name] = where(v.names, x.wait, v.ranks[x.rank].ops(x.wait))
 			}
 			by[name] = append(by[name], x.rank)
 		}
@@ -193,7 +193,7 @@ func lateFor(a, b *collective) *call {
 }
 
 // at says where a call waits.
-func (v *view) at(c *call) string { return where(c.wait, v.ranks[c.rank].ops(c.wait)) }
+func (v *view) at(c *call) string { return where(v.names, c.wait, v.ranks[c.rank].ops(c.wait)) }
 
 // late are the ranks that have not called a collective that others wait in.
 func (v *view) late(list []*collective) (out []Cause) {
@@ -386,11 +386,11 @@ func (v *view) outsiders(causes []Cause) (out []Cause) {
 		case r.Report.Locked:
 			c.Text = fmt.Sprintf("rank %d: it holds its lock: it is in an operation of a reduction, or in the library", i)
 		case len(r.returning) > 0:
-			c.Text = fmt.Sprintf("rank %d: in a call that goes on: %s", i, doing(r.returning[0]))
+			c.Text = fmt.Sprintf("rank %d: in a call that goes on: %s", i, doing(v.names, r.returning[0]))
 		case len(r.outside) == 0:
 			c.Kind, c.Text = KindAwaitsOthers, fmt.Sprintf("rank %d: no goroutine of the program was found", i)
 		default:
-			c.Text = fmt.Sprintf("rank %d: in no call that waits: %s", i, doing(r.outside[0]))
+			c.Text = fmt.Sprintf("rank %d: in no call that waits: %s", i, doing(v.names, r.outside[0]))
 			if !r.hasActive() {
 				c.Kind = KindAwaitsOthers
 			}

@@ -69,30 +69,43 @@ func (v *view) lines(rank int) (out []line) {
 			break
 		}
 		if !r.left {
-			add(line{head: doing(g)})
+			add(line{head: doing(v.names, g)})
 		}
 	}
 	if r.Report.Locked {
 		add(line{head: "holds its lock, so its operations are unknown"})
 	}
-	var others []observe.Pending
+	list := func(head string, ops []observe.Pending) {
+		l := line{head: head, ops: ops}
+		if n := len(ops) - mostOthers; n > 0 {
+			l.ops, l.tail = ops[:mostOthers], fmt.Sprintf(", and %d more", n)
+		}
+		if len(ops) > 0 {
+			add(l)
+		}
+	}
+	var others, sent, called []observe.Pending
 	for i, p := range r.Pending {
-		if !waited[i] {
+		switch {
+		case waited[i]:
+		case p.Abandoned && strings.Contains(p.Op, "send"):
+			sent = append(sent, p)
+		case !p.Abandoned && isBlocking(p.Op):
+			called = append(called, p)
+		default:
 			others = append(others, p)
 		}
 	}
-	if len(others) > 0 {
-		l := line{head: "no call waits for: ", ops: others}
-		if n := len(others) - mostOthers; n > 0 {
-			l.ops, l.tail = others[:mostOthers], fmt.Sprintf(", and %d more", n)
-		}
-		add(l)
+	if len(out) == 0 {
+		list("in a call that goes on: ", called)
 	}
-	if list := r.Report.Unreceived; len(list) > 0 {
+	list("sent, but not delivered yet: ", sent)
+	list("no call waits for: ", others)
+	if messages := r.Report.Unreceived; len(messages) > 0 {
 		l := line{head: "not received: "}
-		for i, m := range list {
+		for i, m := range messages {
 			if i == mostOthers {
-				l.tail = fmt.Sprintf(", and %s", count(len(list)-i, "more message", "more messages"))
+				l.tail = fmt.Sprintf(", and %s", count(len(messages)-i, "more message", "more messages"))
 				break
 			}
 			l.ops = append(l.ops, observe.Pending{Op: "message", Peer: m.Source, Tag: m.Tag, Bytes: m.Bytes, Comm: m.Comm})
@@ -105,7 +118,7 @@ func (v *view) lines(rank int) (out []line) {
 // lineOf is the line of a call that waits.
 func (v *view) lineOf(r *rankView, w observe.Wait) line {
 	ops := r.ops(w)
-	l := line{head: where(w, ops) + " ", nanos: w.Nanos}
+	l := line{head: where(v.names, w, ops) + " ", nanos: w.Nanos}
 	switch {
 	case len(w.In) > 0:
 		ops = slices.DeleteFunc(ops, func(p observe.Pending) bool { return p.Collective })

@@ -42,7 +42,7 @@ func (v *view) nearMiss(rank int) (Cause, bool) {
 				best = Cause{
 					Kind: KindNearMiss, Ranks: []int{rank}, Waiting: []int{rank},
 					Text: fmt.Sprintf("rank %d: %s %s, but the message from %d, tag %d%s that has arrived has %s", rank,
-						where(w, ops), operation(p, peerName(p.Peer)), m.Source, m.Tag, inComm(m.Comm), misses[kind]),
+						where(v.names, w, ops), operation(p, peerName(p.Peer)), m.Source, m.Tag, inComm(m.Comm), misses[kind]),
 				}
 			}
 		}

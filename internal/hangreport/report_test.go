@@ -121,6 +121,53 @@ what the ranks do:
 
 func add(r Rank, g introspect.Goroutine) { r.Report.Goroutines = append(r.Report.Goroutines, g) }
 
+// TestFilesOfTheSameNameAreToldApart: two programs of a job may have a main.go each.
+func TestFilesOfTheSameNameAreToldApart(t *testing.T) {
+	ranks := cycle()
+	ranks[0].Report.Snapshot.Waits[0].Site.File = "/src/master/main.go"
+	add(ranks[0], introspect.Goroutine{State: "sleep", Frames: []introspect.Frame{{Function: "main.tick", File: "/src/master/tick.go", Line: 8}}})
+	text := Analyze(ranks).String()
+	assert.Contains(t, text, "\n  0: master/main.go:51 Recv from 1, tag 7, for 61 s\n      tick.go:8 in main.tick (sleep)\n")
+	assert.Contains(t, text, "\n  1: src/main.go:51 Recv from 0, tag 7, for 61 s\n")
+}
+
+// TestOperationsOfBlockingCallsAreNotUnwaited: the report lists what no call waits for, and does
+// not count the operations of calls among it that are waited for later, or were sent from a copy.
+func TestOperationsOfBlockingCallsAreNotUnwaited(t *testing.T) {
+	op := func(name string, isAbandoned bool) observe.Pending {
+		return observe.Pending{Op: name, Peer: 1, Tag: 7, Comm: "world", Abandoned: isAbandoned}
+	}
+	for name, c := range map[string]struct {
+		pending []observe.Pending
+		waits   bool
+		want    string
+	}{
+		"Sendrecv that waits for the receive": {
+			[]observe.Pending{op("sendrecv", false), op("sendrecv", false)}, true, "main.go:51 Sendrecv with 1, tag 7",
+		},
+		"Sendrecv that does not wait yet": {
+			[]observe.Pending{op("sendrecv", false)}, false, "in a call that goes on: sendrecv with 1, tag 7",
+		},
+		"a send from a copy, beside a receive": {
+			[]observe.Pending{op("recv", false), op("send", true)}, true,
+			"main.go:51 Sendrecv from 1, tag 7\n      sent, but not delivered yet: send to 1, tag 7",
+		},
+		"a send and a receive for later": {
+			[]observe.Pending{op("isend", false), op("irecv", false)}, false, "no call waits for: isend to 1, tag 7; irecv from 1, tag 7",
+		},
+		"a persistent send for later":       {[]observe.Pending{op("send init", false)}, false, "no call waits for: send init to 1, tag 7"},
+		"a receive whose request was freed": {[]observe.Pending{op("irecv", true)}, false, "no call waits for: irecv from 1, tag 7"},
+	} {
+		r := &introspect.Report{Snapshot: observe.Snapshot{Pending: c.pending}}
+		if c.waits {
+			r.Snapshot.Waits = []observe.Wait{{Ops: []int{0}, Need: 1, Call: "Sendrecv", Site: &observe.Site{File: "/src/main.go", Line: 51}}}
+		}
+		text := Analyze(quiet(r, receives(0))).String()
+		_, text, _ = strings.Cut(text, "what the ranks do:\n")
+		assert.True(t, strings.HasPrefix(text, "  0: "+c.want+"\n  1: "), "%s: %s", name, text)
+	}
+}
+
 func TestReportOfRanksWithoutReport(t *testing.T) {
 	ranks := cycle()
 	ranks[1] = Rank{Missing: Stopped, PID: 4711, Host: "node7"}

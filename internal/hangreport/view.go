@@ -5,12 +5,14 @@ import (
 
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/internal/shortpath"
 	"github.com/mpigo/mpigo/internal/waitgraph"
 )
 
 // view is the job, as far as it is known.
 type view struct {
 	ranks []rankView
+	names shortpath.Names // of the source files
 	// waiters are, by rank, the ranks that wait for it directly.
 	waiters [][]int
 	// certain is the deadlock that nothing can release. possible is the one if every goroutine that
@@ -34,6 +36,7 @@ type rankView struct {
 
 func newView(ranks []Rank) *view {
 	v := &view{ranks: make([]rankView, len(ranks))}
+	var files []string
 	for i, r := range ranks {
 		rv := &v.ranks[i]
 		rv.Rank = r
@@ -45,7 +48,9 @@ func newView(ranks []Rank) *view {
 		rv.Snapshot, rv.known = r.Report.Snapshot, !r.Report.Locked
 		rv.left = rv.left || rv.Ended
 		rv.look()
+		files = append(files, filesOf(r.Report)...)
 	}
+	v.names = shortpath.Of(files)
 	v.markUnderWay()
 	v.waiters = make([][]int, len(ranks))
 	for i := range v.ranks {

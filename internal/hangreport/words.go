@@ -11,6 +11,7 @@ import (
 	"github.com/mpigo/mpigo/internal/goroutines"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/internal/shortpath"
 )
 
 // Ranks returns a list of ranks as text, with runs folded: "0-3, 7".
@@ -83,7 +84,24 @@ func age(nanos int64) string {
 }
 
 // place is a line of the program as text.
-func place(file string, line int) string { return fmt.Sprintf("%s:%d", filepath.Base(file), line) }
+func place(names shortpath.Names, file string, line int) string {
+	return fmt.Sprintf("%s:%d", names.Name(file), line)
+}
+
+// filesOf lists the source files of the lines that a report may name.
+func filesOf(r *introspect.Report) (files []string) {
+	for _, w := range r.Snapshot.Waits {
+		if w.Site != nil {
+			files = append(files, w.Site.File)
+		}
+	}
+	for _, g := range r.Goroutines {
+		if f, ok := goroutines.Site(g.Frames); ok {
+			files = append(files, f.File)
+		}
+	}
+	return files
+}
 
 // isSend reports whether an operation sends.
 func isSend(op string) bool {
@@ -93,6 +111,13 @@ func isSend(op string) bool {
 // isRecv reports whether an operation waits for a message.
 func isRecv(p observe.Pending) bool {
 	return !p.Collective && (strings.Contains(p.Op, "recv") || strings.HasSuffix(p.Op, "probe")) && !strings.HasPrefix(p.Op, "sendrecv")
+}
+
+// isBlocking reports whether an operation belongs to a call that does not return before it is
+// complete. Such a call waits for one operation at a time: Sendrecv for the receive, and then for
+// the send. No wait is known of a call that has not begun to wait, or is about to return.
+func isBlocking(op string) bool {
+	return !strings.HasPrefix(op, "i") && !strings.HasSuffix(op, " init")
 }
 
 // Operation describes an operation without its name: "from 3, tag 7".
@@ -135,7 +160,7 @@ func peerName(peer int) string {
 func Operation(p observe.Pending) string { return p.Op + " " + operation(p, peerName(p.Peer)) }
 
 // where says at which line a call waits: "main.go:51 Recv", or the name of the operation.
-func where(w observe.Wait, ops []observe.Pending) string {
+func where(names shortpath.Names, w observe.Wait, ops []observe.Pending) string {
 	call := w.Call
 	if call == "" {
 		switch {
@@ -148,7 +173,7 @@ func where(w observe.Wait, ops []observe.Pending) string {
 		}
 	}
 	if w.Site != nil {
-		return place(w.Site.File, w.Site.Line) + " " + call
+		return place(names, w.Site.File, w.Site.Line) + " " + call
 	}
 	return call
 }
@@ -156,7 +181,7 @@ func where(w observe.Wait, ops []observe.Pending) string {
 // Wait describes a call that waits: "main.go:51 Recv, for 61 s". ops are the operations that it
 // waits for.
 func Wait(w observe.Wait, ops []observe.Pending) string {
-	text := where(w, ops)
+	text := where(nil, w, ops)
 	for i, in := range w.In {
 		if i > 0 {
 			text += ","
@@ -170,15 +195,15 @@ func Wait(w observe.Wait, ops []observe.Pending) string {
 }
 
 // doing says what a goroutine outside of the calls that wait does.
-func doing(g introspect.Goroutine) string {
+func doing(names shortpath.Names, g introspect.Goroutine) string {
 	f, ok := goroutines.Site(g.Frames)
 	if !ok {
 		return "a goroutine" + inState(g)
 	}
 	if call := goroutines.CallName(g.Frames); g.InCall && call != "" {
-		return fmt.Sprintf("%s %s%s", place(f.File, f.Line), call, inState(g))
+		return fmt.Sprintf("%s %s%s", place(names, f.File, f.Line), call, inState(g))
 	}
-	return fmt.Sprintf("%s in %s%s", place(f.File, f.Line), filepath.Base(f.Function), inState(g))
+	return fmt.Sprintf("%s in %s%s", place(names, f.File, f.Line), filepath.Base(f.Function), inState(g))
 }
 
 // inState is the state of a goroutine, and for how long it is in it.

@@ -3,6 +3,7 @@ package introspect
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,8 +18,8 @@ type Member struct {
 	// "stopped by a signal". It is empty if nobody knows.
 	Process  string `json:"process,omitempty"`
 	Progress uint64 `json:"progress,omitempty"`
-	// After is the progress of the rank once all ranks had reported. If it is that of the report,
-	// the rank was in the reported state at the moment when the last report came in.
+	// After is the progress of the rank some time after all ranks had reported. If it is that of
+	// the report, the rank was in the reported state all that time.
 	After   *uint64  `json:"after,omitempty"`
 	Report  *Report  `json:"report,omitempty"`
 	Metrics *Metrics `json:"metrics,omitempty"`
@@ -65,13 +66,19 @@ const (
 // the process is stopped, there is no point in waiting longer.
 const lookAfter = 500 * time.Millisecond
 
-// afterTimeout is the time that ranks which have reported have for Member.After.
-const afterTimeout = time.Second
+const (
+	// afterTimeout is the time that ranks which have reported have for Member.After.
+	afterTimeout = time.Second
+	// watchTime is how long ranks are watched of which none makes progress: those of a healthy job
+	// may wait for a processor, or for a message, at the moment of the reports.
+	watchTime   = 200 * time.Millisecond
+	watchPeriod = 50 * time.Millisecond
+)
 
 // AskAll asks all peers at once, and waits for at most AnswerTimeout, or TraceTimeout for
 // WantTrace, or until ctx ends. The result has an element for each peer, in their order. If reports
-// are wanted, it asks those that have reported for their progress again, for at most one more
-// second.
+// are wanted, it asks those that have reported for their progress again, for up to watchTime until
+// one has made some, and for at most one more second.
 func AskAll(ctx context.Context, want Want, peers []Peer) []Member {
 	members := askAll(ctx, want, peers)
 	if want == WantReport {
@@ -84,12 +91,36 @@ func AskAll(ctx context.Context, want Want, peers []Peer) []Member {
 func askAfter(ctx context.Context, peers []Peer, members []Member) {
 	ctx, cancel := context.WithTimeout(ctx, afterTimeout)
 	defer cancel()
+	for end := time.Now().Add(watchTime); ; {
+		askProgress(ctx, peers, members)
+		if ctx.Err() != nil || !time.Now().Before(end) || !slices.ContainsFunc(members, hasReported) || slices.ContainsFunc(members, hasMoved) {
+			return
+		}
+		select {
+		case <-time.After(watchPeriod):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func hasReported(m Member) bool { return m.Report != nil }
+
+// hasMoved reports whether a rank has made progress since its report. The report of a rank that
+// held its lock has no progress.
+func hasMoved(m Member) bool {
+	return m.Report != nil && !m.Report.Locked && m.After != nil && *m.After > m.Report.Snapshot.Progress
+}
+
+// askProgress sets Member.After of the ranks that have reported to what it is now.
+func askProgress(ctx context.Context, peers []Peer, members []Member) {
 	var all sync.WaitGroup
 	for i := range members {
 		if m := &members[i]; m.Report != nil {
 			all.Add(1)
 			go func() {
 				defer all.Done()
+				m.After = nil // unless it answers this time
 				if a, err := peers[i].Conn.Ask(ctx, WantProgress); err == nil {
 					m.After = &a.Progress
 				}

@@ -42,7 +42,7 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 			{Member: Member{Rank: 5}, Conn: gone, Process: process("exited", false)},
 		}
 		members := AskAll(t.Context(), WantReport, peers)
-		assert.Equal(t, lookAfter, time.Since(begin), "nobody waits longer for a process that is stopped")
+		assert.Equal(t, lookAfter+watchTime, time.Since(begin), "nobody waits longer for a process that is stopped")
 		assert.EqualValues(t, 7, members[0].Report.Snapshot.Progress)
 		assert.EqualValues(t, 7, *members[0].After)
 		members[0].Report, members[0].After = nil, nil
@@ -65,5 +65,40 @@ func TestAskAllNamesRanksThatDoNotAnswer(t *testing.T) {
 
 		members = AskAll(t.Context(), "weather", []Peer{{Conn: connTo(t, &rank{})}})
 		assert.Equal(t, []Member{{State: StateAnswered, Error: `unknown question "weather"`}}, members)
+	})
+}
+
+// slow is a rank that makes progress at some time.
+type slow struct {
+	rank
+	at time.Time
+}
+
+func (r *slow) Progress() uint64 {
+	if time.Now().Before(r.at) {
+		return 7
+	}
+	return 8
+}
+
+func TestAskAllWatchesRanksUntilOneMakesProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		peers := []Peer{
+			{Conn: connTo(t, &rank{progress: 7})},
+			{Conn: connTo(t, &slow{rank{progress: 7}, begin.Add(watchTime / 2)})},
+		}
+		members := AskAll(t.Context(), WantReport, peers)
+		assert.EqualValues(t, 7, *members[0].After)
+		assert.EqualValues(t, 7, members[1].Report.Snapshot.Progress)
+		assert.EqualValues(t, 8, *members[1].After)
+		assert.Equal(t, watchTime/2, time.Since(begin))
+
+		begin = time.Now()
+		AskAll(t.Context(), WantReport, peers[:1])
+		assert.Equal(t, watchTime, time.Since(begin))
+		begin = time.Now()
+		AskAll(t.Context(), WantMetrics, peers[:1])
+		assert.Zero(t, time.Since(begin))
 	})
 }

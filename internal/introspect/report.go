@@ -121,4 +121,6 @@ type Metrics struct {
 	// included. What it has received is among the counters.
 	SentMessages uint64 `json:"sent_messages"`
 	SentBytes    uint64 `json:"sent_bytes"`
+	// RailBytes are those of comm.RailStatus by the name of the rail.
+	RailBytes map[string]uint64 `json:"rail_bytes,omitempty"`
 }

@@ -51,6 +51,8 @@ type Info struct {
 	// TraceDir is the directory in which each rank writes its trace, if the job does not make one
 	// of them: the command has to.
 	TraceDir string `json:"trace_dir,omitempty"`
+	// TraceJob is the identity of the job in these files.
+	TraceJob string `json:"trace_job,omitempty"`
 }
 
 // Tracer is a job that records a trace, if its Info says so.

@@ -133,6 +133,8 @@ type Pending struct {
 	// By are the ranks in the job of which each may, by a call, let the operation complete. It is
 	// empty if the operation completes or fails without a call.
 	By []int `json:"by,omitempty"`
+	// Abandoned: its call has returned, or its request was freed. No call waits for it any more.
+	Abandoned bool `json:"abandoned,omitempty"`
 	// Comm is the name of the communicator.
 	Comm string `json:"comm"`
 }

@@ -17,11 +17,13 @@ const Version = 1
 // File is the profile of a rank. Times are in nanoseconds, lengths in bytes. Ranks are those of the
 // job.
 type File struct {
-	Version int    `json:"v"`
-	Rank    int    `json:"rank"`
-	Size    int    `json:"size"`
-	Host    string `json:"host"`
-	PID     int    `json:"pid"`
+	Version int `json:"v"`
+	// Job is the identity of the job, which no other job has.
+	Job  string `json:"job"`
+	Rank int    `json:"rank"`
+	Size int    `json:"size"`
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
 	// Command is the program with its arguments.
 	Command []string `json:"command"`
 	// Started is when Init returned, as a Unix time. AppNanos is the time from then to Finalize, or
@@ -92,6 +94,8 @@ type Rail struct {
 	First  bool   `json:"first,omitempty"`
 	Health int    `json:"health"`
 	Errors uint64 `json:"errors,omitempty"`
+	// Bytes of the rank's operations on it, with headers: sent, written and read.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // The wait states (Site.State).
@@ -151,7 +155,7 @@ func (f *File) check() error {
 		}
 	}
 	for _, r := range f.Rails {
-		if !isRank(r.Peer) {
+		if !isRank(r.Peer) || r.Bytes < 0 {
 			return wrong("rail")
 		}
 	}

@@ -90,8 +90,11 @@ func (h *Hub) Addresses() ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// SetTraceDir says, before Start, that the ranks write traces into a directory.
-func (h *Hub) SetTraceDir(dir string) { h.info.Traces, h.info.TraceDir = true, dir }
+// SetTraceDir says, before Start, that the ranks write traces into a directory, with the job's
+// identity in them.
+func (h *Hub) SetTraceDir(dir, jobID string) {
+	h.info.Traces, h.info.TraceDir, h.info.TraceJob = true, dir, jobID
+}
 
 // Start begins to serve: the ranks that connect with the secret, and the socket of the job. rank is
 // rank 0 itself. Without a socket, which is an error, nothing is served.

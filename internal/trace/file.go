@@ -15,7 +15,9 @@ const Version = 1
 
 // File is the trace of a rank. Times are in nanoseconds of CLOCK_MONOTONIC of the rank's host.
 type File struct {
-	Version int      `json:"v"`
+	Version int `json:"v"`
+	// Job is the identity of the job, which no other job has.
+	Job     string   `json:"job"`
 	Rank    int      `json:"rank"`
 	Size    int      `json:"size"`
 	Host    string   `json:"host"`

@@ -125,6 +125,18 @@ func (c *Client) Rank() int { return c.rank }
 // Size is the number of ranks in the job.
 func (c *Client) Size() int { return c.size }
 
+// JobID identifies the job among all others: by the name that the process manager gives it, and
+// under another launcher than mpirun-go also by a few bytes that depend on the job's secret, once
+// this rank knows it. Slurm runs a job that it has requeued under the same name. The identity does
+// not reveal the secret.
+func (c *Client) JobID() string {
+	tag := c.secret.tag()
+	if c.HasOwnManager() || tag == "" {
+		return c.kvsName
+	}
+	return c.kvsName + "-" + tag
+}
+
 // HasOwnManager reports whether the process manager is the Server of this package: mpirun-go, not
 // another launcher.
 func (c *Client) HasOwnManager() bool { return c.hasGetAll }

@@ -2,6 +2,7 @@ package wireup
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"os"
@@ -305,6 +306,31 @@ func TestSecretOfWrongLengthFails(t *testing.T) {
 	j.allOK(t, (*Client).Barrier)
 	_, err := j.clients[0].Secret()
 	assert.ErrorIs(t, err, ErrSecret)
+}
+
+// Under another launcher the ranks agree on an identity that a later job of the same name has not.
+func TestJobIDDependsOnSecretUnderAnotherLauncher(t *testing.T) {
+	var before []string
+	for range 2 {
+		j := newJob(t, ServerConfig{Size: 2}, pipePair)
+		var own []string
+		for _, c := range j.clients {
+			assert.Equal(t, "test.0", c.JobID(), "of mpirun-go, whose names are unique")
+			c.hasGetAll = false
+		}
+		assert.Equal(t, "test.0", j.clients[1].JobID(), "before the barrier")
+		j.allOK(t, (*Client).Barrier)
+		for _, c := range j.clients {
+			secret, err := c.Secret()
+			require.NoError(t, err)
+			own = append(own, c.JobID())
+			assert.NotContains(t, c.JobID(), hex.EncodeToString(secret[:4]))
+		}
+		assert.Equal(t, own[0], own[1])
+		assert.Regexp(t, `^test\.0-[0-9a-f]{8}$`, own[0])
+		assert.NotContains(t, before, own[0])
+		before = append(before, own[0])
+	}
 }
 
 func TestNewSecretIsRandom(t *testing.T) {

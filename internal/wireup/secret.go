@@ -2,6 +2,7 @@ package wireup
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -68,6 +69,18 @@ func (s *secretState) publish(c *Client) error {
 	}
 	s.value = secret
 	return nil
+}
+
+// tag is a text that depends on the secret and does not reveal it; "" if the secret is not known
+// yet.
+func (s *secretState) tag() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.value == nil {
+		return ""
+	}
+	sum := sha256.Sum256(append([]byte("mpigo job identity "), s.value...))
+	return hex.EncodeToString(sum[:4])
 }
 
 func (s *secretState) barrierDone() {

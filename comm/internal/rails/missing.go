@@ -42,8 +42,9 @@ func (r *Rails) mustSuffice(lacking []missing) error {
 }
 
 // Warn says on standard error which transports and devices that the user has asked for are missing,
-// a line for each. Of several ranks of a machine that miss the same, the first one says so. It
-// reads only what the start has fixed, so the caller need not hold the lock.
+// a line for each. Of several ranks of a machine that miss the same, the first one says so, and
+// rank 0 says what all machines of the job miss. It reads only what the start has fixed, so the
+// caller need not hold the lock.
 func (r *Rails) Warn() {
 	for _, t := range r.allowed {
 		if !r.warnsOfLeftOut(t) {
@@ -51,6 +52,14 @@ func (r *Rails) Warn() {
 		}
 		for _, why := range r.whyLeftOut(t.Name) {
 			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: left out: %s\n", r.cfg.Env.Rank, why)
+		}
+	}
+	for _, t := range r.allowed {
+		if r.cfg.Env.Rank != 0 || t.Nobodys == nil || !r.has(t.Name) {
+			continue
+		}
+		if line := t.Nobodys(r.settings(), r.addressesOf(t.Name)); line != "" {
+			fmt.Fprintf(os.Stderr, "mpigo: rank 0: warning: %s\n", line)
 		}
 	}
 	if _, origin := r.settings().Text("btl"); origin == tunable.FromDefault {
@@ -61,6 +70,18 @@ func (r *Rails) Warn() {
 			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: without %s (btl=%s): %s\n", r.cfg.Env.Rank, m.transport.Name, r.allowedNames(), oneLine(m.why))
 		}
 	}
+}
+
+// addressesOf are the addresses of all rails of a transport of all ranks.
+func (r *Rails) addressesOf(name string) [][]byte {
+	_, all := r.railsOf(name)
+	for rank, card := range r.cards {
+		if rank != r.cfg.Env.Rank {
+			_, theirs := railsOf(card, name)
+			all = append(all, theirs...)
+		}
+	}
+	return all
 }
 
 // warnsOfLeftOut reports whether this rank says which rails of a transport it has left out. With

@@ -53,7 +53,9 @@ type Facts struct {
 	Interfaces []Interface `json:"interfaces"`
 	TCPError   string      `json:"tcp_error,omitempty"`   // why ranks have no address
 	TCPUnknown []string    `json:"tcp_unknown,omitempty"` // words of tunables that name nothing
-	TCPListen  []string    `json:"tcp_listen,omitempty"`  // why it cannot listen on an address
+	// TCPAbsent are single addresses in tcp.include that the host does not have.
+	TCPAbsent []netip.Addr `json:"tcp_absent,omitempty"`
+	TCPListen []string     `json:"tcp_listen,omitempty"` // why it cannot listen on an address
 }
 
 // Interface is an address of the host.
@@ -98,8 +100,8 @@ func collect(root string, set tunable.Set) Facts {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
 		f.Files, f.FilesHard = files.Cur, files.Max
 	}
-	list, unknown, err := tcp.Survey(set)
-	if f.TCPUnknown = unknown; err != nil {
+	list, unknown, absent, err := tcp.Survey(set)
+	if f.TCPUnknown, f.TCPAbsent = unknown, absent; err != nil {
 		f.TCPError = err.Error()
 	}
 	for _, s := range list {

@@ -133,6 +133,11 @@ func tcpAddresses(j *Job, h *Host) (list []result) {
 	for _, words := range f.TCPUnknown {
 		list = append(list, result{Warning, words, "interfaces and addresses of this host", "ip -brief addr"})
 	}
+	for _, a := range f.TCPAbsent {
+		if !j.has(a) {
+			list = append(list, result{Warning, fmt.Sprintf("no host has the address %v of tcp.include", a), "addresses of the hosts", "ip -brief addr"})
+		}
+	}
 	var used, out []string
 	for _, i := range f.Interfaces {
 		switch {

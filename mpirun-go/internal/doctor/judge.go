@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -34,6 +35,13 @@ func (j *Job) ranks() (n int) {
 // allows reports whether a job may use a transport.
 func (j *Job) allows(transport string) bool {
 	return slices.Contains(j.Settings.List("btl"), transport)
+}
+
+// has reports whether a host has an address. A host of which nothing is known may have it.
+func (j *Job) has(addr netip.Addr) bool {
+	return slices.ContainsFunc(j.Hosts, func(h Host) bool {
+		return h.Facts == nil || slices.ContainsFunc(h.Facts.Interfaces, func(i Interface) bool { return i.Addr.WithZone("") == addr })
+	})
 }
 
 // result is what a check says of a host. Only a result that is not OK has more than found.

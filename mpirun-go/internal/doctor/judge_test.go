@@ -85,6 +85,9 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		"unknown word": {func(j *Job, f *Facts) {
 			f.TCPUnknown = []string{"tcp.include=eth9: n2 has no interface or address eth9"}
 		}, "tcp addresses", Warning, "eth9", "ip -brief addr"},
+		"address of no host": {func(j *Job, f *Facts) {
+			f.TCPAbsent = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.9.9")}
+		}, "tcp addresses", Warning, "no host has the address 10.0.9.9 of tcp.include", "ip -brief addr"},
 		"few ports":     {func(j *Job, f *Facts) { set(j, "tcp.ports", "20000-20003") }, "tcp ports", Broken, "4 ports in tcp.ports=20000-20003 for 8 ranks", "--set tcp.ports=20000-20016"},
 		"port taken":    {func(j *Job, f *Facts) { f.TCPListen = []string{"eth0 10.0.0.2: address already in use"} }, "tcp ports", Broken, "cannot listen on eth0", "ss -ltnp"},
 		"quota":         {func(j *Job, f *Facts) { f.CPUQuota = 2.5 }, "cpu quota", Warning, "a quota of 2.5 of 8 processors, for 8 ranks", "-H n2:2"},

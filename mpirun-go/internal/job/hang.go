@@ -118,6 +118,6 @@ func (r *run) hangTitle(report *diagnose.Report) string {
 		w.quiet, w.reported = 0, false
 		return ""
 	}
-	quiet := time.Duration(w.quiet) * w.every
+	quiet := time.Duration(w.limit) * w.every // at least: more time has passed with the report
 	return fmt.Sprintf("no rank has made progress for %v; the job goes on", quiet)
 }

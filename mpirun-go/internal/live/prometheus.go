@@ -69,6 +69,7 @@ func families(job jobsocket.Info, members []introspect.Member, known map[int]int
 		list = append(list, family{c.name, c.help, "counter", perRank(func(_ int, m introspect.Metrics) float64 { return float64(m.Counters[c.counter]) })})
 	}
 	list = append(list, family{"rail_errors_total", "Errors of rails, by what they are evidence against.", "counter", errorSamples(ranks, known)})
+	list = append(list, family{"rail_bytes_total", "Bytes that the rank has sent, written and read by the rails of a module, with headers.", "counter", railBytesSamples(ranks, known)})
 	return append(list, railFamilies(ranks, known)...)
 }
 
@@ -88,6 +89,16 @@ func errorSamples(ranks []int, known map[int]introspect.Metrics) (list []sample)
 		for _, side := range []string{"Local", "Path", "Remote"} {
 			labels := []string{"rank", strconv.Itoa(rank), "side", strings.ToLower(side)}
 			list = append(list, sample{labels, float64(known[rank].Counters[side+"Errors"])})
+		}
+	}
+	return list
+}
+
+func railBytesSamples(ranks []int, known map[int]introspect.Metrics) (list []sample) {
+	for _, rank := range ranks {
+		bytes := known[rank].RailBytes
+		for _, name := range slices.Sorted(maps.Keys(bytes)) {
+			list = append(list, sample{[]string{"rank", strconv.Itoa(rank), "rail", name}, float64(bytes[name])})
 		}
 	}
 	return list

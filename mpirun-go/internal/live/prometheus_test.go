@@ -95,6 +95,7 @@ func TestServeWritesTextForPrometheus(t *testing.T) {
 		answered(1, 500),
 		{Rank: 2, Host: "n2", State: introspect.StateSilent},
 	}}
+	job.members[0].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 4321}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer Serve(l, job)()
@@ -123,6 +124,7 @@ func TestServeWritesTextForPrometheus(t *testing.T) {
 		`mpigo_rail_errors_total{rank="1",side="path"}`:                    2,
 		`mpigo_rail_health{rank="0",rail="sm"}`:                            1,
 		`mpigo_rail_health{rank="0",rail="tcp:eth0"}`:                      0,
+		`mpigo_rail_bytes_total{rank="0",rail="tcp:eth0"}`:                 4321,
 		`mpigo_rails_up{rank="0",rail="tcp:eth0"}`:                         5,
 		`mpigo_rails_down{rank="0",rail="tcp:eth0"}`:                       1,
 		`mpigo_job_ranks`:                                                  3,

@@ -1,7 +1,10 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,8 +35,11 @@ func Screen(v View, columns, lines int, color bool) []string {
 		cut(fmt.Sprintf("%s: %s, %s, %v: %s", clean(v.Job.Name), slots.Plural(len(v.Ranks), "rank"), slots.Plural(len(hosts), "host"), age, clean(v.Job.Command)), columns),
 		cut(worst(v, bad), columns),
 		cut(fmt.Sprintf("together: %sB/s, %s messages/s, %s operations/s", amount(v.OutBytes), amount(v.OutMessages), amount(v.Operations)), columns),
-		cut(fmt.Sprintf(rankFormat, "RANK", "HOST", "IN B/s", "OUT B/s", "OPS/s", "RAILS", "HEALTH", "DOING"), columns),
 	}
+	if len(v.RailBytes) > 0 {
+		out = append(out, cut("by rail: "+rails(v), columns))
+	}
+	out = append(out, cut(fmt.Sprintf(rankFormat, "RANK", "HOST", "IN B/s", "OUT B/s", "OPS/s", "RAILS", "HEALTH", "DOING"), columns))
 	for _, r := range v.Ranks {
 		line := cut(rankLine(r), columns)
 		if color && r.Severity != Fine {
@@ -69,6 +75,17 @@ func worst(v View, bad int) string {
 		text = fmt.Sprintf("worst of %d: rank %d on %s: %s", bad, r.Rank, r.Host, r.Trouble)
 	}
 	return text
+}
+
+// rails is the line about what goes by the rails, most first.
+func rails(v View) string {
+	names := slices.SortedFunc(maps.Keys(v.RailBytes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(v.RailBytes[b], v.RailBytes[a]), cmp.Compare(a, b))
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %sB/s", clean(name), amount(v.RailBytes[name]))
+	}
+	return strings.Join(names, ", ")
 }
 
 // answering says which ranks of a job without trouble answer.

@@ -22,7 +22,9 @@ type View struct {
 	OutBytes    float64 `json:"out_bytes_per_second"`
 	OutMessages float64 `json:"out_messages_per_second"`
 	Operations  float64 `json:"operations_per_second"`
-	Ranks       []Rank  `json:"ranks"` // the worst first
+	// RailBytes are the bytes a second by the rails of a name, of all ranks.
+	RailBytes map[string]float64 `json:"rail_bytes_per_second,omitempty"`
+	Ranks     []Rank             `json:"ranks"` // the worst first
 }
 
 // Severity says how bad the state of a rank is.
@@ -64,6 +66,7 @@ type Rank struct {
 type Tracker struct {
 	last   map[int]introspect.Metrics
 	totals map[int]total // by rank, at the last View
+	rails  map[string]uint64
 	at     time.Time
 }
 
@@ -93,7 +96,14 @@ func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now ti
 	slices.SortStableFunc(v.Ranks, func(a, b Rank) int {
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Rank, b.Rank))
 	})
-	t.totals, t.at = totals, now
+	rails := railBytes(t.last)
+	for name, bytes := range rails {
+		if v.RailBytes == nil {
+			v.RailBytes = make(map[string]float64)
+		}
+		v.RailBytes[name] = v.rate(t.rails[name], bytes)
+	}
+	t.totals, t.rails, t.at = totals, rails, now
 	return v
 }
 
@@ -125,6 +135,17 @@ func totalsOf(known map[int]introspect.Metrics) map[int]total {
 		totals[rank] = total{m.Counters["ReceivedBytes"], m.SentBytes, m.Counters["Received"], m.SentMessages, m.Progress}
 	}
 	return totals
+}
+
+// railBytes adds up the bytes of all ranks by the names of the rails.
+func railBytes(known map[int]introspect.Metrics) map[string]uint64 {
+	sums := map[string]uint64{}
+	for _, m := range known {
+		for name, bytes := range m.RailBytes {
+			sums[name] += bytes
+		}
+	}
+	return sums
 }
 
 // describe makes a Rank without rates.

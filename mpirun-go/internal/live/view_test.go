@@ -122,9 +122,19 @@ q quits`, strings.Join(Screen(v, 80, 24, false), "\n"))
 	assert.Equal(t, "q quits; 2 more ranks", Screen(v, 80, 6, false)[5])
 	assert.Contains(t, Screen(v, 80, 24, true)[4], "\x1b[31m    2 n2")
 
+	members[0].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 3_000_000, "sm": 1000}
+	members[1].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 500_000}
+	v = tracker.Update(someJob(), members, started.Add(4*time.Second))
+	assert.Equal(t, "by rail: tcp:eth0 1.75MB/s, sm 500B/s", Screen(v, 80, 24, false)[3])
+	members[0].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 3_000_000, "sm": 5000}
+	v = tracker.Update(someJob(), members, started.Add(5*time.Second))
+	assert.Equal(t, map[string]float64{"tcp:eth0": 0, "sm": 4000}, v.RailBytes)
+	assert.Equal(t, "by rail: sm 4.00kB/s, tcp:eth0 0B/s", Screen(v, 80, 24, false)[3])
+
 	members = nil
 	for rank := range 100 {
 		m := answered(rank, 0)
+		m.Metrics.RailBytes = map[string]uint64{strings.Repeat("x", rank): 1}
 		m.Host, m.Metrics.Doing = strings.Repeat("é", rank), strings.Repeat("ü", rank)
 		members = append(members, m)
 	}

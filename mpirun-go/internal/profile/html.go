@@ -45,6 +45,7 @@ type row struct {
 type railRow struct {
 	Name, Peers, State string
 	Rails, Errors      int
+	Bytes              float64
 }
 
 type lengthRow struct {
@@ -155,6 +156,7 @@ func (j *Job) railRows() (rows []railRow) {
 			}
 			rows[i].Rails++
 			rows[i].Errors += int(r.Errors)
+			rows[i].Bytes += float64(r.Bytes)
 		}
 	}
 	return rows

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/profile"
+	"github.com/mpigo/mpigo/internal/shortpath"
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
@@ -26,34 +26,19 @@ type Job struct {
 	Why     []string
 }
 
-// Load reads the profiles of a job of so many ranks. It ends with ctx.
-func Load(ctx context.Context, dir string, size int) (*Job, error) {
-	j := &Job{Size: size}
-	for rank := range size {
-		f, err := load(ctx, dir, rank, size)
-		switch {
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case err == nil:
-			j.Files = append(j.Files, f)
-			continue
-		case !errors.Is(err, fs.ErrNotExist):
-			j.Why = append(j.Why, fmt.Sprintf("rank %d: %v", rank, err))
-		}
-		j.Missing = append(j.Missing, rank)
+// Load reads the profiles of a job, as records.Form.Load does.
+func Load(ctx context.Context, dir string, job records.Job) (*Job, error) {
+	files, err := form.Load(ctx, dir, job)
+	if err != nil {
+		return nil, err
 	}
-	if len(j.Files) == 0 {
-		return nil, fmt.Errorf("%s has no profile of a rank%s", dir, records.Reasons(j.Why))
-	}
-	return j, nil
+	return &Job{Size: files.Job.Size, Files: files.List, Missing: files.Missing, Why: files.Why}, nil
 }
 
-func load(ctx context.Context, dir string, rank, size int) (*profile.File, error) {
-	f, err := records.Read(ctx, profile.Path(dir, rank), profile.Read)
-	if err == nil && (f.Rank != rank || f.Size != size) {
-		err = fmt.Errorf("its file is of another job, of rank %d of %d", f.Rank, f.Size)
-	}
-	return f, err
+var form = records.Form[profile.File]{
+	Kind: records.Profile,
+	Read: profile.Read,
+	Of:   func(f *profile.File) (int, records.Job) { return f.Rank, records.Job{ID: f.Job, Size: f.Size} },
 }
 
 // Write writes the page and the text of a job to a directory, and returns the path of the page.
@@ -70,6 +55,7 @@ type Site struct {
 	ID             int
 	Call, Function string
 	File           string
+	Name           string // of the file, short
 	Line           int
 	State          string
 	Sends          bool
@@ -117,8 +103,13 @@ func (j *Job) Sites() []*Site {
 	slices.SortFunc(all, func(a, b *Site) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Call, b.Call))
 	})
+	var files []string
+	for _, s := range all {
+		files = append(files, s.File)
+	}
+	names := shortpath.Of(files)
 	for i, s := range all {
-		s.ID = i + 1
+		s.ID, s.Name = i+1, names.Name(s.File)
 		s.COV = variation(s.ByRank)
 	}
 	return all
@@ -144,7 +135,7 @@ func (s *Site) Where() string {
 	if s.File == "" {
 		return "unknown"
 	}
-	return fmt.Sprintf("%s:%d", filepath.Base(s.File), s.Line)
+	return fmt.Sprintf("%s:%d", s.Name, s.Line)
 }
 
 // byTime sorts by time, longest first.

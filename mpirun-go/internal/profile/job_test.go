@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/internal/profile"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
 func rankFile(rank int) *profile.File {
 	return &profile.File{
-		Version: profile.Version, Rank: rank, Size: 3, Host: "<evil>", Command: []string{"solver"}, AppNanos: 9e9,
+		Version: profile.Version, Job: "a", Rank: rank, Size: 3, Host: "<evil>", Command: []string{"solver"}, AppNanos: 9e9,
 		Kinds: []profile.Kind{{Name: "recv", Calls: 3, Sizes: []uint64{0, 3}}},
 		Sites: []profile.Site{{
 			Call: "recv", Function: "main.<x>", File: "/src/main.go", Line: 3, Calls: 3, Timed: 3, Nanos: 6e9,
@@ -21,7 +22,7 @@ func rankFile(rank int) *profile.File {
 		}},
 		Sent:      []profile.Traffic{{Peer: 1, Messages: 3, Bytes: 3 << 10}},
 		Protocols: []profile.Named{{Name: "SentEager", Count: 3}},
-		Rails:     []profile.Rail{{Peer: 1, Name: "sm", State: "up", Health: 1000}},
+		Rails:     []profile.Rail{{Peer: 1, Name: "sm", State: "up", Health: 1000, Bytes: 5 << 20}},
 	}
 }
 
@@ -33,7 +34,7 @@ func TestPageAndTextOfAJob(t *testing.T) {
 		require.NoError(t, rankFile(rank).Write(f))
 		require.NoError(t, f.Close())
 	}
-	j, err := Load(t.Context(), dir, 3)
+	j, err := Load(t.Context(), dir, records.Job{ID: "a", Size: 3})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, j.Missing)
 	page, err := j.Write(dir)
@@ -46,7 +47,21 @@ func TestPageAndTextOfAJob(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, j.Text(&text))
 	assert.Contains(t, text.String(), "@ Missing    : 1\n")
+	assert.Contains(t, string(html), "10 MiB", "of both ranks by the rail")
+	assert.Regexp(t, `sm +up +2 +10485760 +0\n`, text.String())
 	assert.Regexp(t, `late sender +8 +66\.67  main\.go:3, Recv, rank 0\n`, text.String())
+}
+
+func TestFilesOfTheSameNameAreToldApart(t *testing.T) {
+	a, b := rankFile(0), rankFile(1)
+	b.Sites[0].File = "/src/worker/main.go"
+	j := &Job{Size: 3, Files: []*profile.File{a, b}}
+	var text, html bytes.Buffer
+	require.NoError(t, j.Text(&text))
+	require.NoError(t, j.HTML(&html))
+	assert.Regexp(t, `\n  1 src/main\.go +3 main\.<x> +Recv\n  2 worker/main\.go +3 `, text.String())
+	assert.Contains(t, html.String(), "src/main.go:3")
+	assert.Contains(t, html.String(), "worker/main.go:3")
 }
 
 // Whatever is in the file of a rank, there are a page and a text.

@@ -83,6 +83,12 @@ func (j *Job) Text(to io.Writer) error {
 		w.line("%-20s %14d", p.Name, p.Count)
 	}
 
+	w.section("Rails (all ranks, bytes with headers)")
+	w.line("%-30s %-8s %9s %16s %8s", "Rail", "State", "To peers", "Bytes", "Errors")
+	for _, r := range j.railRows() {
+		w.line("%-30s %-8s %9d %16.0f %8d", r.Name, r.State, r.Rails, r.Bytes, r.Errors)
+	}
+
 	w.section(fmt.Sprintf("Callsite Time Statistics (all, milliseconds): %d", len(sites)))
 	w.line("%-20s %4s %5s %10s %10s %10s %10s %7s %7s", "Name", "Site", "Rank", "Count", "Max", "Mean", "Min", "App%", "MPI%")
 	for _, s := range sites {

@@ -3,10 +3,8 @@
 package records
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -86,36 +84,6 @@ func (k Kind) Clear(dir string) error {
 	return err
 }
 
-// JobSize returns the number of ranks of the job of which a directory has profiles or traces, by
-// what the first good file says. It is 0 if there is no file. That there are files of several jobs
-// is an error, as far as their names show it.
-func (k Kind) JobSize(ctx context.Context, dir string) (int, error) {
-	ranks, err := k.ranks(dir)
-	if err != nil {
-		return 0, err
-	}
-	var why []string
-	for _, rank := range ranks {
-		path, last := k.Path(dir, rank), ranks[len(ranks)-1]
-		size, err := k.sizeIn(ctx, path)
-		switch {
-		case ctx.Err() != nil:
-			return 0, context.Cause(ctx)
-		case err != nil:
-			why = append(why, fmt.Sprintf("rank %d: %v", rank, err))
-		case last >= size:
-			return 0, fmt.Errorf("%s is of a job of size %d, and %s of another job: remove the files of one",
-				path, size, k.Path(dir, last))
-		default:
-			return size, nil
-		}
-	}
-	if len(why) == 0 {
-		return 0, nil
-	}
-	return 0, fmt.Errorf("%s has no %s that can be read%s", dir, k, Reasons(why))
-}
-
 // ranks lists the ranks that have a file in a directory, in order.
 func (k Kind) ranks(dir string) (ranks []int, err error) {
 	entries, err := os.ReadDir(dir)
@@ -131,61 +99,6 @@ func (k Kind) ranks(dir string) (ranks []int, err error) {
 	}
 	slices.Sort(ranks)
 	return ranks, err
-}
-
-// sizeIn is the size of the job in a file.
-func (k Kind) sizeIn(ctx context.Context, path string) (int, error) {
-	if k == Profile {
-		f, err := Read(ctx, path, profile.Read)
-		if err != nil {
-			return 0, err
-		}
-		return f.Size, nil
-	}
-	f, err := Read(ctx, path, trace.Read)
-	if err != nil {
-		return 0, err
-	}
-	return f.Size, nil
-}
-
-// Reasons is the end of a message, with the first few reasons why files cannot be read.
-func Reasons(why []string) string {
-	const most = 3
-	switch n := len(why); {
-	case n == 0:
-		return ""
-	case n > most:
-		return fmt.Sprintf(": %s; and %d more", strings.Join(why[:most], "; "), n-most)
-	}
-	return ": " + strings.Join(why, "; ")
-}
-
-// Read reads the file of a rank, until ctx ends.
-func Read[F any](ctx context.Context, path string, read func(io.Reader) (*F, error)) (*F, error) {
-	file, _, err := Open(path, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	f, err := read(untilDone{ctx, file})
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return f, err
-}
-
-// untilDone is a reader that fails once ctx has ended.
-type untilDone struct {
-	ctx  context.Context
-	from io.Reader
-}
-
-func (r untilDone) Read(p []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.from.Read(p)
 }
 
 // Open opens the file of a rank, with further flags. Another user may have put a FIFO in its place,

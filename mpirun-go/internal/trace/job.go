@@ -11,10 +11,7 @@ package trace
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 
 	"github.com/mpigo/mpigo/internal/atomicfile"
@@ -30,34 +27,19 @@ type Job struct {
 	Why     []string // reasons other than that there is no file
 }
 
-// Load reads the traces of a job of so many ranks. It ends with ctx.
-func Load(ctx context.Context, dir string, size int) (*Job, error) {
-	j := &Job{Size: size}
-	for rank := range size {
-		f, err := load(ctx, dir, rank, size)
-		switch {
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case err == nil:
-			j.Files = append(j.Files, f)
-			continue
-		case !errors.Is(err, fs.ErrNotExist):
-			j.Why = append(j.Why, fmt.Sprintf("rank %d: %v", rank, err))
-		}
-		j.Missing = append(j.Missing, rank)
+// Load reads the traces of a job, as records.Form.Load does.
+func Load(ctx context.Context, dir string, job records.Job) (*Job, error) {
+	files, err := form.Load(ctx, dir, job)
+	if err != nil {
+		return nil, err
 	}
-	if len(j.Files) == 0 {
-		return nil, fmt.Errorf("%s has no trace of a rank%s", dir, records.Reasons(j.Why))
-	}
-	return j, nil
+	return &Job{Size: files.Job.Size, Files: files.List, Missing: files.Missing, Why: files.Why}, nil
 }
 
-func load(ctx context.Context, dir string, rank, size int) (*trace.File, error) {
-	f, err := records.Read(ctx, trace.Path(dir, rank), trace.Read)
-	if err == nil && (f.Rank != rank || f.Size != size) {
-		err = fmt.Errorf("its file is of another job, of rank %d of %d", f.Rank, f.Size)
-	}
-	return f, err
+var form = records.Form[trace.File]{
+	Kind: records.Trace,
+	Read: trace.Read,
+	Of:   func(f *trace.File) (int, records.Job) { return f.Rank, records.Job{ID: f.Job, Size: f.Size} },
 }
 
 // Write writes the trace of the job to a directory, and returns its path. It ends with ctx.

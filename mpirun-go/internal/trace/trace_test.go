@@ -14,6 +14,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/internal/trace"
+	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 	"github.com/mpigo/mpigo/mpirun-go/internal/trace/tracetest"
 	"github.com/mpigo/mpigo/request"
 )
@@ -195,7 +196,7 @@ func TestTraceOfProgram(t *testing.T) {
 		return err
 	}, comm.WithSetting("trace", dir))
 	require.NoError(t, err)
-	j, err := Load(t.Context(), dir, ranks)
+	j, err := Load(t.Context(), dir, records.Job{})
 	require.NoError(t, err)
 	require.Empty(t, j.Missing)
 	sent, calls := 0, map[string]int{}
@@ -243,7 +244,7 @@ func TestTraceIsBounded(t *testing.T) {
 		}
 		return nil
 	}, comm.WithSetting("trace", dir), comm.WithSetting("trace.events", "500")))
-	j, err := Load(t.Context(), dir, 2)
+	j, err := Load(t.Context(), dir, records.Job{})
 	require.NoError(t, err)
 	for _, f := range j.Files {
 		require.Len(t, f.Events, 500)
@@ -256,14 +257,14 @@ func TestTraceIsBounded(t *testing.T) {
 
 func TestLoadNamesRanksWithoutTrace(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Load(t.Context(), dir, 2)
+	_, err := Load(t.Context(), dir, records.Job{})
 	require.ErrorContains(t, err, "has no trace")
 	f, err := os.Create(trace.Path(dir, 2))
 	require.NoError(t, err)
 	require.NoError(t, (&trace.File{Rank: 2, Size: 4, Host: "a"}).Write(f))
 	require.NoError(t, f.Close())
 	require.NoError(t, os.WriteFile(trace.Path(dir, 0), []byte("{"), 0o666))
-	j, err := Load(t.Context(), dir, 4)
+	j, err := Load(t.Context(), dir, records.Job{Size: 4})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1, 3}, j.Missing)
 	require.Len(t, j.Why, 1)
@@ -276,16 +277,16 @@ func TestLoadSaysWhyNoFileCanBeRead(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, (&trace.File{Rank: 1, Size: 4, Host: "a"}).Write(f))
 	require.NoError(t, f.Close())
-	_, err = Load(t.Context(), dir, 2)
-	require.EqualError(t, err, dir+" has no trace of a rank: rank 0: not a trace of this version: unexpected EOF; "+
-		"rank 1: its file is of another job, of rank 1 of 4")
+	_, err = Load(t.Context(), dir, records.Job{Size: 2})
+	require.EqualError(t, err, dir+" has no trace that can be read: rank 0: not a trace of this version: unexpected EOF; "+
+		"rank 1: its file is of another job")
 }
 
 func TestLoadAndWriteEndWithContext(t *testing.T) {
 	dir, why := t.TempDir(), errors.New("the job ends")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	_, err := Load(ctx, dir, 2)
+	_, err := Load(ctx, dir, records.Job{})
 	require.Equal(t, why, err)
 	_, err = pingPong(0, 0).Write(ctx, dir)
 	require.ErrorIs(t, err, why)
