@@ -47,6 +47,7 @@ func runProgram(name string) {
 		"groups":                groupsProgram,
 		"survivor":              survivorProgram,
 		"revoked":               revokedProgram,
+		"freed requests":        freedRequestsProgram,
 		"deserted":              desertedProgram,
 		"finalized peer":        finalizedPeerProgram,
 		"finalized collectives": finalizedPeerCollectivesProgram,

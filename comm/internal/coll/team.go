@@ -136,8 +136,8 @@ const none = -1
 
 // markUnfit has every later collective refused here, because a rank was lost, unless that is none,
 // or for another cause. A rank that waits for this one in such a collective is told when it probes,
-// because this rank may make no further call. Starts of persistent collectives have no probes, so
-// these are revoked.
+// because this rank may make no further call. A rank that keeps the request of a persistent
+// collective does not answer probes for its starts, so these are revoked.
 func (t *Team) markUnfit(call string, cause error, lost int) {
 	if t.unfit != nil {
 		return
