@@ -65,7 +65,7 @@
 // A request of a collective has the empty status. Cancel is [ErrRequest], and so is Free while the
 // collective is under way. An operation that panics ends its own collective, also at all ranks that
 // still need this rank for it: the panic goes on in the goroutine of a blocking call, and is the
-// error of a request otherwise.
+// error of a request otherwise ([PanicError]).
 //
 // A collective that is refused or fails at one rank returns an error at every rank that has not
 // finished it. The error says which rank gave up, and why. It Is [ErrCount] if the lengths differ,

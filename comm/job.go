@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -125,7 +124,7 @@ func (j *job) stop(cause error) {
 // panicking.)
 func (c *Comm) Finalize() error {
 	if p := recover(); p != nil {
-		c.crash(&panicError{p, debug.Stack()})
+		c.crash(newRankPanic(p))
 	}
 	const op = "finalize"
 	if err := c.enter(); err != nil {
@@ -163,21 +162,21 @@ func (c *Comm) Finalize() error {
 }
 
 // crash ends the job because the rank panics.
-func (c *Comm) crash(p *panicError) {
+func (c *Comm) crash(p *PanicError) {
 	if c.isNull() {
-		panic(p.value)
+		panic(p.Value)
 	}
 	if _, local := c.job.others.(localRank); local {
-		panic(p.value) // RunLocal reports it
+		panic(p.Value) // RunLocal reports it
 	}
 	c.job.fail(p)
 }
 
 // fail ends the job with exit status 1, and prints err on standard error.
 func (j *job) fail(err error) {
-	var p *panicError
+	var p *PanicError
 	if errors.As(err, &p) {
-		os.Stderr.Write(p.stack)
+		os.Stderr.Write(p.Stack)
 	}
 	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
 	j.writeRecordsSoon(line)

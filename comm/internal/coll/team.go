@@ -18,6 +18,9 @@ type Owner interface {
 	pml.Caller
 	// DescribeCollective wraps the error of a call. err may be an error that Describe returned.
 	DescribeCollective(call string, root int, err error) error
+	// Panicked makes the error of an operation that has panicked with a value. It is called in the
+	// deferred function that recovers it, without the engine's lock.
+	Panicked(value any) error
 	// Crowded reports whether ranks of the job share processor cores. It is the same at all ranks.
 	Crowded() bool
 	// Host is the number of the host of a rank, by which all ranks know it.
