@@ -132,8 +132,9 @@ func TestStartWithoutRankThatHasFreedRequestFails(t *testing.T) {
 	}
 }
 
-// TestStartsInAnotherOrderSucceedAfterProbes: ranks start persistent collectives in opposite orders.
-// Each has probed the others for the one that it starts first before any rank starts its second one.
+// TestStartsInAnotherOrderSucceedAfterProbes: ranks start persistent collectives in different
+// orders. Each has probed the others for the one that it starts first before any rank starts its
+// second one.
 func TestStartsInAnotherOrderSucceedAfterProbes(t *testing.T) {
 	run(t, 3, func(w *Comm) {
 		defer hurry(w)()
