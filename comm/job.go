@@ -113,7 +113,10 @@ func (j *job) stop(cause error) {
 // Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends
 // to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
 // of Send had returned before. It does not report short messages that have reached their receiver,
-// unless the send was synchronous: the receiver discards them.
+// unless the send was synchronous: the receiver discards them. It also reports nonblocking
+// collectives, and starts of persistent ones, that nothing has waited for and that do not complete
+// (ErrPending). All requests must be complete before (MPI 4.1, section 11.2.2); checked mode warns
+// of the others.
 //
 // Another rank may not come to Finalize because it waits for a message of this rank, or for this
 // rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
@@ -136,6 +139,7 @@ func (c *Comm) Finalize() error {
 		return c.fail(op, none, none, fmt.Errorf("%w: only the world is finalized", ErrComm))
 	}
 	j.ended = ErrFinalized
+	collectives := j.activeCollectives()
 	j.endAppTime()
 	j.pml.Leave(ErrFinalized)
 	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
@@ -147,6 +151,9 @@ func (c *Comm) Finalize() error {
 		_ = j.compareClocks(false) // without it, the trace has the comparison of the start
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
+		if err == nil {
+			err = collectives.incomplete()
+		}
 	}
 	if j.check != nil {
 		j.tellUnobserved()

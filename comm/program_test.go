@@ -48,6 +48,7 @@ func runProgram(name string) {
 		"survivor":              survivorProgram,
 		"revoked":               revokedProgram,
 		"freed requests":        freedRequestsProgram,
+		"unfinished":            unfinishedProgram,
 		"deserted":              desertedProgram,
 		"finalized peer":        finalizedPeerProgram,
 		"finalized collectives": finalizedPeerCollectivesProgram,
