@@ -45,7 +45,7 @@ func (c *Comm) allreduceShort(in, out []byte, op coll.Reduction) bool {
 }
 
 func (c *Comm) allgatherShort(in, out []byte, elem int) bool {
-	return len(out) <= 2*coll.MostShort && checkParts("out", in, out, elem, len(c.group)) == nil && c.team.AllgatherShort(in, out)
+	return len(out) <= len(c.group)*coll.MostShort && checkParts("out", in, out, elem, len(c.group)) == nil && c.team.AllgatherShort(in, out)
 }
 
 func (c *Comm) alltoallShort(in, out []byte, elem int) bool {

@@ -18,10 +18,11 @@ import (
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/collprogram"
+	"github.com/mpigo/mpigo/request"
 )
 
-// shortProgram makes random collectives of two ranks whose buffers are short or nearly so, and
-// exchanges messages between them. Each rank is late at random, so each call may take its short
+// shortProgram makes random collectives whose buffers are short or nearly so, and exchanges
+// messages between ranks. Each rank is late at random, so each call may take its short
 // path, the general way, or begin on the one and end in the other. It counts how many calls of this
 // rank ended on their short path, by their names.
 func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) error {
@@ -38,23 +39,23 @@ func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) e
 		}
 		switch rng.IntN(12) {
 		case 0, 1, 2, 3:
-			name, err := shortSums(w, rng)
+			name, isShort, err := shortSums(w, rng)
 			if err != nil {
 				return fmt.Errorf("seed %d, call %d: %w", seed, i, err)
 			}
-			if comm.EndedShort(w) {
+			if isShort {
 				shorts[name]++
 			}
 			continue
 		case 4:
-			if err := shortMessage(w, rng.IntN(2), i); err != nil {
+			if err := shortMessage(w, rng.IntN(w.Size()), i); err != nil {
 				return fmt.Errorf("seed %d, call %d: %w", seed, i, err)
 			}
 			continue
 		}
 		c := &collprogram.Call{
-			Kind: names[rng.IntN(len(names))], Count: rng.IntN(12), Root: rng.IntN(2), InPlace: rng.IntN(3) == 0,
-			InOrder: rng.IntN(2) == 0, Contents: rng.Uint64(), Counts: []int{0, 0},
+			Kind: names[rng.IntN(len(names))], Count: rng.IntN(12), Root: rng.IntN(w.Size()), InPlace: rng.IntN(3) == 0,
+			InOrder: rng.IntN(2) == 0, Contents: rng.Uint64(), Counts: make([]int, w.Size()),
 		}
 		switch rng.IntN(8) {
 		case 0:
@@ -76,28 +77,36 @@ func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) e
 	return nil
 }
 
-// shortMessage sends a message from one rank to the other, for which that waits: it makes no
+// shortMessage sends a message from one rank to the next, for which that waits: it makes no
 // collective meanwhile.
 func shortMessage(w *comm.Comm, from, what int) error {
-	if w.Rank() == from {
-		return comm.Ssend(w, []int{what}, 1-from, 0)
+	to := (from + 1) % w.Size()
+	switch w.Rank() {
+	case from:
+		return comm.Ssend(w, []int{what}, to, 0)
+	case to:
+		got := []int{0}
+		_, err := comm.Recv(w, got, from, 0)
+		if err == nil && got[0] != what {
+			err = fmt.Errorf("received %d, want %d", got[0], what)
+		}
+		return err
 	}
-	got := []int{0}
-	_, err := comm.Recv(w, got, from, 0)
-	if err == nil && got[0] != what {
-		err = fmt.Errorf("received %d, want %d", got[0], what)
-	}
-	return err
+	return nil
 }
 
 // shortSums makes a reduction with an operation of the library, as short paths want it, and returns
-// its name.
-func shortSums(w *comm.Comm, rng *rand.Rand) (name string, err error) {
-	n, root := 1+rng.IntN(20), rng.IntN(2)
+// its name. The result has to have the same bits as that of the nonblocking call, which goes by
+// messages.
+func shortSums(w *comm.Comm, rng *rand.Rand) (name string, isShort bool, err error) {
+	n, root := 1+rng.IntN(20), rng.IntN(w.Size())
 	in, out, want := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range in {
-		of := [2]float64{rng.Float64(), rng.Float64()}
-		in[i], want[i] = of[w.Rank()], of[0]+of[1]
+		for rank := range w.Size() {
+			if v := rng.Float64(); rank == w.Rank() {
+				in[i] = v
+			}
+		}
 	}
 	from := in
 	if rng.IntN(2) == 0 {
@@ -108,20 +117,30 @@ func shortSums(w *comm.Comm, rng *rand.Rand) (name string, err error) {
 	if rng.IntN(2) == 0 {
 		opts = append(opts, comm.InRankOrder())
 	}
+	var byMessages request.Request
 	name = "reduce"
 	switch all := rng.IntN(2) == 0; {
 	case all:
 		name = "allreduce"
 		err = comm.Allreduce(w, from, out, comm.Sum[float64], opts...)
+		isShort = comm.EndedShort(w)
+		byMessages = must(comm.Iallreduce(w, in, want, comm.Sum[float64], opts...))
 	case w.Rank() != root:
-		err, want = comm.Reduce(w, in, nil, comm.Sum[float64], root, opts...), out
+		err = comm.Reduce(w, in, nil, comm.Sum[float64], root, opts...)
+		isShort = comm.EndedShort(w)
+		byMessages, want = must(comm.Ireduce(w, in, nil, comm.Sum[float64], root, opts...)), out
 	default:
 		err = comm.Reduce(w, from, out, comm.Sum[float64], root, opts...)
+		isShort = comm.EndedShort(w)
+		byMessages = must(comm.Ireduce(w, in, want, comm.Sum[float64], root, opts...))
+	}
+	if err == nil {
+		_, err = byMessages.Wait()
 	}
 	if err == nil && !slices.Equal(out, want) {
 		err = fmt.Errorf("rank %d has %v, want %v", w.Rank(), out, want)
 	}
-	return name, err
+	return name, isShort, err
 }
 
 // everyShortCall checks that each call has ended on its short path some times.
@@ -134,22 +153,29 @@ func everyShortCall(shorts map[string]int) error {
 	return nil
 }
 
+// TestShortCollectivesAgainstNaiveModel: more than two ranks that are goroutines do not wait on a
+// short path, so only the last one to come ends there.
 func TestShortCollectivesAgainstNaiveModel(t *testing.T) {
-	shorts := [2]map[string]int{{}, {}}
-	for seed := range uint64(20) {
-		require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
-			return shortProgram(w, seed, 400, shorts[w.Rank()])
-		}))
-	}
-	for rank := range shorts {
-		assert.NoError(t, everyShortCall(shorts[rank]), "rank %d", rank)
+	for ranks, seeds := range map[int]uint64{2: 20, 3: 5, 5: 5} {
+		shorts := make([]map[string]int, ranks)
+		for rank := range shorts {
+			shorts[rank] = map[string]int{}
+		}
+		for seed := range seeds {
+			require.NoError(t, comm.RunLocal(ranks, func(w *comm.Comm) error {
+				return shortProgram(w, seed, 400, shorts[w.Rank()])
+			}))
+		}
+		for rank := range shorts {
+			assert.NoError(t, everyShortCall(shorts[rank]), "rank %d of %d", rank, ranks)
+		}
 	}
 }
 
 // shortCollectivesProgram makes short collectives in a job of processes.
 func shortCollectivesProgram(w *comm.Comm) error {
 	shorts := map[string]int{}
-	for seed := range uint64(5) {
+	for seed := range uint64(3) {
 		if err := shortProgram(w, seed, 1000, shorts); err != nil {
 			return err
 		}
@@ -217,14 +243,21 @@ func shortKilledProgram(w *comm.Comm) error {
 }
 
 func TestRankKilledBetweenShortCollectives(t *testing.T) {
-	got := unmanaged(t, 2, "short killed")
-	assert.Equal(t, -1, got[1].status, "killed")
-	assert.Equal(t, "ended\n", got[0].stdout, got[0].stderr)
+	for _, ranks := range []int{2, 4} {
+		got := unmanaged(t, ranks, "short killed")
+		for rank := range got {
+			if rank == 1 {
+				assert.Equal(t, -1, got[rank].status, "killed")
+			} else {
+				assert.Equal(t, "ended\n", got[rank].stdout, got[rank].stderr)
+			}
+		}
+	}
 }
 
 // TestShortCollectivesThatDiffer: ranks that make different calls get an error, on whatever path.
 func TestShortCollectivesThatDiffer(t *testing.T) {
-	v, two, parts := []int{1}, []int{1, 2}, []int{1, 2}
+	v, two := []int{1}, []int{1, 2}
 	calls := map[string]func(w *comm.Comm) error{
 		"barrier":     func(w *comm.Comm) error { return w.Barrier() },
 		"allreduce":   func(w *comm.Comm) error { return comm.Allreduce(w, v, []int{0}, comm.Sum) },
@@ -232,37 +265,42 @@ func TestShortCollectivesThatDiffer(t *testing.T) {
 		"in order":    func(w *comm.Comm) error { return comm.Allreduce(w, v, []int{0}, comm.Sum, comm.InRankOrder()) },
 		"reduce to 0": func(w *comm.Comm) error { return comm.Reduce(w, v, []int{0}, comm.Sum, 0) },
 		"reduce to 1": func(w *comm.Comm) error { return comm.Reduce(w, v, []int{0}, comm.Sum, 1) },
-		"allgather":   func(w *comm.Comm) error { return comm.Allgather(w, v, []int{0, 0}) },
-		"alltoall":    func(w *comm.Comm) error { return comm.Alltoall(w, parts, []int{0, 0}) },
+		"allgather":   func(w *comm.Comm) error { return comm.Allgather(w, v, make([]int, w.Size())) },
+		"alltoall":    func(w *comm.Comm) error { return comm.Alltoall(w, make([]int, w.Size()), make([]int, w.Size())) },
 		"no op":       func(w *comm.Comm) error { return comm.Allreduce(w, v, []int{0}, nil) },
 	}
-	for one, call := range calls {
-		for other, otherCall := range calls {
-			if one == other || one == "reduce to 1" && other == "reduce to 0" { // no rank waits
-				continue
+	for _, ranks := range []int{2, 3} {
+		for one, call := range calls {
+			for other, otherCall := range calls {
+				if one == other || one == "reduce to 1" && other == "reduce to 0" { // no rank waits
+					continue
+				}
+				t.Run(fmt.Sprintf("%d ranks, %s, %s", ranks, one, other), func(t *testing.T) {
+					errs := make([]error, ranks)
+					require.NoError(t, comm.RunLocal(ranks, func(w *comm.Comm) error {
+						d := must(w.Dup())
+						for range 4 {
+							check(d.Barrier())
+						}
+						if w.Rank() == 0 {
+							errs[0] = call(d)
+						} else {
+							errs[w.Rank()] = otherCall(d)
+						}
+						check(w.Barrier())
+						return nil
+					}))
+					assert.Error(t, errors.Join(errs...), "no rank noticed")
+				})
 			}
-			t.Run(one+", "+other, func(t *testing.T) {
-				var errs [2]error
-				require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
-					d := must(w.Dup())
-					for range 4 {
-						check(d.Barrier())
-					}
-					if w.Rank() == 0 {
-						errs[0] = call(d)
-					} else {
-						errs[1] = otherCall(d)
-					}
-					check(w.Barrier())
-					return nil
-				}))
-				assert.True(t, errs[0] != nil || errs[1] != nil, "no rank noticed")
-			})
 		}
 	}
 }
 
 func TestShortCollectivesOfProcesses(t *testing.T) {
 	launch := launcher(t)
-	assert.Equal(t, outcome{0, "short collectives done\n", ""}, launch(2, "short collectives", "--set", "check=false"))
+	for _, ranks := range []int{2, 4} {
+		assert.Equal(t, outcome{0, "short collectives done\n", ""},
+			launch(ranks, "short collectives", "--set", "check=false", "--oversubscribe"))
+	}
 }

@@ -132,7 +132,7 @@ func (c *Comm) recvEntered(st *request.Status, buf []byte, size, source, tag int
 	if rec := c.job.eng.Calls; rec != nil {
 		// The message mostly comes now, and then the call needs no record unless it is timed.
 		isTimed := rec.IsTimed(calls.Recv, len(buf))
-		for looks := 0; !isTimed && looks < looksBeforeRecord; looks++ {
+		for looks := 0; !isTimed && looks < looksBeforeRecord && !c.job.pml.IsTurnDue(); looks++ {
 			if c.p2p.RecvShort(st, buf, size, source, tag) {
 				return nil
 			}

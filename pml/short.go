@@ -33,7 +33,7 @@ func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
 	if from == nil {
 		return noWay
 	}
-	if c.p.shortReceives >= maxShortReceives {
+	if c.p.IsTurnDue() {
 		return notThere
 	}
 	n := from.ReceiveShort(pollsAhead, tagMatch, c.firstWord, matchSecond(tag, seq), buf)
@@ -44,6 +44,9 @@ func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
 	}
 	return n
 }
+
+// IsTurnDue reports whether no more messages are received the short way before a turn of progress.
+func (p *PML) IsTurnDue() bool { return p.shortReceives >= maxShortReceives }
 
 // RecvShort receives a message that has just arrived, or arrives within a fraction of a
 // microsecond, if it is the next one of source, short, and fits. It fills in the status, which was
@@ -216,7 +219,7 @@ func (r *RecvRequest) TakeShort() (source, tag int, bytes int64, ok bool) {
 		return 0, 0, 0, false
 	}
 	pr := p.peers[r.world]
-	if pr == nil || p.shortReceives >= maxShortReceives {
+	if pr == nil || p.IsTurnDue() {
 		return 0, 0, 0, false
 	}
 	from, seq := pr.ShortReceiver()

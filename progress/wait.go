@@ -3,6 +3,7 @@ package progress
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 )
 
 // Waiter counts down the signals that a goroutine, or a Task, waits for. The zero value waits for
@@ -170,6 +171,26 @@ func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 		Relax()
 	}
 	return empty
+}
+
+// YieldsAtOnce reports whether waits on this engine yield without polling first.
+func (e *Engine) YieldsAtOnce() bool { return e.cfg.SpinTurns == 0 }
+
+// YieldUntil yields to other processes, up to so many times, until one has stored target at a word
+// in shared memory. It returns how often it has yielded, and whether *word is target. It keeps the
+// lock, ignores contexts and makes no progress, so it yields only while nobody else drives or wants
+// the lock. It is for waits that are mostly short: the caller waits in another way after it. Lock
+// held; not from a poller or timer.
+func (e *Engine) YieldUntil(word *uint64, target uint64, yields int) (yielded int, ok bool) {
+	for atomic.LoadUint64(word) != target {
+		if yielded == yields || !e.cfg.YieldProcess || e.cfg.Idle != nil || e.driver != nil || e.coming > 0 || e.wanted.Load() != 0 {
+			return yielded, false
+		}
+		yielded++
+		e.cYields++
+		yieldProcess()
+	}
+	return yielded, true
 }
 
 // Ahead looks for the one event that a wait needs, by a shorter way than a turn of progress.

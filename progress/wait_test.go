@@ -636,3 +636,41 @@ func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
 		})
 	}
 }
+
+// TestYieldUntilKeepsTheLockForAShortTime: it ends when the word is stored, after so many yields,
+// or when somebody else drives or wants the lock.
+func TestYieldUntilKeepsTheLockForAShortTime(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		cfg     Config
+		prepare func(e *Engine, word *uint64)
+		yielded int
+		ok      bool
+	}{
+		{"stored before", Config{YieldProcess: true}, func(_ *Engine, word *uint64) { *word = 7 }, 0, true},
+		{"never stored", Config{YieldProcess: true}, nil, 4, false},
+		{"no process to yield to", Config{}, nil, 0, false},
+		{"another goroutine drives", Config{YieldProcess: true}, func(e *Engine, _ *uint64) { e.driver = waiter(1) }, 0, false},
+		{"one was woken", Config{YieldProcess: true}, func(e *Engine, _ *uint64) { e.coming = 1 }, 0, false},
+		{"one wants the lock", Config{YieldProcess: true}, func(e *Engine, _ *uint64) { e.wanted.Add(1) }, 0, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := New(test.cfg)
+			var word uint64
+			if test.prepare != nil {
+				test.prepare(e, &word)
+			}
+			yielded, ok := e.YieldUntil(&word, 7, 4)
+			assert.Equal(t, test.yielded, yielded)
+			assert.Equal(t, test.ok, ok)
+			assert.Equal(t, uint64(test.yielded), e.Counters().Yields)
+		})
+	}
+	e := New(Config{YieldProcess: true})
+	var word uint64
+	go atomic.StoreUint64(&word, 7)
+	for yields, ok := 0, false; !ok; {
+		yields, ok = e.YieldUntil(&word, 7, 1000)
+		assert.LessOrEqual(t, yields, 1000)
+	}
+}

@@ -56,10 +56,12 @@ type area struct {
 	// counted is, by entry, the stamp of the round in which this rank was counted there last, as in
 	// a count.
 	counted [areaEntries]uint64
+	newest  uint64 // the last round in which one of them is read
 	next    int    // where the next one may be in the cells
 	known   uint64 // the last round that all ranks are known to have passed
 	told    uint64 // what this rank has said last that it has passed
-	short   uint64 // the last round that this rank has come to on a short path (short.go)
+	short   uint64 // the last round for which this rank filled its slot on a short path (short.go)
+	last    uint64 // the last round in which this rank was the last one to be counted
 }
 
 // publication is what a rank has put into a slot.
@@ -74,10 +76,12 @@ const (
 	areaLine = 128
 
 	// areaEntries is how many rounds a rank may be ahead of others if it need not wait for them.
-	areaEntries = 8
+	// Each rank that shares a core with others then runs once for many bcasts.
+	areaEntries = 16
 
-	cellsInTurn    = areaEntries / 2
-	shortCellBytes = 2 * areaEntries * MostShort
+	// Of its cells, a rank uses a part in turn: for so many contributions, or so many bytes.
+	cellsInTurn    = 4
+	shortCellBytes = 16 * MostShort
 
 	// An entry: a line with the count, and a line with the stamp of a round that is done, the rank
 	// that has done it, and the result if that is small.
@@ -139,9 +143,27 @@ func (a *area) allCounted(stamp uint64) uint64 { return stamp<<countBits | uint6
 func (a *area) done(stamp uint64) *uint64   { return a.word(entryOf(stamp)*entryBytes + doneAt) }
 func (a *area) doneBy(stamp uint64) *uint64 { return a.word(entryOf(stamp)*entryBytes + doneByAt) }
 
-// smallResult is the place of a small result of a round.
-func (a *area) smallResult(stamp uint64, bytes int) []byte {
-	return a.mem[entryOf(stamp)*entryBytes+smallResultAt:][:bytes:bytes]
+// resultPlace is where this rank puts the result of a round, which it makes for all.
+func (a *area) resultPlace(stamp uint64, bytes int) []byte {
+	*a.doneBy(stamp) = uint64(a.self)
+	place, _ := a.result(stamp, bytes)
+	return place
+}
+
+// finish says that this rank has done for all what there is to do in a round.
+func (a *area) finish(stamp uint64) { atomic.StoreUint64(a.done(stamp), stamp) }
+
+// result is the result that a rank has made for all in a round. ok is false if nothing there can be
+// right.
+func (a *area) result(stamp uint64, bytes int) (result []byte, ok bool) {
+	if bytes <= smallResultBytes {
+		return a.mem[entryOf(stamp)*entryBytes+smallResultAt:][:bytes:bytes], true
+	}
+	by := *a.doneBy(stamp)
+	if by >= uint64(a.ranks) {
+		return nil, false
+	}
+	return a.at(int(by), stamp, bytes), true
 }
 
 // waiting is the number of ranks that wait until others have passed a round.
@@ -166,6 +188,9 @@ func (a *area) cells(rank int) []byte { return a.mem[cellsAt(a.ranks)+rank*a.blo
 // reserve looks for room for so many bytes of this rank in a round. If another rank must pass an
 // earlier round first, it returns that rank and that round's stamp, otherwise nobody.
 func (a *area) reserve(stamp uint64, bytes int) (rank int, until uint64) {
+	if a.newest <= a.known {
+		return nobody, 0
+	}
 	mine := &a.mine[entryOf(stamp)]
 	if rank := a.isRead(mine); rank != nobody || bytes <= smallBytes {
 		return rank, mine.stamp
@@ -183,8 +208,8 @@ func (a *area) reserve(stamp uint64, bytes int) (rank int, until uint64) {
 
 // room is where the next so many bytes of this rank are: behind those before, so that a rank that
 // still reads those is not waited for. But memory that was used a while ago is in no cache near,
-// and pages that were never used have to be made first, so only a part of the cells is used: for
-// cellsInTurn contributions, or shortCellBytes.
+// and pages that were never used have to be made first, so only a part of the cells is used:
+// for cellsInTurn contributions, or shortCellBytes.
 func (a *area) room(bytes int) (from int) {
 	if a.next+bytes > min(a.block, max(cellsInTurn*bytes, shortCellBytes)) {
 		return 0
@@ -215,6 +240,7 @@ func (a *area) isRead(p *publication) (rank int) {
 func (a *area) place(stamp uint64, bytes int) []byte {
 	p := &a.mine[entryOf(stamp)]
 	*p = publication{stamp: stamp}
+	a.newest = stamp
 	slot := a.slot(a.self, stamp)
 	if bytes <= smallBytes {
 		return slot[smallAt:][:bytes:bytes]
@@ -233,6 +259,7 @@ func (a *area) isPut(stamp uint64) bool { return a.short == stamp }
 // which the rank puts nothing there.
 func (a *area) keep(stamp, until uint64) {
 	a.mine[entryOf(stamp)].stamp = until
+	a.newest = until
 	a.mine[entryOf(until)] = publication{stamp: until}
 }
 
@@ -277,9 +304,13 @@ func (a *area) missing(stamp uint64) (rank int) {
 
 // arrive counts this rank, which has filled its slot, as one that has come to a round, and
 // publishes that: so if any rank is missing in the count, some rank has not published. It reports
-// whether all have come. ok is false if the count cannot be right.
+// whether this rank is the last one, also if it was counted before. ok is false if the count cannot
+// be right.
 func (a *area) arrive(stamp uint64) (last, ok bool) {
 	word, counted := a.count(stamp), &a.counted[entryOf(stamp)]
+	if *counted == stamp<<countBits && a.short == stamp {
+		return a.last == stamp, true
+	}
 	for {
 		v, n := atomic.LoadUint64(word), uint64(1)
 		switch ahead := int64(v&^mostAreaRanks - stamp<<countBits); {
@@ -295,7 +326,11 @@ func (a *area) arrive(stamp uint64) (last, ok bool) {
 		if atomic.CompareAndSwapUint64(word, v, stamp<<countBits|n) {
 			*counted = stamp << countBits
 			a.publish(stamp)
-			return n == uint64(a.ranks), true
+			if n < uint64(a.ranks) {
+				return false, true
+			}
+			a.last = stamp
+			return true, true
 		}
 	}
 }

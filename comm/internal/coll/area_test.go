@@ -58,11 +58,27 @@ func TestAreaCountsArrivals(t *testing.T) {
 	}
 }
 
+// TestAreaCountsArrivalOnceThatGoesTheGeneralWay: a rank that was counted on a short path comes to
+// the same round again.
+func TestAreaCountsArrivalOnceThatGoesTheGeneralWay(t *testing.T) {
+	areas := testAreas(3)
+	stamp := stampOf(7, 0)
+	for i, a := range areas {
+		a.short = stamp
+		for range 3 {
+			last, ok := a.arrive(stamp)
+			require.True(t, ok)
+			require.Equal(t, i == len(areas)-1, last)
+		}
+	}
+	require.Equal(t, areas[0].allCounted(stamp), *areas[0].count(stamp))
+}
+
 // TestAreaEntryOfLongAgoIsUsedAgain: the last round of an entry was so many collectives ago that
 // its stamp in the count seems to be ahead.
 func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
 	areas := testAreas(3)
-	for _, count := range []uint64{5, 1<<31 + 5, 1<<32 + 13, 1<<33 - 3} {
+	for _, count := range []uint64{5, 1<<31 + 5, 1<<32 + areaEntries + 5, 1<<33 - areaEntries + 5} {
 		stamp := stampOf(count, 0)
 		require.Equal(t, 5, entryOf(stamp))
 		for i, a := range areas {
@@ -90,7 +106,10 @@ func TestAreaPlacesDoNotOverlap(t *testing.T) {
 		for round := range uint64(areaEntries) {
 			stamp := stampOf(1, round)
 			for _, a := range areas {
-				bytes := int(round) * 30
+				bytes := int(round%8) * 30
+				if round >= 8 { // there is room for no more
+					bytes = min(bytes, smallBytes)
+				}
 				rank, _ := a.reserve(stamp, bytes)
 				require.Equal(t, nobody, rank)
 				place := a.place(stamp, bytes)
@@ -102,7 +121,7 @@ func TestAreaPlacesDoNotOverlap(t *testing.T) {
 			markWord(a.count(stamp))
 			markWord(a.done(stamp))
 			markWord(a.doneBy(stamp))
-			mark(a.smallResult(stamp, smallResultBytes))
+			mark(a.resultPlace(stamp, smallResultBytes))
 		}
 		for _, a := range areas {
 			markWord(a.passed(a.self))

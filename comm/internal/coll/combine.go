@@ -12,6 +12,10 @@ const (
 	orderChain                 // Schedule.reduceChain
 )
 
+// bcastPieces is in how many pieces a bcast goes through the area, if these are not too short or
+// too long.
+const bcastPieces = 8
+
 // chunkBytes is the length of the pieces in which contributions are combined, so that a piece of
 // the result stays in the processor's first cache.
 const chunkBytes = 8 << 10
@@ -29,7 +33,7 @@ func (s *Schedule) length() int {
 }
 
 // blockBytes is how many bytes of that go through the area at a time. If all do not fit, there is
-// room for two blocks, and for areaEntries/2 of a bcast, so that a rank need not wait for room at
+// room for two blocks, and for cellsInTurn of a bcast, so that a rank need not wait for room at
 // each block.
 func (s *Schedule) blockBytes(call meetingCall, length int) int {
 	a := s.team.area
@@ -37,7 +41,7 @@ func (s *Schedule) blockBytes(call meetingCall, length int) int {
 	switch call {
 	case meetBcast: // so that others copy a piece while the root puts the next one there
 		if length > smallBytes {
-			return max(min(max(length/areaEntries, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/(areaEntries/2)), smallBytes)
+			return max(min(max(length/bcastPieces, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/cellsInTurn), smallBytes)
 		}
 	case meetAllreduceLong, meetReduceLong:
 		unit = s.Elem
@@ -133,8 +137,13 @@ func (s *Schedule) copyBlocks() (done bool) {
 
 // combining is a reduction of contributions that are in the area.
 type combining struct {
-	s *Schedule
-	n int // ranks
+	a        *area
+	stamp    uint64
+	block    int // bytes of a contribution
+	order    order
+	op       Combiner
+	commutes bool
+	root     int // of a reduce
 	// own is this rank's contribution to the block if the area does not have all of that.
 	own []byte
 	// at is where the piece that is combined begins in the block, and bytes its length.
@@ -142,20 +151,27 @@ type combining struct {
 	temps     []byte // for intermediate results, one after the other
 }
 
-// makeCombining prepares the combining of pieces of up to so many bytes.
-func (s *Schedule) makeCombining(bytes int) combining {
-	m := &s.meeting
-	c := combining{s: s, n: s.team.area.ranks}
+// tempsOf is how many bytes of intermediate results there are of pieces of up to so many bytes.
+func (o order) tempsOf(ranks, bytes int) int {
 	levels := 0
-	switch m.order {
+	switch o {
 	case orderDoubling, orderTree:
-		for d := 1; d < c.n; d *= 2 {
+		for d := 1; d < ranks; d *= 2 {
 			levels++
 		}
 	case orderChain:
 		levels = 2
 	}
-	c.temps = s.temp(levels * alignArea(bytes))
+	return levels * alignArea(bytes)
+}
+
+// makeCombining prepares the combining of pieces of up to so many bytes.
+func (s *Schedule) makeCombining(bytes int) combining {
+	m, a := &s.meeting, s.team.area
+	c := combining{
+		a: a, stamp: m.stamp, block: s.blockLen(), order: m.order, op: s.Op, commutes: s.Commutes, root: m.root,
+		temps: s.temp(m.order.tempsOf(a.ranks, bytes)),
+	}
 	if m.in != nil {
 		c.own = m.in[m.at:]
 	}
@@ -164,8 +180,8 @@ func (s *Schedule) makeCombining(bytes int) combining {
 
 // of is the piece of a rank's contribution.
 func (c *combining) of(rank int) []byte {
-	if a := c.s.team.area; rank != a.self || c.own == nil {
-		return a.at(rank, c.s.meeting.stamp, c.s.blockLen())[c.at:][:c.bytes]
+	if rank != c.a.self || c.own == nil {
+		return c.a.at(rank, c.stamp, c.block)[c.at:][:c.bytes]
 	}
 	return c.own[c.at:][:c.bytes]
 }
@@ -173,9 +189,9 @@ func (c *combining) of(rank int) []byte {
 // into combines the contributions into dest. part is the part of the vector that dest lies in, for
 // a ring.
 func (c *combining) into(dest []byte, part int) {
-	switch c.s.meeting.order {
+	switch c.order {
 	case orderDoubling:
-		fold := foldingOf(c.n, c.s.team.area.self)
+		fold := foldingOf(c.a.ranks, c.a.self)
 		c.doubling(dest, &fold, 0, fold.power, c.temps)
 	case orderRing:
 		c.ring(dest, part)
@@ -195,7 +211,7 @@ func (c *combining) spare(temps []byte) (place, rest []byte) {
 // ranks do that exchange their results, in each step at twice the distance
 // (Schedule.allreduceDoubling).
 func (c *combining) doubling(dest []byte, fold *folding, lo, hi int, temps []byte) {
-	op := c.s.Op
+	op := c.op
 	if hi-lo == 1 {
 		rank := fold.rank(lo)
 		copy(dest, c.of(rank))
@@ -218,19 +234,19 @@ func (c *combining) doubling(dest []byte, fold *folding, lo, hi int, temps []byt
 // ring combines the contributions of all ranks into dest, in the order in which a part of the
 // vector goes round all ranks (Schedule.allreduceRing). The operation commutes.
 func (c *combining) ring(dest []byte, part int) {
-	rank := up(part, 1, c.n)
+	rank := up(part, 1, c.a.ranks)
 	copy(dest, c.of(rank))
-	for range c.n - 1 {
-		rank = up(rank, 1, c.n)
-		c.s.Op.Combine(c.of(rank), dest)
+	for range c.a.ranks - 1 {
+		rank = up(rank, 1, c.a.ranks)
+		c.op.Combine(c.of(rank), dest)
 	}
 }
 
 // tree combines the contributions of the ranks below v in the tree of Schedule.reduceTree into
 // dest.
 func (c *combining) tree(dest []byte, v int, temps []byte) {
-	acc, low, children := c.of(treePlace(v, c.s.treeRoot(c.s.meeting.root), c.n)), lowestBit(v, c.n), 0
-	for d := 1; d < low && v+d < c.n; d *= 2 {
+	acc, low, children := c.of(treePlace(v, treeRoot(c.root, c.commutes), c.a.ranks)), lowestBit(v, c.a.ranks), 0
+	for d := 1; d < low && v+d < c.a.ranks; d *= 2 {
 		children++
 	}
 	if children == 0 {
@@ -241,9 +257,9 @@ func (c *combining) tree(dest []byte, v int, temps []byte) {
 	if children%2 == 0 { // the two places take turns, so that the last one is dest
 		dest, other = other, dest
 	}
-	for d := 1; d < low && v+d < c.n; d *= 2 {
+	for d := 1; d < low && v+d < c.a.ranks; d *= 2 {
 		c.tree(dest, v+d, rest)
-		c.s.Op.Combine(acc, dest)
+		c.op.Combine(acc, dest)
 		acc = dest
 		dest, other = other, dest
 	}
@@ -251,14 +267,14 @@ func (c *combining) tree(dest []byte, v int, temps []byte) {
 
 // chain combines the contributions of all ranks into dest as Schedule.reduceChain does.
 func (c *combining) chain(dest []byte) {
-	op, root := c.s.Op, c.s.meeting.root
-	above, below := root+1 < c.n, root > 0
+	op, root := c.op, c.root
+	above, below := root+1 < c.a.ranks, root > 0
 	next, temps := c.spare(c.temps)
 	other, _ := c.spare(temps)
 	if below {
 		copy(next, c.of(0))
 		for rank := 1; rank < root; rank++ {
-			if c.s.Commutes {
+			if c.commutes {
 				op.Combine(c.of(rank), next)
 				continue
 			}
@@ -269,11 +285,11 @@ func (c *combining) chain(dest []byte) {
 	}
 	switch {
 	case above:
-		copy(dest, c.of(c.n-1))
-		for rank := c.n - 2; rank >= root; rank-- {
+		copy(dest, c.of(c.a.ranks-1))
+		for rank := c.a.ranks - 2; rank >= root; rank-- {
 			op.Combine(c.of(rank), dest)
 		}
-	case c.s.Commutes:
+	case c.commutes:
 		copy(dest, next)
 		op.Combine(c.of(root), dest)
 		return
@@ -289,12 +305,7 @@ func (c *combining) chain(dest []byte) {
 func (s *Schedule) combineForAll() error {
 	m, a := &s.meeting, s.team.area
 	n := len(m.out)
-	result := a.at(a.self, m.stamp, n)
-	if n <= smallResultBytes {
-		result = a.smallResult(m.stamp, n)
-	}
-	*a.doneBy(m.stamp) = uint64(a.self)
-	return s.combinePieces(0, n, n, m.out, result)
+	return s.combinePieces(0, n, n, m.out, a.resultPlace(m.stamp, n))
 }
 
 // combineAtRoot combines all contributions to a short reduce.
@@ -307,13 +318,14 @@ func (s *Schedule) combineAtRoot() error {
 // dest, and copies them to result, unless that is nil.
 func (s *Schedule) combinePieces(from, to, piece int, dest, result []byte) error {
 	used := s.used
-	err := apart(s, combiningPieces.do, combiningPieces{s.makeCombining(piece), from, to, piece, dest, result})
+	err := apart(s, combiningPieces.do, combiningPieces{s.makeCombining(piece), s, from, to, piece, dest, result})
 	s.untemp(used)
 	return err
 }
 
 type combiningPieces struct {
 	combining
+	s               *Schedule
 	from, to, piece int
 	dest, result    []byte
 }

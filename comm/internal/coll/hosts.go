@@ -129,10 +129,10 @@ func (s *Schedule) bcastByHost(buf []byte, root int) {
 // the one of that.
 func (s *Schedule) reduceByHost(in, out []byte, root int) {
 	t := s.team
-	treeRoot := s.treeRoot(root)
-	first := treeRoot % t.aligned
+	top := treeRoot(root, s.Commutes)
+	first := top % t.aligned
 	leaders := tree{
-		n: len(t.leaders), root: treeRoot / t.aligned, self: s.rank / t.aligned, stride: t.aligned, first: first,
+		n: len(t.leaders), root: top / t.aligned, self: s.rank / t.aligned, stride: t.aligned, first: first,
 	}
 	isLeader := s.rank%t.aligned == first
 	have := in
@@ -143,7 +143,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 	if room := t.area.block; block > room {
 		block = room / 2 / s.Elem * s.Elem
 	}
-	isRoot := s.rank == root && s.rank == treeRoot
+	isRoot := s.rank == root && s.rank == top
 	var result []byte // at this leader
 	if isLeader && !isRoot {
 		result = s.temp(block) // all the time: meetings take temporary memory behind it
@@ -165,7 +165,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 		}
 		s.meet(m)
 		switch {
-		case s.rank == treeRoot:
+		case s.rank == top:
 			s.reduceTree(leaders, nil, m.out)
 			if !isRoot {
 				s.send(root, m.out)
@@ -174,7 +174,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 			s.reduceTree(leaders, m.out, nil)
 		}
 		if s.rank == root && !isRoot {
-			s.recv(treeRoot, out[at:to])
+			s.recv(top, out[at:to])
 		}
 		s.wait()
 		s.untemp(used)

@@ -20,7 +20,8 @@ type Hub struct {
 	// make progress while the program computes, for one of so many bytes.
 	active     int
 	background func(bytes int)
-	// quiet counts blocking collectives since the last turn of progress.
+	// quiet counts blocking collectives since the last turn of progress, and their yields as
+	// quietYield each.
 	quiet int
 }
 
@@ -81,7 +82,10 @@ func (h *Hub) Disarm() {}
 
 // maxQuiet bounds the blocking collectives between two turns of progress: those that find in shared
 // memory what they need make none.
-const maxQuiet = 128
+const (
+	maxQuiet   = 128
+	quietYield = 16
+)
 
 // keepMoving makes a turn of progress if there was none for maxQuiet collectives.
 func (h *Hub) keepMoving() {

@@ -288,7 +288,7 @@ func (s *Schedule) doForAll() (done bool, err error) {
 			return false, err
 		}
 	}
-	atomic.StoreUint64(a.done(m.stamp), m.stamp)
+	a.finish(m.stamp)
 	s.team.wake()
 	return true, nil
 }
@@ -297,15 +297,11 @@ func (s *Schedule) doForAll() (done bool, err error) {
 func (s *Schedule) takeResult() error {
 	m, a := &s.meeting, s.team.area
 	a.allArrived(m.stamp)
-	if len(m.out) <= smallResultBytes {
-		copy(m.out, a.smallResult(m.stamp, len(m.out)))
-		return nil
-	}
-	by := *a.doneBy(m.stamp)
-	if by >= uint64(a.ranks) {
+	result, ok := a.result(m.stamp, len(m.out))
+	if !ok {
 		return errAreaWrong
 	}
-	copy(m.out, a.at(int(by), m.stamp, len(m.out)))
+	copy(m.out, result)
 	return nil
 }
 

@@ -23,7 +23,7 @@ func TestMeetingTakesNoMoreRoundsThanAStampHas(t *testing.T) {
 	block := s.team.area.block / 2 / s.Elem * s.Elem
 	require.True(t, s.fitsArea(meetAllreduceLong, 1000*block))
 	// A block takes two rounds for the reduction, and as many for the bcast as that has pieces.
-	const roundsPerBlock = 2 + areaEntries + 1
+	const roundsPerBlock = 2 + bcastPieces + 1
 	require.False(t, s.fitsArea(meetAllreduceLong, (mostRound/roundsPerBlock+1)*block))
 
 	s.meeting.rounds = mostRound

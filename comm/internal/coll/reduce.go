@@ -29,7 +29,7 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 		s.meet(m)
 	case isChain:
 		s.reduceChain(in, out, root)
-	case s.treeRoot(root) == root:
+	case treeRoot(root, s.Commutes) == root:
 		s.reduceTree(s.treeTo(root), in, out)
 	case s.rank == root:
 		if in == nil {
@@ -48,8 +48,8 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 }
 
 // treeRoot is where the tree of a reduction ends: in the order of ranks, at rank 0.
-func (s *Schedule) treeRoot(root int) int {
-	if s.Commutes {
+func treeRoot(root int, commutes bool) int {
+	if commutes {
 		return root
 	}
 	return 0

@@ -2,23 +2,26 @@ package coll
 
 import "sync/atomic"
 
-// Short paths of blocking collectives. Two ranks on one host exchange short contributions through
-// their area without a schedule. Each does what it would do in a meeting (meeting.go), so the other
-// one may take the general way.
+// Short paths of blocking collectives. The ranks of one host exchange short contributions through
+// their area without a schedule. Each does what it would do in a meeting (meeting.go), so others
+// may take the general way.
 //
 // Each reports whether the collective is over. If it reports false, the caller, which has checked
 // the arguments, makes the same call in the general way: this rank may have put its contribution
-// into its slot, and the meeting goes on from there. So errors, waits for a late rank, calls that
-// do not match, and everything unusual are left to the general way. It also has all collectives in
-// views with a context, with profiles, traces or checked mode, and with operations of the program's
-// own.
+// into its slot, and may be counted, and the meeting goes on from there. So errors, waits for a
+// late rank, calls that do not match, and everything unusual are left to the general way. It also
+// has all collectives in views with a context, with profiles, traces or checked mode, and with
+// operations of the program's own.
 
 const (
-	// shortLooks is how often a short path looks for the other rank's slot: for a fraction of a
+	// shortLooks is how often a short path looks at what it waits for: for a fraction of a
 	// microsecond, in which the rank makes no progress.
 	shortLooks = 512
+	// shortYields is how often it yields instead if ranks share processor cores. Mostly every other
+	// rank of the core has to run once.
+	shortYields = 4
 	// MostShort is the most bytes that a rank contributes on a short path. In the general way a
-	// vector of so many is one block, which each rank combines whole (Tuning.SharedShortBytes).
+	// vector of so many is one block, and is combined whole (Tuning.SharedShortBytes).
 	MostShort = 4 << 10
 )
 
@@ -30,7 +33,14 @@ var shortCalls = struct{ barrier, allreduce, reduce, bcast, allgather, alltoall 
 // BarrierShort is the short path of a barrier.
 func (t *Team) BarrierShort() bool {
 	sign := Signature{Call: shortCalls.barrier, Root: NoRoot}
-	if !t.mayBeShort(0) || !t.exchange(&sign, nil) {
+	if !t.mayBeShort(0) {
+		return false
+	}
+	if t.size == 2 {
+		if !t.exchange(&sign, nil) {
+			return false
+		}
+	} else if !t.meetShort(&sign, nil, nil, nil, Reduction{}) {
 		return false
 	}
 	t.endShort()
@@ -44,10 +54,17 @@ func (t *Team) AllreduceShort(in, out []byte, r Reduction) bool {
 		mine = out
 	}
 	sign := Signature{Call: shortCalls.allreduce, Root: NoRoot, Bytes: uint64(len(out)), Kind: r.kind()}
-	if len(out) == 0 || !t.mayBeShort(len(out)) || !t.exchange(&sign, mine) {
+	if len(out) == 0 || !t.mayBeShort(len(out)) {
 		return false
 	}
-	t.combineTwo(in, out, r.Op, t.rank == 0)
+	if t.size == 2 {
+		if !t.exchange(&sign, mine) {
+			return false
+		}
+		t.combineTwo(in, out, r.Op, t.rank == 0)
+	} else if !t.meetShort(&sign, mine, in, out, r) {
+		return false
+	}
 	t.endShort()
 	return true
 }
@@ -63,19 +80,23 @@ func (t *Team) ReduceShort(in, out []byte, r Reduction, root int) bool {
 		return false
 	}
 	if t.rank != root {
-		if !t.putShort(&sign, mine) {
+		if !t.comeShort(&sign, mine) {
 			return false
 		}
 		t.endShort()
 		return true
 	}
 	if in != nil {
-		mine = nil // the other rank does not need it
+		mine = nil // the other ranks do not need it
 	}
 	if !t.exchange(&sign, mine) {
 		return false
 	}
-	t.combineTwo(in, out, r.Op, r.Commutes || root == 0)
+	if t.size == 2 {
+		t.combineTwo(in, out, r.Op, r.Commutes || root == 0)
+	} else {
+		t.combineAll(in, out, r, orderTree, root)
+	}
 	t.passRounds(t.shortStamp() + 1)
 	t.endShort()
 	return true
@@ -87,17 +108,20 @@ func (t *Team) BcastShort(buf []byte, root int) bool {
 	if len(buf) == 0 || !t.mayBeShort(len(buf)) {
 		return false
 	}
+	a, stamp := t.area, t.shortStamp()
 	if t.rank == root {
-		if !t.putShort(&sign, buf) {
+		if !t.fillShort(&sign, buf) {
 			return false
 		}
+		a.publish(stamp)
 		t.wake()
 	} else {
-		if !t.awaitShort(&sign) {
+		t.passRounds(stamp)
+		if !t.awaitShort(a.published(root, stamp), stamp) || a.signature(root, stamp) != sign {
 			return false
 		}
-		copy(buf, t.theirs(len(buf)))
-		t.passRounds(t.shortStamp() + 1)
+		copy(buf, a.at(root, stamp, len(buf)))
+		t.passRounds(stamp + 1)
 	}
 	t.endShort()
 	return true
@@ -105,19 +129,26 @@ func (t *Team) BcastShort(buf []byte, root int) bool {
 
 // AllgatherShort is the short path of an allgather. in is nil for in place.
 func (t *Team) AllgatherShort(in, out []byte) bool {
-	n := len(out) / 2
+	n := len(out) / t.size
 	sign := Signature{Call: shortCalls.allgather, Root: NoRoot, Bytes: uint64(len(out))}
 	if n == 0 || !t.mayBeShort(n) {
 		return false
 	}
+	mine := in
 	if in == nil {
-		in = out[t.rank*n:][:n]
+		mine = out[t.rank*n:][:n]
 	}
-	if !t.exchange(&sign, in) {
+	if !t.exchange(&sign, mine) {
 		return false
 	}
-	copy(out[t.rank*n:], in)
-	copy(out[(1-t.rank)*n:], t.theirs(n))
+	for rank := range t.size {
+		if rank != t.rank {
+			copy(out[rank*n:][:n], t.area.at(rank, t.shortStamp(), n))
+		}
+	}
+	if in != nil {
+		copy(out[t.rank*n:], in)
+	}
 	t.endShort()
 	return true
 }
@@ -127,13 +158,19 @@ func (t *Team) AlltoallShort(in, out []byte) bool {
 	if in == nil {
 		in = out
 	}
-	n := len(out) / 2
+	n := len(out) / t.size
 	sign := Signature{Call: shortCalls.alltoall, Root: NoRoot, Bytes: uint64(len(out))}
 	if n == 0 || !t.mayBeShort(len(out)) || !t.exchange(&sign, in) {
 		return false
 	}
-	copy(out[t.rank*n:], in[t.rank*n:][:n])
-	copy(out[(1-t.rank)*n:], t.theirs(2 * n)[t.rank*n:][:n])
+	for rank := range t.size {
+		to := out[rank*n:][:n]
+		if rank == t.rank {
+			copy(to, in[rank*n:])
+		} else {
+			copy(to, t.area.at(rank, t.shortStamp(), t.size*n)[t.rank*n:])
+		}
+	}
 	t.endShort()
 	return true
 }
@@ -142,7 +179,7 @@ func (t *Team) AlltoallShort(in, out []byte) bool {
 // its short path: no other one is under way or has failed, and nobody has probed for a mismatch.
 func (t *Team) mayBeShort(bytes int) bool {
 	a := t.area
-	if a == nil || t.size != 2 || a.ranks != 2 || bytes > MostShort || bytes*areaEntries > a.block || t.tuning != nil {
+	if a == nil || a.ranks != t.size || bytes > MostShort || bytes*cellsInTurn > a.block || t.tuning != nil {
 		return false
 	}
 	t.hub.keepMoving()
@@ -153,67 +190,147 @@ func (t *Team) mayBeShort(bytes int) bool {
 // shortStamp is the stamp of the round of the next collective.
 func (t *Team) shortStamp() uint64 { return (t.count + 1) << roundBits }
 
-// putShort comes to the round, with this rank's contribution, if there is room. It wakes the other
-// rank if that has come before.
-func (t *Team) putShort(sign *Signature, mine []byte) bool {
+// fillShort fills this rank's slot for the round, if there is room.
+func (t *Team) fillShort(sign *Signature, mine []byte) bool {
 	a, stamp := t.area, t.shortStamp()
 	t.passRounds(stamp)
-	if !a.isPut(stamp) {
-		if rank, _ := a.reserve(stamp, len(mine)); rank != nobody {
-			return false
-		}
-		copy(a.place(stamp, len(mine)), mine)
-		a.sign(stamp, sign)
-		a.short = stamp
-		a.publish(stamp)
-		if a.hasCome(1-a.self, stamp) {
-			t.wake()
-		}
+	if a.isPut(stamp) {
+		return true
 	}
-	return true
-}
-
-// exchange comes to the round with this rank's contribution, and waits a little until the other
-// rank has come with the same call.
-func (t *Team) exchange(sign *Signature, mine []byte) bool {
-	if !t.putShort(sign, mine) || !t.awaitShort(sign) {
+	if rank, _ := a.reserve(stamp, len(mine)); rank != nobody {
 		return false
 	}
-	t.area.allArrived(t.shortStamp())
+	copy(a.place(stamp, len(mine)), mine)
+	a.sign(stamp, sign)
+	a.short = stamp
 	return true
 }
 
-// awaitShort waits a little until the other rank has come to the round, and reports whether it has,
-// with the same call.
-func (t *Team) awaitShort(sign *Signature) bool {
+// comeShort comes to the round with this rank's contribution, and wakes the others if it is the
+// last one. It reports whether it could come.
+func (t *Team) comeShort(sign *Signature, mine []byte) bool {
+	if !t.fillShort(sign, mine) {
+		return false
+	}
 	a, stamp := t.area, t.shortStamp()
-	word := a.published(1-a.self, stamp)
+	last, ok := false, true
+	if a.ranks > 2 {
+		last, ok = a.arrive(stamp)
+	} else if !a.hasCome(a.self, stamp) {
+		a.publish(stamp)
+		last = a.hasCome(1-a.self, stamp)
+	}
+	if last {
+		t.wake()
+	}
+	return ok
+}
+
+// exchange comes to the round with this rank's contribution, and waits a little until all others
+// have come with the same call.
+func (t *Team) exchange(sign *Signature, mine []byte) bool {
+	a, stamp := t.area, t.shortStamp()
+	if !t.comeShort(sign, mine) {
+		return false
+	}
+	if a.ranks == 2 {
+		other := 1 - a.self
+		if !t.awaitShort(a.published(other, stamp), stamp) || a.signature(other, stamp) != *sign {
+			return false
+		}
+	} else if !t.awaitShort(a.count(stamp), a.allCounted(stamp)) || !t.isSameCall(sign) {
+		return false
+	}
+	a.allArrived(stamp)
+	return true
+}
+
+// meetShort is a barrier or an allreduce of more than two ranks, in which the last one to come
+// combines for all.
+func (t *Team) meetShort(sign *Signature, mine, in, out []byte, r Reduction) bool {
+	if !t.fillShort(sign, mine) {
+		return false
+	}
+	a, stamp := t.area, t.shortStamp()
+	last, ok := a.arrive(stamp)
+	switch {
+	case !ok, last && !t.isSameCall(sign):
+		return false
+	case last:
+		if len(out) > 0 {
+			t.combineAll(in, out, r, orderDoubling, 0)
+			copy(a.resultPlace(stamp, len(out)), out)
+		}
+		a.finish(stamp)
+		t.wake()
+	case !t.awaitShort(a.done(stamp), stamp):
+		return false
+	default:
+		result, ok := a.result(stamp, len(out))
+		if !ok {
+			return false
+		}
+		copy(out, result)
+	}
+	a.allArrived(stamp)
+	return true
+}
+
+// isSameCall reports whether all ranks, which have come to the round, have made the same call.
+func (t *Team) isSameCall(sign *Signature) bool {
+	for rank := range t.area.ranks {
+		if rank != t.area.self && t.area.signature(rank, t.shortStamp()) != *sign {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitShort waits a little for a store of another rank to the area.
+func (t *Team) awaitShort(word *uint64, target uint64) bool {
+	eng := t.p.Engine()
+	if eng.YieldsAtOnce() {
+		yields, ok := eng.YieldUntil(word, target, shortYields)
+		t.hub.quiet += yields * quietYield
+		return ok
+	}
 	for range shortLooks {
-		if atomic.LoadUint64(word) == stamp {
-			return a.signature(1-a.self, stamp) == *sign
+		if atomic.LoadUint64(word) == target {
+			return true
 		}
 	}
 	return false
 }
 
-// theirs is what the other rank has put into its slot.
-func (t *Team) theirs(bytes int) []byte { return t.area.at(1-t.area.self, t.shortStamp(), bytes) }
-
-// combineTwo combines the contributions of both ranks into out, as combining.doubling and
+// combineTwo combines the contributions of two ranks into out, as combining.doubling and
 // combining.tree do. left says that this rank's is the left operand. in is nil for in place.
 func (t *Team) combineTwo(in, out []byte, op Combiner, left bool) {
-	theirs := t.theirs(len(out))
+	a, stamp := t.area, t.shortStamp()
+	theirs := a.at(1-a.self, stamp, len(out))
 	switch {
 	case !left:
 		copy(out, in)
 		op.Combine(theirs, out)
 	case in == nil: // out is overwritten
-		in = t.area.at(t.area.self, t.shortStamp(), len(out))
+		in = a.at(a.self, stamp, len(out))
 		fallthrough
 	default:
 		copy(out, theirs)
 		op.Combine(in, out)
 	}
+}
+
+// combineAll combines the contributions of all ranks into out. in is this rank's, or nil for in
+// place. root is that of a reduce.
+func (t *Team) combineAll(in, out []byte, r Reduction, o order, root int) {
+	if n := o.tempsOf(t.size, len(out)); len(t.shortTemps) < n {
+		t.shortTemps = make([]byte, o.tempsOf(t.size, MostShort))
+	}
+	c := combining{
+		a: t.area, stamp: t.shortStamp(), block: len(out), bytes: len(out), order: o, op: r.Op, commutes: r.Commutes,
+		root: root, own: in, temps: t.shortTemps,
+	}
+	c.into(out, 0)
 }
 
 // EndedShort reports whether the last collective of the team ended on its short path. It is for

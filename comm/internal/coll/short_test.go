@@ -67,7 +67,7 @@ func TestRanksWakeEachOtherOnShortPaths(t *testing.T) {
 	teams, wakes := shortTeams()
 	put := func(rank int) int {
 		before := wakes[rank].woken
-		assert.True(t, teams[rank].putShort(&Signature{}, []byte{1}))
+		assert.True(t, teams[rank].comeShort(&Signature{}, []byte{1}))
 		return wakes[rank].woken - before
 	}
 	assert.Equal(t, 0, put(0))
@@ -85,7 +85,7 @@ func TestRanksWakeEachOtherOnShortPaths(t *testing.T) {
 func TestRankThatOnlyPutsSaysWhatItHasPassed(t *testing.T) {
 	teams, _ := shortTeams()
 	for range 3 {
-		assert.True(t, teams[1].putShort(&Signature{}, []byte{1}))
+		assert.True(t, teams[1].comeShort(&Signature{}, []byte{1}))
 		assert.Equal(t, teams[1].shortStamp(), *teams[0].area.passed(1))
 		teams[1].count++
 	}

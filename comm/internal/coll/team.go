@@ -50,6 +50,8 @@ type Team struct {
 	areaState areaState
 	hosts            // known when the area has been set up
 	lastShort uint64 // number of the last collective that ended on its short path
+	// shortTemps is for intermediate results on short paths.
+	shortTemps []byte
 
 	sequence
 	mismatch

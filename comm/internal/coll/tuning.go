@@ -126,7 +126,7 @@ func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
 	if fits && call != meetBcast {
 		return true // one block
 	}
-	// For a block, allreduceByHost takes two rounds for the reduction, and up to areaEntries+1 for
+	// For a block, allreduceByHost takes two rounds for the reduction, and up to bcastPieces+1 for
 	// the pieces of the bcast.
-	return bytes/max(s.blockBytes(call, bytes), 1) < mostRound/(2*areaEntries)
+	return bytes/max(s.blockBytes(call, bytes), 1) < mostRound/(2*bcastPieces)
 }
