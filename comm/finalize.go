@@ -7,8 +7,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// activeCollectives are the nonblocking collectives and the starts of persistent ones that are under
-// way when the rank calls Finalize. Some of them still complete there.
+// activeCollectives are the nonblocking collectives and the starts of persistent ones that are
+// under way when the rank calls Finalize. Some of them still complete there.
 type activeCollectives []activeCollective
 
 type activeCollective struct {
