@@ -1,8 +1,11 @@
 package comm
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
@@ -39,6 +42,36 @@ func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, erro
 		return r, err
 	}
 	return c.job.check.handle(c.job, &s.Object, w), nil
+}
+
+// checkDisjoint checks, in checked mode, that no two parts that are received overlap, of which l is
+// the layout. Part i comes from rank i, or if sources is not nil, from rank sources[i]. Nothing is
+// received from ProcNull.
+func (c *Comm) checkDisjoint(l layout, sources []int) error {
+	if c.job.check == nil || l.displs == nil || l.elem == 0 {
+		return nil
+	}
+	var parts []int
+	for i, count := range l.counts {
+		if count > 0 && (sources == nil || sources[i] != ProcNull) {
+			parts = append(parts, i)
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b int) int { return cmp.Compare(l.displs[a], l.displs[b]) })
+	from := func(i int) int {
+		if sources != nil {
+			return sources[i]
+		}
+		return i
+	}
+	for i := 1; i < len(parts); i++ { // as no earlier ones overlap, the last of them ends last
+		a, b := parts[i-1], parts[i]
+		if l.displs[b] < l.displs[a]+l.counts[a] {
+			return fmt.Errorf("%w: parts of out overlap: %d elements at %d from rank %d, and %d at %d from rank %d",
+				ErrBuffer, l.counts[a], l.displs[a], from(a), l.counts[b], l.displs[b], from(b))
+		}
+	}
+	return nil
 }
 
 // differs makes an error of this package of one that package audit has found.

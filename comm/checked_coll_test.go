@@ -1,7 +1,9 @@
 package comm_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -167,4 +169,78 @@ func TestCheckedCollectiveThatDiffersFailsAtEveryRank(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCheckedPartsThatOverlapAreRefused: the parts that one rank receives overlap. It gets an error
+// that names them, and the others one that names it. Parts that touch do not overlap, nor does the
+// place of a neighbour that does not exist.
+func TestCheckedPartsThatOverlapAreRefused(t *testing.T) {
+	const n, odd = 3, 1
+	counts := []int{3, 2, 1}
+	apart, overlapping := []int{1, 4, 0}, []int{1, 3, 0}
+	calls := map[string]func(w *comm.Comm, displs []int) error{
+		"gatherv": func(w *comm.Comm, displs []int) error {
+			return comm.Gatherv(w, make([]int, counts[w.Rank()]), make([]int, 8), counts, displs, odd)
+		},
+		"allgatherv": func(w *comm.Comm, displs []int) error {
+			return comm.Allgatherv(w, make([]int, counts[w.Rank()]), make([]int, 8), counts, displs)
+		},
+		"iallgatherv": func(w *comm.Comm, displs []int) error {
+			r, err := comm.Iallgatherv(w, make([]int, counts[w.Rank()]), make([]int, 8), counts, displs)
+			if err == nil {
+				_, err = r.Wait()
+			}
+			return err
+		},
+		"alltoallv": func(w *comm.Comm, displs []int) error {
+			own := slices.Repeat(counts[w.Rank():][:1], n)
+			return comm.Alltoallv(w, make([]int, 9), own, nil, make([]int, 8), counts, displs)
+		},
+		"alltoallv init": func(w *comm.Comm, displs []int) error {
+			own := slices.Repeat(counts[w.Rank():][:1], n)
+			r, err := comm.AlltoallvInit(w, make([]int, 9), own, nil, make([]int, 8), counts, displs)
+			if err == nil {
+				err = r.Free()
+			}
+			return err
+		},
+		"neighborallgatherv": func(w *comm.Comm, displs []int) error {
+			g := must(w.Graph([]int{0, 1, 2}, []int{0, 1, 2}))
+			return errors.Join(comm.NeighborAllgatherv(g, make([]int, counts[w.Rank()]), make([]int, 8), counts, displs), g.Free())
+		},
+		"neighboralltoallv": func(w *comm.Comm, displs []int) error {
+			g := must(w.Graph([]int{0, 1, 2}, []int{0, 1, 2}))
+			own := slices.Repeat(counts[w.Rank():][:1], n)
+			return errors.Join(comm.NeighborAlltoallv(g, make([]int, 9), own, nil, make([]int, 8), counts, displs), g.Free())
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			inCheckedMode(t, n, func(w *comm.Comm) error {
+				if err := call(w, apart); err != nil {
+					return err
+				}
+				if w.Rank() != odd {
+					err := call(w, apart)
+					assert.ErrorIs(t, err, comm.ErrComm)
+					assert.ErrorContains(t, err, "rank 1 gave up")
+					return nil
+				}
+				err := call(w, overlapping)
+				assert.ErrorIs(t, err, comm.ErrBuffer)
+				assert.ErrorContains(t, err, name)
+				assert.ErrorContains(t, err, "parts of out overlap: 3 elements at 1 from rank 0, and 2 at 3 from rank 1")
+				return nil
+			})
+			require.NoError(t, comm.RunLocal(n, func(w *comm.Comm) error { return call(w, overlapping) },
+				comm.WithSetting("check", "false")))
+		})
+	}
+	t.Run("nothing comes from there", func(t *testing.T) {
+		inCheckedMode(t, 2, func(w *comm.Comm) error {
+			line := must(w.Cart([]int{2}, []bool{false}))
+			return errors.Join(comm.NeighborAllgatherv(line, make([]int, 2), make([]int, 3), []int{2, 2}, []int{0, 1}),
+				comm.NeighborAllgatherv(line, make([]int, 2), make([]int, 3), []int{2, 2}, []int{0, 0}), line.Free())
+		})
+	})
 }

@@ -98,6 +98,9 @@ func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ el
 	if s.Parts, err = l.parts(s.Parts[:0], "out", out, n); err == nil {
 		err = checkApart(in, out)
 	}
+	if err == nil {
+		err = c.checkDisjoint(l, topo.sources)
+	}
 	if err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
@@ -144,6 +147,9 @@ func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte,
 	}
 	if err == nil {
 		err = checkApart(in, out)
+	}
+	if err == nil {
+		err = c.checkDisjoint(rl, topo.sources)
 	}
 	if err != nil {
 		return request.Request{}, s.Refuse(err)

@@ -184,25 +184,55 @@ func TestFormsOfCollectivesDoNotMatch(t *testing.T) {
 	}
 }
 
-// An operation that panics ends its own collective at all ranks, and no other call.
-func TestPanicOfOperationEndsItsCollective(t *testing.T) {
-	run(t, 4, func(w *Comm) {
-		in, out := make([]int, 100), make([]int, 100)
-		r := must(Iallreduce(w, in, out, func(in, inout []int) {
-			if w.Rank() == 0 {
-				panic(errors.New("too bad"))
-			}
-		}))
-		must(SendrecvReplace(w, []int{1}, (w.Rank()+1)%4, 0, (w.Rank()+3)%4, 0))
-		_, err := r.Wait()
-		assert.Error(t, err)
-		if w.Rank() == 0 {
-			assert.ErrorContains(t, err, "world: iallreduce: the operation panicked: too bad")
-		} else {
-			assert.ErrorIs(t, err, ErrComm)
+// panicking is an operation that panics, with an error of the runtime or with a value.
+func panicking(value any) Op[int] {
+	return func(in, inout []int) {
+		if value == nil {
+			inout[len(inout)] = 0
 		}
-		must(SendrecvReplace(w, []int{1}, (w.Rank()+1)%4, 0, (w.Rank()+3)%4, 0))
-	})
+		panic(value)
+	}
+}
+
+// TestPanicOfOperationEndsItsCollective: an operation that panics ends its own collective at all
+// ranks, and no other call. The error of the request has the value, the line and the stack.
+func TestPanicOfOperationEndsItsCollective(t *testing.T) {
+	tooBad := errors.New("too bad")
+	for _, value := range []any{tooBad, nil, 7} {
+		for how := nonblocking; how <= persistent; how++ {
+			runUnchecked(t, 4, func(w *Comm) {
+				op := Op[int](Sum[int])
+				if w.Rank() == 0 {
+					op = panicking(value)
+				}
+				in, out := bytesOf(make([]int, 100)), bytesOf(make([]int, 100))
+				r := must(w.allreduce(how, in, out, reductionOf(op, nil), elemOf[int]()))
+				if how == persistent {
+					check(r.Start())
+				}
+				must(SendrecvReplace(w, []int{1}, (w.Rank()+1)%4, 0, (w.Rank()+3)%4, 0))
+				_, err := r.Wait()
+				assert.Error(t, err)
+				var p *PanicError
+				switch {
+				case w.Rank() != 0:
+					assert.ErrorIs(t, err, ErrComm)
+				case assert.ErrorAs(t, err, &p):
+					assert.Regexp(t, `^world: (iallreduce|allreduce init): the operation panicked at `+
+						`coll_nonblocking_test.go:\d+: (too bad|runtime error: .*|7)$`, err.Error())
+					assert.Contains(t, string(p.Stack), ".panicking.")
+					assert.Contains(t, string(p.Stack), "/"+p.Line, "the line is in the stack")
+					if value == nil {
+						assert.ErrorAs(t, err, new(runtime.Error))
+					} else {
+						assert.Equal(t, value, p.Value)
+						assert.Equal(t, value == tooBad, errors.Is(err, tooBad))
+					}
+				}
+				must(SendrecvReplace(w, []int{1}, (w.Rank()+1)%4, 0, (w.Rank()+3)%4, 0))
+			})
+		}
+	}
 }
 
 // Cancel and Free of a collective that is under way are errors.

@@ -8,7 +8,7 @@ import "github.com/mpigo/mpigo/request"
 // any order. The slices of elements belong to the library from Start until the request is complete,
 // and are read and written where they were at Init. Counts and displacements may be used again
 // after Init. If a start fails, all later ones do. Cancel, and Free while the request is active,
-// are ErrRequest. Free is local.
+// are ErrRequest. Free is local: starts at other ranks that wait for this rank fail (ErrComm).
 
 // BarrierInit is the persistent form of [Comm.Barrier].
 func (c *Comm) BarrierInit() (request.Request, error) { return c.barrier(persistent) }

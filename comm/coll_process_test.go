@@ -55,6 +55,24 @@ func TestRevokedCollectivesOfProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, "no rank hangs\n", ""}, launch(3, "revoked", "--set", "pml.eager.bytes=1"))
 }
 
+// freedRequestsProgram has one rank free its requests of persistent collectives that the others
+// start, and checks that a rank that is only late fails nothing.
+func freedRequestsProgram(w *comm.Comm) error {
+	comm.CheckFreedRequests(w)
+	if w.Rank() == 0 {
+		fmt.Println("no start hangs")
+	}
+	return nil
+}
+
+func TestStartsWithoutRankThatHasFreedRequestOfProcesses(t *testing.T) {
+	launch := launcher(t)
+	for transport, eager := range map[string]string{"self,sm": "8K", "self,tcp": "1"} {
+		got := launch(3, "freed requests", "--btl", transport, "--set", "pml.eager.bytes="+eager)
+		assert.Equal(t, outcome{0, "no start hangs\n", ""}, got, "%s, %s bytes", transport, eager)
+	}
+}
+
 // splitsGivenUpProgram has a rank give up a Split that the others have finished, and then several
 // ranks do so at random moments.
 func splitsGivenUpProgram(w *comm.Comm) error {

@@ -106,6 +106,9 @@ func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, typ ele
 	if err == nil {
 		err = checkOwn("in", in, s.Parts[root], l.elem)
 	}
+	if err == nil {
+		err = c.checkDisjoint(l, nil)
+	}
 	if err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
@@ -144,6 +147,9 @@ func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, typ elemType) 
 	if err == nil {
 		err = checkOwn("in", in, s.Parts[c.rank], l.elem)
 	}
+	if err == nil {
+		err = c.checkDisjoint(l, nil)
+	}
 	if err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
@@ -173,6 +179,9 @@ func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layo
 		} else {
 			err = checkApart(give[c.rank], got[c.rank])
 		}
+	}
+	if err == nil {
+		err = c.checkDisjoint(rl, nil)
 	}
 	if err != nil {
 		return request.Request{}, s.Refuse(err)

@@ -97,6 +97,9 @@ func (o *owner) DescribeCollective(call string, root int, err error) error {
 	return (*state)(o).describe(call, root, none, err)
 }
 
+// Panicked implements coll.Owner.
+func (o *owner) Panicked(value any) error { return newOperationPanic(value) }
+
 // Crowded implements coll.Owner.
 func (o *owner) Crowded() bool { return o.job.crowded }
 

@@ -78,7 +78,8 @@ const createGroupOp = "create group"
 // CreateGroup makes a communicator of the ranks of a group, in its order, without the other ranks
 // of c (MPI 4.1, section 7.4.2). Only the members of the group call it, with the same group and
 // tag; a rank that is not a member gets nil. Several goroutines of a rank may call it at once, with
-// different tags. These tags have nothing to do with those of messages.
+// different tags. So members that pass different tags wait for each other: any goroutine may still
+// make the other call. These tags have nothing to do with those of messages.
 //
 // If a call fails at one member, it fails at all members, or they get a communicator that is
 // revoked, as for [Comm.Split]. An error that a member has caused names its rank in the group.

@@ -65,16 +65,19 @@
 // A request of a collective has the empty status. Cancel is [ErrRequest], and so is Free while the
 // collective is under way. An operation that panics ends its own collective, also at all ranks that
 // still need this rank for it: the panic goes on in the goroutine of a blocking call, and is the
-// error of a request otherwise.
+// error of a request otherwise ([PanicError]).
 //
 // A collective that is refused or fails at one rank returns an error at every rank that has not
 // finished it. The error says which rank gave up, and why. It Is [ErrCount] if the lengths differ,
 // [ErrProcFailed] if a rank is gone or in Finalize, and [ErrComm] at ranks that were told by
 // another one. No call waits for a rank that has given up or that has made another call: ranks that
 // have waited for some tenths of a second without receiving anything compare their calls. A
-// mismatch that leaves no rank waiting may go unnoticed. A start of a persistent collective waits
-// for ranks that have not started it, whatever else they call, until they are gone or in Finalize.
-// When such a start fails, all later starts do.
+// mismatch that leaves no rank waiting may go unnoticed.
+//
+// Starts of persistent collectives have no order. So a start waits for a rank that has not started
+// the collective, whatever else that rank calls, as long as it keeps the request. The start fails
+// once that rank has freed the request, is gone or is in Finalize. When a start fails, all later
+// starts do.
 //
 // If only arguments were wrong, the communicator can still be used. After any other failure it is
 // unfit for collectives at the ranks where something failed. These ranks refuse all further

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -351,7 +350,7 @@ func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 	defer func() {
 		if !returned {
 			if p := recover(); p != nil {
-				err = &panicError{p, debug.Stack()}
+				err = newRankPanic(p)
 			} else {
 				err = errGoexit
 			}
@@ -363,19 +362,6 @@ func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 }
 
 var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
-
-// panicError is the error of a rank that has panicked.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
 
 // oneLine is the text of an error without line ends.
 func oneLine(err error) string {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -117,7 +116,10 @@ func (j *job) stop(cause error) {
 // Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends
 // to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
 // of Send had returned before. It does not report short messages that have reached their receiver,
-// unless the send was synchronous: the receiver discards them.
+// unless the send was synchronous: the receiver discards them. It also reports nonblocking
+// collectives, and starts of persistent ones, that nothing has waited for and that do not complete
+// (ErrPending). All requests must be complete before (MPI 4.1, section 11.2.2); checked mode warns
+// of the others.
 //
 // Another rank may not come to Finalize because it waits for a message of this rank, or for this
 // rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
@@ -128,7 +130,7 @@ func (j *job) stop(cause error) {
 // panicking.)
 func (c *Comm) Finalize() error {
 	if p := recover(); p != nil {
-		c.crash(&panicError{p, debug.Stack()})
+		c.crash(newRankPanic(p))
 	}
 	const op = "finalize"
 	if err := c.enter(); err != nil {
@@ -140,6 +142,7 @@ func (c *Comm) Finalize() error {
 		return c.fail(op, none, none, fmt.Errorf("%w: only the world is finalized", ErrComm))
 	}
 	j.ended = ErrFinalized
+	collectives := j.activeCollectives()
 	j.endAppTime()
 	j.pml.Leave(ErrFinalized)
 	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
@@ -151,6 +154,9 @@ func (c *Comm) Finalize() error {
 		_ = j.compareClocks(false) // without it, the trace has the comparison of the start
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
+		if err == nil {
+			err = collectives.incomplete()
+		}
 	}
 	if j.check != nil {
 		j.tellUnobserved()
@@ -166,21 +172,21 @@ func (c *Comm) Finalize() error {
 }
 
 // crash ends the job because the rank panics.
-func (c *Comm) crash(p *panicError) {
+func (c *Comm) crash(p *PanicError) {
 	if c.isNull() {
-		panic(p.value)
+		panic(p.Value)
 	}
 	if _, local := c.job.others.(localRank); local {
-		panic(p.value) // RunLocal reports it
+		panic(p.Value) // RunLocal reports it
 	}
 	c.job.fail(p)
 }
 
 // fail ends the job with exit status 1, and prints err on standard error.
 func (j *job) fail(err error) {
-	var p *panicError
+	var p *PanicError
 	if errors.As(err, &p) {
-		os.Stderr.Write(p.stack)
+		os.Stderr.Write(p.Stack)
 	}
 	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
 	j.writeRecordsSoon(line)

@@ -144,9 +144,9 @@ func (l *local) done(j *job, err error) error {
 	}
 	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, oneLine(err)))
 	l.fail(j.rank, err)
-	var p *panicError
+	var p *PanicError
 	if errors.As(err, &p) {
-		return fmt.Errorf("rank %d: %w\n%s", j.rank, err, p.stack)
+		return fmt.Errorf("rank %d: %w\n%s", j.rank, err, p.Stack)
 	}
 	return fmt.Errorf("rank %d: %w", j.rank, err)
 }

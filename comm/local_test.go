@@ -120,6 +120,11 @@ func TestPanicIsErrorOfRunLocal(t *testing.T) {
 		})
 		assert.ErrorContains(t, err, "rank 1: panic: ")
 		assert.ErrorContains(t, err, "comm_test.panicker", "the stack")
+		var p *comm.PanicError
+		if assert.ErrorAs(t, err, &p) {
+			assert.Equal(t, value, p.Value)
+			assert.Contains(t, string(p.Stack), "comm_test.panicker")
+		}
 		assert.ErrorIs(t, err, comm.ErrProcFailed, "rank 0's")
 		assert.Equal(t, value == errBody, errors.Is(err, errBody))
 	}

@@ -47,6 +47,8 @@ func runProgram(name string) {
 		"groups":                groupsProgram,
 		"survivor":              survivorProgram,
 		"revoked":               revokedProgram,
+		"freed requests":        freedRequestsProgram,
+		"unfinished":            unfinishedProgram,
 		"deserted":              desertedProgram,
 		"finalized peer":        finalizedPeerProgram,
 		"finalized collectives": finalizedPeerCollectivesProgram,

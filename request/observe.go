@@ -8,6 +8,15 @@ func (o *Object) Outstanding() bool {
 	return (o.state == Active || o.state == Complete) && o.ending&isOrphan == 0
 }
 
+// Failure returns the error with which the operation has ended, if no call has observed it yet, or
+// nil. Lock held.
+func (o *Object) Failure() error {
+	if o.state != Complete {
+		return nil
+	}
+	return o.outcome(new(Status))
+}
+
 // About wraps err with the operation's parameters. Lock held.
 func (o *Object) About(err error) error { return o.op.Describe(err) }
 

@@ -72,6 +72,8 @@ func (e *callError) Error() string {
 		return fmt.Sprintf("rank %d has finished this %s and sends nothing more: the arguments differ", e.cause.Rank, e.call)
 	case Freed:
 		return fmt.Sprintf("rank %d has freed the communicator, without this %s", e.cause.Rank, e.call)
+	case FreedRequest:
+		return fmt.Sprintf("rank %d has freed its request of this %s, and starts it no more", e.cause.Rank, e.call)
 	case Finalized:
 		return fmt.Sprintf("rank %d is in Finalize, without this %s", e.cause.Rank, e.call)
 	case Unwanted:

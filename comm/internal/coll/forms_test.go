@@ -183,11 +183,12 @@ func TestForgedMessagesOfEveryForm(t *testing.T) {
 	}
 }
 
-// FuzzForms feeds messages and REVOKEs with tags of every form to a rank that has a persistent, a
-// nonblocking and a blocking collective. The rank must not panic, and nothing is left at the end.
+// FuzzForms feeds messages, REVOKEs and probes with tags of every form to a rank that has a
+// persistent, a nonblocking and a blocking collective. The rank must not panic, and nothing is left
+// at the end.
 func FuzzForms(f *testing.F) {
 	for form := range uint8(8) {
-		f.Add([]byte{form, 0, 0, form, 1, 1, form, 2, 2, form, 3, 8})
+		f.Add([]byte{form, 0, 0, form, 1, 1, form, 2, 2, form, 3, 8, form, 0, 15, form, 1, 15})
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		w, teams := newTeams(2, nil)
@@ -203,11 +204,15 @@ func FuzzForms(f *testing.F) {
 			if reason := Reason(script[2] % 16); reason == 0 {
 				p.Arrived(w.modules[0], 1, tagMatch, append(header(teamContext, tag, messages), 1, 2, 3))
 				messages++
+			} else if reason == 15 {
+				frag := header(teamContext, tag, messages)
+				p.Arrived(w.modules[0], 1, tagMismatchProbe, frag)
 			} else {
 				p.Arrived(w.modules[0], 1, tagRevoke, revokeOf(teamContext, tag, revokeBody{rank: 1, reason: reason}))
 			}
 		}
 		require.LessOrEqual(t, len(team.failed), 8)
+		require.LessOrEqual(t, len(kept.awaitedBy), 1)
 		for _, s := range all {
 			s.Revoke(Failed)
 			s.Leave()

@@ -1,6 +1,7 @@
 package coll
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -22,6 +23,16 @@ import (
 // If all ranks that wait for each other have the same signature, they follow one schedule, in which
 // no ranks wait in a circle. So in each wait that would not end, some rank gets a probe and finds
 // the mismatch.
+//
+// All starts of a persistent collective have the signature of its Init call. Ranks may start
+// several in any order, so a rank that keeps the request may still come to a start, whatever else
+// it does meanwhile. A probe for a start has no signature. The rank that receives it
+//
+//   - answers if it has freed the request, or the communicator too;
+//   - keeps the probe, if it has not, until it frees the request.
+//
+// The answer comes after all messages of the starts that the rank has made. So the rank that has
+// probed waits in vain if it waits then.
 
 // Signature is what the calls of a collective have in common at all ranks. Ranks with equal
 // signatures follow one schedule.
@@ -193,37 +204,74 @@ func differenceOf(theirs, ours Signature) Reason {
 	return Differs
 }
 
+// startProbed answers a probe for a start, or keeps it. The rank that probes has seen in its Init
+// call that this rank has made that call too.
+func (t *Team) startProbed(rank, tag int) {
+	s := t.concerned(tag)
+	if s == nil || s.how != Persistent {
+		t.answer(t.group.World(rank), tag, FreedRequest)
+	} else if !slices.Contains(s.awaitedBy, rank) {
+		s.awaitedBy = append(s.awaitedBy, rank)
+	}
+}
+
+// declineStarts answers the probes for starts that this rank keeps: its request is gone.
+func (s *Schedule) declineStarts() {
+	for _, rank := range s.awaitedBy {
+		s.team.answer(s.team.group.World(rank), s.seq+startForm, FreedRequest)
+	}
+	s.awaitedBy = s.awaitedBy[:0]
+}
+
 // Idle implements pml.Handler. It probes if the rank has received nothing since it was idle last.
 // It probes for its first call that is not over: if that ends, it probes for the next one. All
 // ranks make the same calls in the same order, so if ranks wait for each other, one of them does so
-// in a call that comes before those in which the others wait.
+// in a call that comes before those in which the others wait. Starts have no order, so it probes
+// for all of them.
 func (h handler) Idle() {
 	if h.blocking != nil {
 		h.blocking.watchSoon()
 	}
-	if len(h.calls) == 0 {
-		return
+	if len(h.calls) > 0 && h.calls[0].isStuck() {
+		s := h.calls[0]
+		ours := s.signature()
+		s.probe(s.seq, ours.append(nil))
 	}
-	s := h.calls[0]
-	received := h.p.Received()
-	isStuck := s.wasIdle && s.idleReceived == received
+	var starts []*Schedule
+	for _, s := range h.kept {
+		if s.phase == phaseWaiting && s.isStuck() {
+			starts = append(starts, s)
+		}
+	}
+	slices.SortFunc(starts, func(a, b *Schedule) int { return cmp.Compare(a.seq, b.seq) })
+	for _, s := range starts {
+		s.probe(s.tag, nil)
+	}
+}
+
+// isStuck reports, each time the rank is idle, whether it has received nothing since the last time.
+func (s *Schedule) isStuck() bool {
+	received := s.team.p.Received()
+	is := s.wasIdle && s.idleReceived == received
 	s.wasIdle, s.idleReceived = true, received
-	if !isStuck {
-		return
-	}
-	ours := s.signature()
+	return is
+}
+
+// probe sends a probe to each rank that the collective waits for and that was not probed.
+func (s *Schedule) probe(tag int, data []byte) {
+	t := s.team
 	for _, world := range s.awaited() {
-		if world == h.group.World(h.rank) || slices.Contains(s.probed, world) {
+		if world == t.group.World(t.rank) || slices.Contains(s.probed, world) {
 			continue
 		}
 		s.probed = append(s.probed, world)
-		h.p.SendControl(world, h.ctx.ID(), pml.ControlMismatchProbe, s.seq, ours.append(nil))
+		t.p.SendControl(world, t.ctx.ID(), pml.ControlMismatchProbe, tag, data)
 	}
 }
 
 const signatureBytes = 32
 
-// append appends the encoding of a signature, which is the data of a MISMATCHPROBE:
+// append appends the encoding of a signature, which is the data of a MISMATCHPROBE for a call:
 //
 //	call 8, root 8, bytes 8, kind 8
 func (s *Signature) append(b []byte) []byte {

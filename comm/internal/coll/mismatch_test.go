@@ -188,3 +188,73 @@ func TestMismatchProbeWithoutSleep(t *testing.T) {
 	}
 	require.Len(t, w.flying, 1)
 }
+
+// startOf starts a persistent collective that receives one message, and returns its request.
+func startOf(t *testing.T, team *Team, source int) (*Schedule, request.Request) {
+	t.Helper()
+	team.hub.background = func(int) {}
+	s := keepOf(team)
+	s.steps = []step{{kind: stepRecv, peer: int32(source), a: make([]byte, 10)}}
+	s.InitPersistent()
+	r := s.Handle()
+	require.NoError(t, r.Start())
+	return s, r
+}
+
+// TestProbeOfStart: a rank answers a probe for a start if it has freed the request, or else when it
+// frees it. A rank whose Init call is not over, or that has not started, does not answer.
+func TestProbeOfStart(t *testing.T) {
+	for _, when := range []string{"freed", "freed with its communicator", "freed later", "freed after a start", "Init has failed"} {
+		t.Run(when, func(t *testing.T) {
+			w, teams := newTeams(3, nil)
+			var init, kept *Schedule
+			if when == "Init has failed" {
+				init = teams[0].Begin(Persistent, "test", NoRoot)
+			} else {
+				kept = keepOf(teams[0])
+			}
+			keepOf(teams[2])
+			s, r := startOf(t, teams[1], 0)
+			switch when {
+			case "freed":
+				kept.free()
+			case "freed with its communicator":
+				kept.free()
+				teams[0].Remove()
+			}
+			w.sleep(1)
+			require.Len(t, w.flying, 1)
+			w.settle()
+			if when != "freed" && when != "freed with its communicator" {
+				require.Equal(t, request.Active, s.State(), "the rank is only late")
+				w.sleep(1)
+				require.Empty(t, w.flying, "it probes once a start")
+			}
+			switch when {
+			case "freed after a start":
+				teams[0].isend(pattern(10, 1), 1, kept.tag).Abandon()
+				kept.Release()
+				w.settle()
+				_, err := r.Wait()
+				require.NoError(t, err, "the message comes before the answer")
+				require.NoError(t, r.Start())
+				w.sleep(1)
+				w.settle()
+			case "freed later":
+				kept.Release()
+				w.settle()
+			case "Init has failed":
+				init.Leave()
+				w.settle()
+			}
+			_, err := r.Wait()
+			require.ErrorContains(t, err, "rank 0 has freed its request")
+			w.settle()
+			requireRevokedError(t, teams[2].kept[0].failed(), 0, Withdrawn)
+			require.NoError(t, r.Start())
+			_, err = r.Wait()
+			require.ErrorContains(t, err, "rank 0 has freed its request", "all later starts fail too")
+			requireClean(t, w)
+		})
+	}
+}

@@ -8,7 +8,8 @@ import (
 
 // A persistent collective keeps its steps, its temporary memory and its tag from Init to Free. The
 // Init call is a collective in which the ranks compare their calls. So all starts have the same
-// steps at all ranks, and no start needs a mismatch probe.
+// steps at all ranks, and a mismatch probe for a start has to find only that a rank has freed the
+// request.
 //
 // If a start fails, messages of it may be left over, which a later start would take for its own. So
 // all later starts fail as well, at all ranks.
@@ -59,6 +60,7 @@ func (s *Schedule) compareInits(ctx context.Context) error {
 // Start implements request.Operation.
 func (s *Schedule) Start() {
 	s.next, s.isInline = 0, false
+	s.probed, s.wasIdle = s.probed[:0], false
 	s.move(phaseRunning)
 	s.advance()
 }

@@ -42,6 +42,9 @@ const (
 	Differs
 	// Unfit: the sender cannot use the communicator any more.
 	Unfit
+	// Withdrawn: a rank that the sender waits for in a start has freed the request. The REVOKE
+	// names that rank.
+	Withdrawn
 	// Unwanted: the sender has finished the collective, and did not receive a message of the rank
 	// that it tells.
 	Unwanted
@@ -49,6 +52,8 @@ const (
 	Finished
 	// Freed: the sender has freed the communicator.
 	Freed
+	// FreedRequest: the sender has freed the request of a persistent collective.
+	FreedRequest
 	// Finalized: the sender is in Finalize.
 	Finalized
 	// NeverMade is about the whole communicator that the fragment names: it was revoked because the
@@ -57,17 +62,19 @@ const (
 )
 
 var reasonTexts = [...]string{
-	Failed:    "it failed there",
-	Lost:      "it is lost",
-	Refused:   "its arguments were refused there",
-	Lengths:   "the lengths of its slices and of another rank's differ",
-	Differs:   "its arguments and another rank's differ",
-	Unfit:     "the communicator is unfit there",
-	Unwanted:  "it was finished there without a message for it",
-	Finished:  "it was finished there before",
-	Freed:     "the communicator was freed there",
-	Finalized: "it has called Finalize",
-	NeverMade: "the communicator was never made there",
+	Failed:       "it failed there",
+	Lost:         "it is lost",
+	Refused:      "its arguments were refused there",
+	Lengths:      "the lengths of its slices and of another rank's differ",
+	Differs:      "its arguments and another rank's differ",
+	Unfit:        "the communicator is unfit there",
+	Withdrawn:    "it has freed the request",
+	Unwanted:     "it was finished there without a message for it",
+	Finished:     "it was finished there before",
+	Freed:        "the communicator was freed there",
+	FreedRequest: "the request was freed there",
+	Finalized:    "it has called Finalize",
+	NeverMade:    "the communicator was never made there",
 }
 
 func (r Reason) String() string {
@@ -81,7 +88,7 @@ func (r Reason) isKnown() bool { return r >= Failed && r <= NeverMade }
 
 // givesUp reports whether the sender of a REVOKE has given the collective up, and so has nothing of
 // what the collective makes. Any other REVOKE answers one rank, and says how far its sender is.
-func (r Reason) givesUp() bool { return r <= Unfit }
+func (r Reason) givesUp() bool { return r <= Withdrawn }
 
 // isDone reports whether the sender of a REVOKE sends and receives nothing more in the collective.
 // That matters only to a rank that still waits for it.
@@ -158,10 +165,14 @@ func (h handler) Control(f pml.Control) error {
 	rank, _ := h.group.Rank(f.From)
 	switch f.Kind {
 	case pml.ControlMismatchProbe:
-		if len(f.Data) != signatureBytes || f.Tag >= SequenceNumbers {
+		switch {
+		case f.Tag < SequenceNumbers && len(f.Data) == signatureBytes:
+			h.probed(probe{rank: rank, seq: f.Tag, signature: decodeSignature(f.Data)})
+		case formOf(f.Tag) == startForm && len(f.Data) == 0:
+			h.startProbed(rank, f.Tag)
+		default:
 			return fmt.Errorf("%w: MISMATCHPROBE for tag %d with %d bytes of data", errMalformed, f.Tag, len(f.Data))
 		}
-		h.probed(probe{rank: rank, seq: f.Tag, signature: decodeSignature(f.Data)})
 		return nil
 	case pml.ControlRevoke:
 		var b revokeBody
@@ -253,6 +264,9 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 	if t.isOver(tag) || b.reason.isDone() && !t.stillAwaits(from, tag) {
 		return nil
 	}
+	if formOf(tag) == startForm && (b.reason == Unwanted || b.reason == Freed) {
+		b.reason = FreedRequest // else the rank would keep the message, and the communicator
+	}
 	if f, isNew := t.fail(tag, &RevokedError{Rank: b.rank, Reason: b.reason}); isNew {
 		t.discard(tag, f.err)
 	}
@@ -284,6 +298,8 @@ func (t *Team) revoke(tag int, err *RevokedError) {
 		tell.Reason = Differs
 	case Freed:
 		tell.Reason = Unfit
+	case FreedRequest:
+		tell.Reason = Withdrawn
 	case Finalized:
 		tell.Reason = Lost
 	}

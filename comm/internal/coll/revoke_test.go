@@ -365,6 +365,8 @@ func TestForgedFragment(t *testing.T) {
 		"short, no context":     {tagRevoke, revokeOf(77, 0, revokeBody{reason: Failed})[:20]},
 		"high tag, no context":  {tagRevoke, revokeOf(77, tags, revokeBody{reason: Failed})},
 		"tag of a probe":        {tagMismatchProbe, probeOf(teamContext, SequenceNumbers, Signature{})},
+		"probe of a start":      {tagMismatchProbe, probeOf(teamContext, startForm, Signature{})},
+		"no data in a probe":    {tagMismatchProbe, header(teamContext, 0, 0)},
 		"short probe":           {tagMismatchProbe, probeOf(teamContext, 0, Signature{})[:40]},
 		"message, tag too high": {tagMatch, header(teamContext, tags, 0)},
 	} {

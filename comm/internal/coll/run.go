@@ -178,6 +178,7 @@ func (s *Schedule) end() {
 // recycle keeps the schedule for later collectives, without the user's buffers.
 func (s *Schedule) recycle() {
 	t := s.team
+	s.declineStarts()
 	s.move(phaseIdle)
 	clear(s.steps)
 	clear(s.Parts)

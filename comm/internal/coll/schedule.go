@@ -45,6 +45,7 @@ type Schedule struct {
 	probed       []int
 	wasIdle      bool
 	idleReceived uint64
+	awaitedBy    []int // ranks that have probed for a start of this persistent collective
 
 	// agreed is the length, in bytes, that chooses the schedule and that all ranks agree on; 0 if
 	// there is none.

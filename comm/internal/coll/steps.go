@@ -2,7 +2,6 @@ package coll
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -117,15 +116,11 @@ func (s *Schedule) doCopy(dst, src []byte) {
 	s.move(phaseRunning)
 }
 
-// panicError is the error of an operation of the user's that has panicked.
-type panicError struct{ value any }
+// panicError is the error of an operation of the user's that has panicked. err is the owner's.
+type panicError struct{ err error }
 
-func (e *panicError) Error() string { return fmt.Sprintf("the operation panicked: %v", e.value) }
-
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
+func (e *panicError) Error() string { return e.err.Error() }
+func (e *panicError) Unwrap() error { return e.err }
 
 var (
 	errOperationPanicked = errors.New("the operation panicked")
@@ -143,7 +138,7 @@ func apart[A any](s *Schedule, f func(A), a A) error {
 	s.move(phaseApart)
 	call := eng.Leave()
 	if !s.isInline && !s.Returns {
-		err := inGoroutine(f, a)
+		err := inGoroutine(s.team.owner, f, a)
 		eng.Return(call)
 		s.move(phaseRunning)
 		return err
@@ -170,13 +165,13 @@ type combiningStep struct {
 func (c combiningStep) do() { c.op.Combine(c.in, c.inout) }
 
 // inGoroutine runs f on a goroutine of its own, and returns an error if f does not return.
-func inGoroutine[A any](f func(A), a A) error {
+func inGoroutine[A any](owner Owner, f func(A), a A) error {
 	done := make(chan error, 1)
 	go func() {
 		err := errOperationExited
 		defer func() {
 			if v := recover(); v != nil {
-				err = &panicError{v}
+				err = &panicError{owner.Panicked(v)}
 			}
 			done <- err
 		}()

@@ -18,6 +18,9 @@ type Owner interface {
 	pml.Caller
 	// DescribeCollective wraps the error of a call. err may be an error that Describe returned.
 	DescribeCollective(call string, root int, err error) error
+	// Panicked makes the error of an operation that has panicked with a value. It is called in the
+	// deferred function that recovers it, without the engine's lock.
+	Panicked(value any) error
 	// Crowded reports whether ranks of the job share processor cores. It is the same at all ranks.
 	Crowded() bool
 	// Host is the number of the host of a rank, by which all ranks know it.
@@ -138,8 +141,8 @@ const none = -1
 
 // markUnfit has every later collective refused here, because a rank was lost, unless that is none,
 // or for another cause. A rank that waits for this one in such a collective is told when it probes,
-// because this rank may make no further call. Starts of persistent collectives have no probes, so
-// these are revoked.
+// because this rank may make no further call. A rank that keeps the request of a persistent
+// collective does not answer probes for its starts, so these are revoked.
 func (t *Team) markUnfit(call string, cause error, lost int) {
 	if t.unfit != nil {
 		return

@@ -3,6 +3,7 @@ package coll
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/stretchr/testify/require"
@@ -187,6 +188,7 @@ func (testCaller) Describe(_ string, _, _ int, err error) error { return err }
 type testOwner struct{ testCaller }
 
 func (testOwner) DescribeCollective(_ string, _ int, err error) error { return err }
+func (testOwner) Panicked(v any) error                                { return fmt.Errorf("panic: %v", v) }
 func (testOwner) Crowded() bool                                       { return false }
 func (testOwner) Host(rank int) int                                   { return rank }
 func (testOwner) Hub() *Hub                                           { return new(Hub) }

@@ -1,0 +1,67 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// activeCollectives are the nonblocking collectives and the starts of persistent ones that are
+// under way when the rank calls Finalize. Some of them still complete there.
+type activeCollectives []activeCollective
+
+type activeCollective struct {
+	object *request.Object
+	handle request.Request // which is stale once a call has observed the end of a nonblocking one
+}
+
+// activeCollectives lists them. Lock held.
+func (j *job) activeCollectives() (list activeCollectives) {
+	var last *state
+	for _, caller := range j.pml.Contexts() {
+		s := stateOf(caller)
+		if s == last { // two contexts in a row have the same
+			continue
+		}
+		last = s
+		for _, run := range s.team.Active() {
+			list = append(list, activeCollective{&run.Object, run.Handle()})
+		}
+	}
+	return list
+}
+
+var errNotOver = errors.New("nothing has waited for it, and it is not over")
+
+// incomplete is the error of the first one that has failed, or will never complete, because all
+// ranks are in Finalize. It says how many more there are. Lock held.
+func (list activeCollectives) incomplete() error {
+	text, more := "", 0
+	for _, c := range list {
+		what := c.object.Failure()
+		switch {
+		case c.object.Handle() != c.handle:
+			continue
+		case c.object.State() == request.Active:
+			what = errNotOver
+		case what == nil:
+			continue
+		}
+		if text != "" {
+			more++
+			continue
+		}
+		text = withLine(c.object, what)
+		if w, ok := c.object.Auditor().(*watch); ok {
+			w.told = true
+		}
+	}
+	switch {
+	case text == "":
+		return nil
+	case more > 0:
+		text = fmt.Sprintf("%s, and %d more", text, more)
+	}
+	return fmt.Errorf("%w: %s", ErrPending, text)
+}
