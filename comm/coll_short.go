@@ -25,7 +25,7 @@ func (c *Comm) isShort(short func() bool) (isOver bool) {
 }
 
 func (c *Comm) bcastShort(buf []byte, root int) bool {
-	return len(buf) <= coll.MostShort && c.checkRoot(root) == nil && c.team.BcastShort(buf, root)
+	return len(buf) <= coll.MostCopied && c.checkRoot(root) == nil && c.team.BcastShort(buf, root)
 }
 
 func (c *Comm) reduceShort(in, out []byte, op coll.Reduction, root int) bool {
@@ -35,19 +35,19 @@ func (c *Comm) reduceShort(in, out []byte, op coll.Reduction, root int) bool {
 	} else {
 		err, out = checkOp(op), nil
 	}
-	return max(len(in), len(out)) <= coll.MostShort && err == nil && c.checkRoot(root) == nil &&
+	return max(len(in), len(out)) <= coll.MostCombined && err == nil && c.checkRoot(root) == nil &&
 		c.job.ownOps.has(op.Op) && c.team.ReduceShort(in, out, op, root)
 }
 
 func (c *Comm) allreduceShort(in, out []byte, op coll.Reduction) bool {
-	return len(out) <= coll.MostShort && checkReduction(in, out, op) == nil &&
+	return len(out) <= coll.MostCombined && checkReduction(in, out, op) == nil &&
 		c.job.ownOps.has(op.Op) && c.team.AllreduceShort(in, out, op)
 }
 
 func (c *Comm) allgatherShort(in, out []byte, elem int) bool {
-	return len(out) <= len(c.group)*coll.MostShort && checkParts("out", in, out, elem, len(c.group)) == nil && c.team.AllgatherShort(in, out)
+	return len(out) <= len(c.group)*coll.MostCopied && checkParts("out", in, out, elem, len(c.group)) == nil && c.team.AllgatherShort(in, out)
 }
 
 func (c *Comm) alltoallShort(in, out []byte, elem int) bool {
-	return len(out) <= coll.MostShort && checkExchange(in, out, elem, len(c.group)) == nil && c.team.AlltoallShort(in, out)
+	return len(out) <= coll.MostCopied && checkExchange(in, out, elem, len(c.group)) == nil && c.team.AlltoallShort(in, out)
 }

@@ -29,7 +29,7 @@ func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) e
 	rng := rand.New(rand.NewPCG(seed, 1)) // the same at both ranks
 	late := rand.New(rand.NewPCG(seed, uint64(2+w.Rank())))
 	names := []string{"barrier", "allreduce", "reduce", "bcast", "allgather", "alltoall"}
-	const most = coll.MostShort / int(unsafe.Sizeof(collprogram.Affine{}))
+	limits := []int{coll.MostCombined, coll.MostCopied}
 	for i := range calls {
 		switch late.IntN(20) {
 		case 0:
@@ -57,6 +57,7 @@ func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) e
 			Kind: names[rng.IntN(len(names))], Count: rng.IntN(12), Root: rng.IntN(w.Size()), InPlace: rng.IntN(3) == 0,
 			InOrder: rng.IntN(2) == 0, Contents: rng.Uint64(), Counts: make([]int, w.Size()),
 		}
+		most := limits[rng.IntN(len(limits))] / int(unsafe.Sizeof(collprogram.Affine{}))
 		switch rng.IntN(8) {
 		case 0:
 			c.Count = most - 1 + rng.IntN(3)

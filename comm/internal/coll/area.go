@@ -81,7 +81,7 @@ const (
 
 	// Of its cells, a rank uses a part in turn: for so many contributions, or so many bytes.
 	cellsInTurn    = 4
-	shortCellBytes = 16 * MostShort
+	shortCellBytes = 64 << 10
 
 	// An entry: a line with the count, and a line with the stamp of a round that is done, the rank
 	// that has done it, and the result if that is small.

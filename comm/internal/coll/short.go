@@ -20,9 +20,12 @@ const (
 	// shortYields is how often it yields instead if ranks share processor cores. Mostly every other
 	// rank of the core has to run once.
 	shortYields = 4
-	// MostShort is the most bytes that a rank contributes on a short path. In the general way a
-	// vector of so many is one block, and is combined whole (Tuning.SharedShortBytes).
-	MostShort = 4 << 10
+	// MostCombined is the most bytes that a rank contributes to a reduction on a short path. In the
+	// general way a vector of so many is combined whole (Tuning.SharedShortBytes).
+	MostCombined = 4 << 10
+	// MostCopied is the same for the other collectives. In the general way so many are one block
+	// (Tuning.SharedPieceBytes).
+	MostCopied = 16 << 10
 )
 
 // shortCalls are the hashes of the calls in signatures. Never written.
@@ -179,7 +182,7 @@ func (t *Team) AlltoallShort(in, out []byte) bool {
 // its short path: no other one is under way or has failed, and nobody has probed for a mismatch.
 func (t *Team) mayBeShort(bytes int) bool {
 	a := t.area
-	if a == nil || a.ranks != t.size || bytes > MostShort || bytes*cellsInTurn > a.block || t.tuning != nil {
+	if a == nil || a.ranks != t.size || bytes > MostCopied || bytes*cellsInTurn > a.block || t.tuning != nil {
 		return false
 	}
 	t.hub.keepMoving()
@@ -324,7 +327,7 @@ func (t *Team) combineTwo(in, out []byte, op Combiner, left bool) {
 // place. root is that of a reduce.
 func (t *Team) combineAll(in, out []byte, r Reduction, o order, root int) {
 	if n := o.tempsOf(t.size, len(out)); len(t.shortTemps) < n {
-		t.shortTemps = make([]byte, o.tempsOf(t.size, MostShort))
+		t.shortTemps = make([]byte, o.tempsOf(t.size, MostCombined))
 	}
 	c := combining{
 		a: t.area, stamp: t.shortStamp(), block: len(out), bytes: len(out), order: o, op: r.Op, commutes: r.Commutes,
