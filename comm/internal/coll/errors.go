@@ -60,14 +60,17 @@ func (e *callError) reason() Reason {
 
 func (e *callError) Error() string {
 	if e.cause.Theirs != nil {
-		return fmt.Sprintf("the arguments differ: %s", e.difference())
+		return e.difference()
 	}
 	switch e.reason() {
 	case Lost:
 		if e.cause.Rank == e.self {
 			return fmt.Sprintf("another rank, which this %s needs, does not reach this one", e.call)
 		}
-		return fmt.Sprintf("it needs rank %d, which is lost", e.cause.Rank)
+		return fmt.Sprintf("it needs rank %d, which is lost or in Finalize", e.cause.Rank)
+	case Lengths, Differs:
+		return fmt.Sprintf("rank %d has noticed that %v, in this %s; checked mode (check=true) says how",
+			e.cause.Rank, e.reason(), e.call)
 	case Finished:
 		return fmt.Sprintf("rank %d has finished this %s and sends nothing more: the arguments differ", e.cause.Rank, e.call)
 	case Freed:
@@ -87,13 +90,13 @@ func (e *callError) Error() string {
 func (e *callError) difference() string {
 	switch theirs, ours := e.cause.Theirs, e.cause.Ours; {
 	case theirs.Call != ours.Call, (theirs.Kind^ours.Kind)&(kindNonblocking|kindPersistent) != 0:
-		return fmt.Sprintf("rank %d is in another collective", e.cause.Rank)
+		return fmt.Sprintf("rank %d is in another collective than this %s", e.cause.Rank, e.call)
 	case theirs.Root != ours.Root:
-		return fmt.Sprintf("at rank %d the root is %d", e.cause.Rank, theirs.Root)
+		return fmt.Sprintf("the arguments differ: at rank %d the root is %d", e.cause.Rank, theirs.Root)
 	case theirs.Bytes != ours.Bytes:
-		return fmt.Sprintf("rank %d counts %d bytes, this rank %d", e.cause.Rank, theirs.Bytes, ours.Bytes)
+		return fmt.Sprintf("the arguments differ: rank %d counts %d bytes, this rank %d", e.cause.Rank, theirs.Bytes, ours.Bytes)
 	}
-	return fmt.Sprintf("rank %d has elements of another size, or only one of the two is in place or in rank order", e.cause.Rank)
+	return fmt.Sprintf("the arguments differ: rank %d has elements of another size, or only one of the two is in place or in rank order", e.cause.Rank)
 }
 
 // Is reports that the communicator does not permit the call, and what is wrong with the arguments

@@ -32,6 +32,8 @@ type Reason uint8
 const (
 	// Failed: the collective failed at the sender.
 	Failed Reason = 1 + iota
+	// Panicked: the operation of the sender has panicked.
+	Panicked
 	// Lost: the sender needs a rank that is lost, or in Finalize. The REVOKE names that rank.
 	Lost
 	// Refused: the sender refused the arguments of its call.
@@ -63,10 +65,11 @@ const (
 
 var reasonTexts = [...]string{
 	Failed:       "it failed there",
+	Panicked:     "its operation panicked there",
 	Lost:         "it is lost",
 	Refused:      "its arguments were refused there",
-	Lengths:      "the lengths of its slices and of another rank's differ",
-	Differs:      "its arguments and another rank's differ",
+	Lengths:      "the lengths of the ranks' slices differ",
+	Differs:      "the ranks make different calls, or with different arguments",
 	Unfit:        "the communicator is unfit there",
 	Withdrawn:    "it has freed the request",
 	Unwanted:     "it was finished there without a message for it",

@@ -189,7 +189,7 @@ func (s *Schedule) revokeFor(cause error) {
 	switch {
 	case errors.As(cause, &check): // every rank has found the same
 	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
-		s.Revoke(Failed)
+		s.Revoke(Panicked)
 		s.team.markUnfit(s.how.Name(s.call), cause, none)
 	case errors.As(cause, &revoked):
 		s.Revoke(Unfit)
