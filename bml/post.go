@@ -67,6 +67,10 @@ func (pr *Peer) SlotReceiver() (btl.SlotReceiver, uint32) {
 // Inlined is the number of fragments that have gone inline.
 func (pr *Peer) Inlined() uint64 { return pr.sendSeq - pr.posted }
 
+// InlineRail is the place in Rails, among those to the peer, of the rail that took them. If several
+// rails did, it is the last one.
+func (pr *Peer) InlineRail() int { return int(pr.inlineRail) }
+
 // NextSeq is the number of the next numbered fragment.
 func (pr *Peer) NextSeq() uint32 { return uint32(pr.sendSeq) }
 

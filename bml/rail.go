@@ -374,6 +374,7 @@ func (b *BML) useFirst(pr *Peer, index int) {
 		pr.slotReceiver, _ = first.endpoint.(btl.SlotReceiver)
 	}
 	if pr.inliner != nil {
+		pr.inlineRail = first.index
 		pr.inlineBytes = min(a.InlineBytes, pr.eagerBytes+b.cfg.MatchBytes)
 	}
 }

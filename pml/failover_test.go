@@ -273,3 +273,29 @@ func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
 	requireFailure(t, request.ErrProcFailed, s)
 	require.Zero(t, p.Busy())
 }
+
+// TestInlineBytesStayWithTheirRail: when the rail that took messages inline fails, they do not
+// count for the rail that takes its place.
+func TestInlineBytesStayWithTheirRail(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1), func(w *wire) { w.others[0].Caps &^= btl.CapInline })
+	p := w.pmls[0]
+	send := func() {
+		s := p.Isend(c[0], []byte{1, 2, 3}, 1, 7, Standard, "send")
+		requireArrival(t, w, c[1], 7, []byte{1, 2, 3})
+		requireSuccess(t, s)
+	}
+	for range 10 {
+		send()
+	}
+	require.EqualValues(t, 10, p.peer(1).Inlined())
+	before := p.Rails()
+	require.True(t, before[0].First)
+	require.GreaterOrEqual(t, before[0].Bytes, int64(10*3))
+	w.rails[0][0].lose(1, pathErr)
+	w.settle()
+	send()
+	after := p.Rails()
+	require.True(t, after[1].First)
+	require.GreaterOrEqual(t, after[0].Bytes, before[0].Bytes, "a counter does not go back")
+	require.Less(t, after[1].Bytes-before[1].Bytes, before[0].Bytes)
+}

@@ -102,19 +102,16 @@ func (p *PML) Contexts() []Caller {
 	return out
 }
 
-// Rails lists the rails to all known peers, by peer. What went inline counts for the peer's first
-// rail, or for another one if there is none.
+// Rails lists the rails to all known peers, by peer. What went inline counts for the rail that took
+// it, also after that has failed.
 func (p *PML) Rails() []bml.RailStatus {
 	list := p.bml.Rails()
-	for i, next := 0, 0; i < len(list); i = next {
-		rank, first := list[i].Peer, i
-		for next = i; next < len(list) && list[next].Peer == rank; next++ {
-			if list[next].First {
-				first = next
-			}
+	for i := range list {
+		if i > 0 && list[i].Peer == list[i-1].Peer {
+			continue
 		}
-		pr := p.peers[rank]
-		list[first].Bytes += pr.inlineBytes() + int64(pr.Inlined())*matchBytes
+		pr := p.peers[list[i].Peer]
+		list[i+pr.InlineRail()].Bytes += pr.inlineBytes() + int64(pr.Inlined())*matchBytes
 	}
 	return list
 }

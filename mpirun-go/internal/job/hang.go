@@ -109,7 +109,9 @@ func (r *run) look() {
 func (r *run) hangTitle(report *diagnose.Report) string {
 	w := r.hang
 	for _, m := range report.Members {
-		if m.Report != nil && !m.Report.Locked && m.Report.Snapshot.Progress != w.last[m.Rank].number {
+		last := w.last[m.Rank].number
+		hasMoved := m.Report != nil && !m.Report.Locked && m.Report.Snapshot.Progress != last
+		if hasMoved || m.After != nil && *m.After > last { // 0 if the rank could not take its lock
 			w.quiet, w.reported = 0, false // it has gone on just now
 			return ""
 		}

@@ -15,7 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
@@ -166,6 +169,31 @@ func TestNewHangWatchLooksAtMostTenTimesASecond(t *testing.T) {
 	} {
 		w := newHangWatch(after)
 		assert.Equal(t, []any{want.every, want.limit}, []any{w.every, w.limit}, after)
+	}
+}
+
+// TestHangTitleOfRankThatGoesOn: a job does not hang if a rank makes progress before its report, or
+// while the ranks are watched after that.
+func TestHangTitleOfRankThatGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		reported, after uint64
+		isLocked        bool
+		hangs           bool
+	}{
+		"no progress":                              {reported: 7, after: 7, hangs: true},
+		"before its report":                        {reported: 8, after: 8},
+		"after its report":                         {reported: 7, after: 8},
+		"could not take its lock":                  {isLocked: true, hangs: true},
+		"could not take its lock, and went on":     {isLocked: true, after: 8},
+		"could not take its lock after its report": {reported: 7, after: 0, hangs: true},
+	} {
+		w := newHangWatch(2 * time.Second)
+		w.last, w.quiet, w.reported = map[int]rankProgress{0: {number: 7}}, w.limit, true
+		r := &introspect.Report{Locked: c.isLocked, Snapshot: observe.Snapshot{Progress: c.reported, Waits: []observe.Wait{{}}}}
+		members := []introspect.Member{{State: introspect.StateAnswered, Report: r, After: &c.after}}
+		title := (&run{hang: w}).hangTitle(&diagnose.Report{Members: members})
+		assert.Equal(t, c.hangs, title == "no rank has made progress for 2s; the job goes on", "%s: %q", name, title)
+		assert.Equal(t, c.hangs, w.reported, name)
 	}
 }
 
