@@ -305,3 +305,38 @@ func TestShortCollectivesOfProcesses(t *testing.T) {
 			launch(ranks, "short collectives", "--set", "check=false", "--oversubscribe"))
 	}
 }
+
+// TestRootRunsAheadOfShortCollectives: a rank that has ended an exchange on its short path leaves
+// the others all the room that there is, though it makes no further collective.
+func TestRootRunsAheadOfShortCollectives(t *testing.T) {
+	require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
+		v, parts := []int{1}, []int{0, 0}
+		for range 3 { // the third one sets the shared memory up
+			check(w.Barrier())
+		}
+		for wasShort := []bool{false}; !wasShort[0]; { // at rank 1
+			if w.Rank() == 1 {
+				time.Sleep(100 * time.Microsecond)
+			}
+			check(comm.Allgather(w, v, parts))
+			if w.Rank() == 1 {
+				wasShort[0] = comm.EndedShort(w)
+				check(comm.Send(w, wasShort, 0, 1))
+			} else {
+				must(comm.Recv(w, wasShort, 1, 1))
+			}
+		}
+		bcasts := func() {
+			for range coll.RoundsAhead {
+				check(comm.Bcast(w, v, 0))
+			}
+		}
+		if w.Rank() == 0 {
+			bcasts()
+			return comm.Send(w, v, 1, 0)
+		}
+		_, err := comm.Recv(w, v, 0, 0)
+		bcasts()
+		return err
+	}))
+}

@@ -21,7 +21,7 @@ import (
 // A collective that goes through the area consists of rounds, which all ranks of the area count
 // alike. A round has a stamp: the number of the collective, which all ranks count alike too, and
 // the number of the round in it. Everything about a round is in the entry with the number of the
-// round, modulo areaEntries, and in one slot of each rank. All of it bears the stamp. So nothing is
+// round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp. So nothing is
 // ever reset, and what is left of a collective that has failed disturbs no later one.
 //
 //	entry  Ranks that have come to the round are counted in it, unless they are few. If a rank does
@@ -52,10 +52,10 @@ type area struct {
 	self   int // this rank's number among them
 	block  int // bytes of a rank's cells
 
-	mine [areaEntries]publication // of this rank, by entry
+	mine [RoundsAhead]publication // of this rank, by entry
 	// counted is, by entry, the stamp of the round in which this rank was counted there last, as in
 	// a count.
-	counted [areaEntries]uint64
+	counted [RoundsAhead]uint64
 	newest  uint64 // the last round in which one of them is read
 	next    int    // where the next one may be in the cells
 	known   uint64 // the last round that all ranks are known to have passed
@@ -75,9 +75,9 @@ const (
 	// processors fetch pairs.
 	areaLine = 128
 
-	// areaEntries is how many rounds a rank may be ahead of others if it need not wait for them.
+	// RoundsAhead is how many rounds a rank may be ahead of others if it need not wait for them.
 	// Each rank that shares a core with others then runs once for many bcasts.
-	areaEntries = 16
+	RoundsAhead = 16
 
 	// Of its cells, a rank uses a part in turn: for so many contributions, or so many bytes.
 	cellsInTurn    = 4
@@ -113,13 +113,13 @@ const (
 func alignArea(n int) int { return (n + areaLine - 1) / areaLine * areaLine }
 
 const (
-	waitingAt = areaEntries * entryBytes
+	waitingAt = RoundsAhead * entryBytes
 	passedAt  = waitingAt + areaLine
 )
 
 func slotsAt(ranks int) int { return passedAt + ranks*areaLine }
 
-func cellsAt(ranks int) int { return slotsAt(ranks) + ranks*areaEntries*areaLine }
+func cellsAt(ranks int) int { return slotsAt(ranks) + ranks*RoundsAhead*areaLine }
 
 // areaBytes is the size of an area.
 func areaBytes(ranks, block int) int { return cellsAt(ranks) + ranks*block }
@@ -131,7 +131,7 @@ func newArea(sharer btl.Sharer, mem []byte, ranks, self, block int) *area {
 func (a *area) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&a.mem[at])) }
 
 // entryOf is the number of the entry of a round.
-func entryOf(stamp uint64) int { return int((stamp>>roundBits + stamp&mostRound) % areaEntries) }
+func entryOf(stamp uint64) int { return int((stamp>>roundBits + stamp&mostRound) % RoundsAhead) }
 
 // count is the word in which ranks are counted that have come to a round.
 func (a *area) count(stamp uint64) *uint64 { return a.word(entryOf(stamp) * entryBytes) }
@@ -174,7 +174,7 @@ func (a *area) passed(rank int) *uint64 { return a.word(passedAt + rank*areaLine
 
 // slot is the slot of a rank for a round.
 func (a *area) slot(rank int, stamp uint64) []byte {
-	return a.mem[slotsAt(a.ranks)+(rank*areaEntries+entryOf(stamp))*areaLine:][:areaLine:areaLine]
+	return a.mem[slotsAt(a.ranks)+(rank*RoundsAhead+entryOf(stamp))*areaLine:][:areaLine:areaLine]
 }
 
 // published is the word that has the stamp of a round once a rank has come to it.

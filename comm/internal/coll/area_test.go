@@ -44,7 +44,7 @@ func TestAreaCountsArrivals(t *testing.T) {
 	}
 	_, ok := areas[0].arrive(stampOf(60, 0))
 	require.True(t, ok)
-	late := stampOf(60-areaEntries, 0)
+	late := stampOf(60-RoundsAhead, 0)
 	for _, a := range areas[1:] { // a rank that comes to a round that others gave up is never last
 		last, ok := a.arrive(late)
 		require.True(t, ok)
@@ -78,7 +78,7 @@ func TestAreaCountsArrivalOnceThatGoesTheGeneralWay(t *testing.T) {
 // its stamp in the count seems to be ahead.
 func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
 	areas := testAreas(3)
-	for _, count := range []uint64{5, 1<<31 + 5, 1<<32 + areaEntries + 5, 1<<33 - areaEntries + 5} {
+	for _, count := range []uint64{5, 1<<31 + 5, 1<<32 + RoundsAhead + 5, 1<<33 - RoundsAhead + 5} {
 		stamp := stampOf(count, 0)
 		require.Equal(t, 5, entryOf(stamp))
 		for i, a := range areas {
@@ -103,7 +103,7 @@ func TestAreaPlacesDoNotOverlap(t *testing.T) {
 			}
 		}
 		markWord := func(word *uint64) { mark(unsafe.Slice((*byte)(unsafe.Pointer(word)), wordBytes)) }
-		for round := range uint64(areaEntries) {
+		for round := range uint64(RoundsAhead) {
 			stamp := stampOf(1, round)
 			for _, a := range areas {
 				bytes := int(round%8) * 30
@@ -143,11 +143,11 @@ func TestAreaMemoryIsReusedWhenAllHavePassed(t *testing.T) {
 		rank, _ := a.reserve(stamp, bytes)
 		return rank == nobody
 	}
-	for count := uint64(1); count <= areaEntries; count++ {
+	for count := uint64(1); count <= RoundsAhead; count++ {
 		require.True(t, free(stampOf(count, 0), 10))
 		a.place(stampOf(count, 0), 10)
 	}
-	next := stampOf(areaEntries+1, 0)
+	next := stampOf(RoundsAhead+1, 0)
 	require.False(t, free(next, 10), "the slot")
 	areas[1].pass(stampOf(2, 0))
 	rank, until := a.reserve(next, 10)

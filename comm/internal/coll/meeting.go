@@ -31,7 +31,7 @@ import (
 // each looks at the slots of all others itself, and nobody is counted: that takes fewer transfers
 // of cache lines. Two ranks with short contributions need no schedule for that (short.go).
 //
-// A rank that puts something into the area waits for others only if it is areaEntries rounds ahead,
+// A rank that puts something into the area waits for others only if it is RoundsAhead rounds ahead,
 // or has no room.
 //
 // Contributions are combined as by the schedules with messages (combine.go). So the results do not

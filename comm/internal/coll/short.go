@@ -100,7 +100,6 @@ func (t *Team) ReduceShort(in, out []byte, r Reduction, root int) bool {
 	} else {
 		t.combineAll(in, out, r, orderTree, root)
 	}
-	t.passRounds(t.shortStamp() + 1)
 	t.endShort()
 	return true
 }
@@ -124,7 +123,6 @@ func (t *Team) BcastShort(buf []byte, root int) bool {
 			return false
 		}
 		copy(buf, a.at(root, stamp, len(buf)))
-		t.passRounds(stamp + 1)
 	}
 	t.endShort()
 	return true
@@ -340,12 +338,13 @@ func (t *Team) combineAll(in, out []byte, r Reduction, o order, root int) {
 // tests.
 func (t *Team) EndedShort() bool { return t.count > 0 && t.lastShort == t.count }
 
-// endShort counts a collective that is over.
+// endShort counts a collective that is over. This rank looks at nothing of it any more.
 func (t *Team) endShort() {
 	seq := t.next
 	t.next = nextNumber(seq)
 	t.count++
 	t.lastShort = t.count
+	t.passRounds(t.shortStamp())
 	t.p.Engine().CountCompletion(false)
 	if t.ctx.HasUnexpected() {
 		t.discardPassed(seq, false)
