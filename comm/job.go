@@ -118,8 +118,8 @@ func (j *job) stop(cause error) {
 // of Send had returned before. It does not report short messages that have reached their receiver,
 // unless the send was synchronous: the receiver discards them. It also reports nonblocking
 // collectives, and starts of persistent ones, that nothing has waited for and that do not complete
-// (ErrPending). All requests must be complete before (MPI 4.1, section 11.2.2); checked mode warns
-// of the others.
+// (ErrPending). Whether one completes there depends on what the other ranks do: all requests must
+// be complete before (MPI 4.1, section 11.2.2). Checked mode warns of those that are not.
 //
 // Another rank may not come to Finalize because it waits for a message of this rank, or for this
 // rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
