@@ -72,8 +72,8 @@
 // [ErrProcFailed] if a rank is gone or in Finalize, and [ErrComm] at ranks that were told by
 // another one. No call waits for a rank that has given up or that has made another call: ranks that
 // have waited for some tenths of a second without receiving anything compare their calls. A
-// mismatch that leaves no rank waiting may go unnoticed. Checked mode notices all of them, and says
-// how the calls differ: run with --set check=true first if results are wrong.
+// mismatch that leaves no rank waiting may go unnoticed. Checked mode compares the calls of all
+// ranks each time, and says how they differ: try --set check=true first if results are wrong.
 //
 // Starts of persistent collectives have no order. So a start waits for a rank that has not started
 // the collective, whatever else that rank calls, as long as it keeps the request. The start fails

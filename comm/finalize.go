@@ -32,7 +32,7 @@ func (j *job) activeCollectives() (list activeCollectives) {
 	return list
 }
 
-var errNotOver = errors.New("nothing has waited for it, and it is not over")
+var errNotComplete = errors.New("it was not complete when Finalize was called")
 
 // incomplete is the error of the first one that has failed, or will never complete, because all
 // ranks are in Finalize. It says how many more there are. Lock held.
@@ -44,7 +44,7 @@ func (list activeCollectives) incomplete() error {
 		case c.object.Handle() != c.handle:
 			continue
 		case c.object.State() == request.Active:
-			what = errNotOver
+			what = errNotComplete
 		case what == nil:
 			continue
 		}
@@ -53,6 +53,9 @@ func (list activeCollectives) incomplete() error {
 			continue
 		}
 		text = withLine(c.object, what)
+		if what != errNotComplete {
+			text += fmt.Sprintf(" (%v)", errNotComplete)
+		}
 		if w, ok := c.object.Auditor().(*watch); ok {
 			w.told = true
 		}

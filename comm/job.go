@@ -117,7 +117,7 @@ func (j *job) stop(cause error) {
 // to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
 // of Send had returned before. It does not report short messages that have reached their receiver,
 // unless the send was synchronous: the receiver discards them. It also reports nonblocking
-// collectives, and starts of persistent ones, that nothing has waited for and that do not complete
+// collectives, and starts of persistent ones, that are under way and do not complete any more
 // (ErrPending). Whether one completes there depends on what the other ranks do: all requests must
 // be complete before (MPI 4.1, section 11.2.2). Checked mode warns of those that are not.
 //

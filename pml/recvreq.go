@@ -488,8 +488,10 @@ func (r *RecvRequest) Describe(err error) error {
 }
 
 func (r *RecvRequest) pending() Pending {
+	req := r.pair.or(&r.Object)
 	return Pending{
 		Op: r.op, Context: r.ctx.id, Caller: r.ctx.caller, Peer: r.source, Tag: r.tag, Bytes: int64(len(r.buf)),
-		Phase: r.state.String(), GoesOn: r.state != recvPosted || r.ctx.mayFail(r.world), Abandoned: r.pair.or(&r.Object).Abandoned(), Request: r.pair.or(&r.Object),
+		Phase: r.state.String(), GoesOn: r.state != recvPosted || r.ctx.mayFail(r.world),
+		Abandoned: req.Abandoned(), Request: req,
 	}
 }

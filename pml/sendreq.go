@@ -545,8 +545,10 @@ func (s *SendRequest) Describe(err error) error {
 }
 
 func (s *SendRequest) pending() Pending {
+	req := s.pair.or(&s.Object)
 	return Pending{
 		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)),
-		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()), Abandoned: s.pair.or(&s.Object).Abandoned(), Request: s.pair.or(&s.Object),
+		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()),
+		Abandoned: req.Abandoned(), Request: req,
 	}
 }

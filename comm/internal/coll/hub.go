@@ -80,10 +80,11 @@ func (h *Hub) Arm() bool { return true }
 // Disarm implements progress.Idler.
 func (h *Hub) Disarm() {}
 
-// maxQuiet bounds the blocking collectives between two turns of progress: those that find in shared
-// memory what they need make none.
 const (
-	maxQuiet   = 128
+	// maxQuiet bounds the blocking collectives between two turns of progress: those that find in
+	// shared memory what they need make none.
+	maxQuiet = 128
+	// quietYield is for how many of them a yield counts, because it takes as long.
 	quietYield = 16
 )
 

@@ -29,7 +29,7 @@ import (
 // The last rank to come works for all, because ranks that share processor cores run one after the
 // other: so each rank has to run only once. But if there are few ranks (Tuning.SharedFewRanks),
 // each looks at the slots of all others itself, and nobody is counted: that takes fewer transfers
-// of cache lines. Two ranks with short contributions need no schedule for that (short.go).
+// of cache lines. Ranks with short contributions need no schedule for that (short.go).
 //
 // A rank that puts something into the area waits for others only if it is RoundsAhead rounds ahead,
 // or has no room.

@@ -9,8 +9,8 @@ import "sync/atomic"
 // Each reports whether the collective is over. If it reports false, the caller, which has checked
 // the arguments, makes the same call in the general way: this rank may have put its contribution
 // into its slot, and may be counted, and the meeting goes on from there. So errors, waits for a
-// late rank, calls that do not match, and everything unusual are left to the general way. It also
-// has all collectives in views with a context, with profiles, traces or checked mode, and with
+// late rank, calls that do not match, and everything unusual are left to the general way. So are
+// all collectives in views with a context, with profiles, traces or checked mode, and with
 // operations of the program's own.
 
 const (

@@ -90,3 +90,17 @@ func TestRankThatOnlyPutsSaysWhatItHasPassed(t *testing.T) {
 		teams[1].count++
 	}
 }
+
+// TestShortPathsFitTheGeneralWay: what begins on a short path may go on in a meeting, which has to
+// do the same with as many ranks and bytes.
+func TestShortPathsFitTheGeneralWay(t *testing.T) {
+	for _, crowded := range []bool{false, true} {
+		tuning := DefaultTuning(crowded)
+		assert.Equal(t, 2, tuning.SharedFewRanks)
+		assert.LessOrEqual(t, MostCombined, tuning.SharedShortBytes, "one rank combines all")
+		assert.LessOrEqual(t, MostCombined, tuning.AllreduceDoublingBytes, "not by a ring")
+		assert.LessOrEqual(t, MostCombined, tuning.ReduceTreeBytes, "not by a chain")
+		assert.LessOrEqual(t, MostCopied, tuning.SharedPieceBytes, "one block")
+		assert.LessOrEqual(t, MostCopied, tuning.PieceBytes, "one block")
+	}
+}

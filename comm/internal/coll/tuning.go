@@ -43,7 +43,8 @@ type Tuning struct {
 	// the ranks are few, each for itself.
 	SharedShortBytes int
 	// SharedFewRanks is the most ranks of a host that look at each other's slots in shared memory.
-	// More are counted, and the last one to come works for all.
+	// More are counted, and the last one to come works for all. Short paths (short.go) have the
+	// default, 2, built in.
 	SharedFewRanks int
 	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared
 	// memory. The other ranks copy one while the root puts the next one there.
