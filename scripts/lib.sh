@@ -238,7 +238,8 @@ steps() {
 }
 
 # step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result.
-# After a failure the end of its output follows.
+# After a failure the lines of its output that name a cause follow, then the end of its output:
+# who shortens a long report in the middle still shows what failed.
 step() {
     local name=$1 log begin=$SECONDS
     shift
@@ -251,9 +252,16 @@ step() {
         printf 'ok    %-14s %4d s   %s\n' "$name" $((SECONDS - begin)) "$(tail -n 1 "$log" | cut -c1-120)"
     else
         failed=$((failed + 1))
-        printf 'FAIL  %-14s %4d s   the end of %s:\n' "$name" $((SECONDS - begin)) "$log"
-        tail -n 60 "$log" | sed 's/^/      /'
+        printf 'FAIL  %-14s %4d s   %s:\n' "$name" $((SECONDS - begin)) "$log"
+        { causes "$log"; echo "the end:"; tail -n 60 "$log"; } | sed 's/^/      /'
     fi
+}
+
+# causes LOG: the first 16 different lines of a log that say what failed: tests, data races, panics
+# and the messages of checks.
+causes() {
+    grep -E '(^| )(=== FAIL|--- FAIL|FAIL|FAIL:|fatal error:|panic:) |DATA RACE|^ *[a-z_]+_test\.go:[0-9]+: |Error:' \
+        "$1" | awk '!seen[$0]++' | cut -c1-200 | head -n 16
 }
 
 # summary: prints how many steps passed. Its status is the script's. The logs go away if none
