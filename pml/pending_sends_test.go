@@ -83,6 +83,9 @@ const (
 // The others wait at the sender, and arrive in order.
 func TestFloodedReceiverKeepsOnlyItsWindow(t *testing.T) {
 	messages := 100_000
+	if !race.All() {
+		messages = 25_000
+	}
 	if race.Enabled {
 		messages = 3000
 	}
