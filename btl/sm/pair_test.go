@@ -45,10 +45,10 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return newPairWith(t, rng, cfg)
 }
 
-// seeds is how many pairs of n a test plays: under the race detector, which finds nothing in one
-// goroutine, a third.
+// seeds is how many pairs of n a test plays: a third if tests do less, and under the race detector,
+// which finds nothing in one goroutine.
 func seeds(n uint64) uint64 {
-	if race.Enabled {
+	if race.Enabled || !race.All() {
 		return n / 3
 	}
 	return n
