@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -36,6 +37,10 @@ func forEachForm(t *testing.T, n int, body func(w *Comm, how coll.How)) {
 // The block that goes to the rank before comes from the rank after, also in dimensions of one and
 // two places, where both are one rank, and nothing comes over an edge that is not periodic.
 func TestNeighborsInGrids(t *testing.T) {
+	long := 30_000
+	if race.Brief() {
+		long = 10_000
+	}
 	for _, grid := range []struct {
 		dims     []int
 		periodic []bool
@@ -57,7 +62,7 @@ func TestNeighborsInGrids(t *testing.T) {
 			sources, dests := c.Neighbors()
 			require.Equal(t, sources, dests)
 			blocks := len(sources)
-			for _, count := range []int{0, 1, 3, 30_000} {
+			for _, count := range []int{0, 1, 3, long} {
 				// Block s of rank r has the value 100·r + s; it lands in block s XOR 1.
 				in, out := make([]int, blocks*count), make([]int, blocks*count)
 				var want []int

@@ -11,6 +11,7 @@ import (
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/collprogram"
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 // TestCollectivesAgainstNaiveModel: random sequences of collectives in all forms, with random
@@ -130,7 +131,7 @@ func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 					}
 					d := comm.SharingMemory(w, way)
 					random := rand.New(rand.NewPCG(uint64(n), 7)) // the same at all ranks
-					for range 60 {
+					for range race.Some(120) {
 						count := random.IntN(300)
 						kind := []string{"allreduce", "reduce", "bcast", "allgather", "alltoall"}[random.IntN(5)]
 						c := &collprogram.Call{Kind: kind, Count: count, Root: random.IntN(n), InPlace: random.IntN(2) == 0,
@@ -156,7 +157,7 @@ func TestRandomProgramsAgainstNaiveModel(t *testing.T) {
 		isChecked := fmt.Sprint(name == "checked")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(50) {
+			for seed := range race.Some(uint64(100)) {
 				n := 1 + int(seed%8)
 				placement := placements[seed%uint64(len(placements))]
 				require.NoError(t, comm.RunLocal(n, func(w *comm.Comm) error {

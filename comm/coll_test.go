@@ -49,7 +49,7 @@ func forEachTuning(t *testing.T, body func(w *Comm)) {
 	for name, tuning := range collTunings {
 		sizes := collSizes
 		switch {
-		case race.Enabled:
+		case race.Enabled, tuning != nil && !race.All():
 			sizes = []int{2, 5}
 		case tuning != nil:
 			sizes = []int{1, 2, 3, 5, 8}

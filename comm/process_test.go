@@ -78,22 +78,23 @@ func execute(t *testing.T, program, name string, args ...string) outcome {
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// TestMessagesBetweenProcesses: bytes that one process sends arrive equal at another one, for every
-// size from 0 to 16 MiB.
+// TestMessagesBetweenProcesses: bytes that one process sends arrive equal at another one, for
+// sizes from 0 to exchangeBytes.
 func TestMessagesBetweenProcesses(t *testing.T) {
 	launch := launcher(t)
 
+	exchanged := outcome{0, fmt.Sprintf("exchanged up to %d\n", exchangeBytes()), ""}
 	t.Run("exchange", func(t *testing.T) {
 		for _, n := range []int{2, 3} {
-			if n == 3 && race.Brief() {
+			if n == 3 && !race.All() {
 				continue
 			}
 			got := launch(n, "exchange")
-			assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, got)
+			assert.Equal(t, exchanged, got)
 		}
 		// With limits that take every protocol for short messages.
 		got := launch(2, "exchange", "--set", "pml.eager.bytes=100", "--set", "sm.ring.slots=2", "--set", "sm.frag.bytes=4K")
-		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, got)
+		assert.Equal(t, exchanged, got)
 	})
 	for _, c := range []struct {
 		program string
@@ -117,7 +118,7 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		self, err := os.Executable()
 		require.NoError(t, err)
 		assert.Equal(t, outcome{0, "calls done\n", ""}, execute(t, "calls", self))
-		assert.Equal(t, outcome{0, "exchanged up to 16777216\n", ""}, execute(t, "exchange", self))
+		assert.Equal(t, exchanged, execute(t, "exchange", self))
 		assert.Equal(t, 1, execute(t, "goexit", self).status)
 		t.Setenv("MPIGO_BTLS", "sm")
 		const warning = "mpigo: warning: \"MPIGO_BTLS\" is ignored: no tunable has this environment variable: did you mean MPIGO_BTL?\n"
