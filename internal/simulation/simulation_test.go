@@ -65,8 +65,8 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 	require.Empty(t, missing, "of %d combinations these were not reached", len(Possible()))
 }
 
-// sweep runs an eighth of the thousand seeds, or all of them if tests are to leave out nothing. With
-// the race detector it runs a twentieth of them: a simulation has one goroutine.
+// sweep runs an eighth of the thousand seeds, or all if tests are to leave out nothing. With the
+// race detector it runs a twentieth of them: a simulation has one goroutine.
 func sweep(t *testing.T) *Result {
 	type job struct {
 		seed uint64
