@@ -41,10 +41,12 @@
 //	mismatch.go    signatures of calls, and probes for calls that do not belong together
 //	errors.go      the errors of collectives
 //	area.go        memory that the ranks of one host share
+//	area_setup.go  how they come to share it, and give it up
 //	meeting.go     collectives through that memory, and waiting for it
-//	hosts.go       collectives of ranks on several hosts
-//	combine.go     what they do there
+//	combine.go     what they copy and combine there
+//	short.go       short collectives through it, without a schedule
 //	hub.go         polls it
+//	hosts.go       collectives of ranks on several hosts
 //	tuning.go      which algorithm is taken when
 //	ranges.go      arithmetic of ranks and ranges of bytes
 //
