@@ -182,10 +182,11 @@ func (v *view) mismatches(list []*collective) (out []Cause) {
 	return out
 }
 
-// lateFor returns the first call in b of a rank that is late for a.
+// lateFor returns the first call in b of a rank that is late for a. Starts of persistent collectives
+// have no order, so nobody is late for one in this sense.
 func lateFor(a, b *collective) *call {
 	for i, x := range b.calls {
-		if slices.Contains(a.blamed, x.rank) {
+		if slices.Contains(a.blamed, x.rank) && a.Comm != b.Comm && a.Start == 0 {
 			return &b.calls[i]
 		}
 	}
