@@ -182,8 +182,8 @@ func (v *view) mismatches(list []*collective) (out []Cause) {
 	return out
 }
 
-// lateFor returns the first call in b of a rank that is late for a. Starts of persistent collectives
-// have no order, so nobody is late for one in this sense.
+// lateFor returns the first call in b of a rank that is late for a, nil if a is a start of a
+// persistent collective: starts have no order.
 func lateFor(a, b *collective) *call {
 	for i, x := range b.calls {
 		if slices.Contains(a.blamed, x.rank) && a.Comm != b.Comm && a.Start == 0 {

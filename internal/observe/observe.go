@@ -51,7 +51,7 @@ type Snapshot struct {
 	Waits []Wait `json:"waits,omitempty"`
 	// Collectives has the next collective of each communicator that is not freed.
 	Collectives []Collective `json:"collectives,omitempty"`
-	// Starts has each persistent collective that is not freed, with the number of its starts so far.
+	// Starts has each persistent collective that is not freed, with the number of its last start.
 	Starts []Collective `json:"starts,omitempty"`
 	// Channels has an entry for each peer that the rank has been in touch with.
 	Channels []Channel `json:"channels,omitempty"`
@@ -111,8 +111,8 @@ type Channel struct {
 type Collective struct {
 	Comm   uint64 `json:"comm"`   // the communicator's id in the job
 	Number int    `json:"number"` // the sequence number of the collective, or of the next one
-	// Start is the number of a start of a persistent collective, from 1. All starts have the sequence
-	// number of the Init call. It is 0 for any other call.
+	// Start is the number of a start of a persistent collective, from 1; 0 for any other call. All
+	// starts have the sequence number of the Init call.
 	Start uint64 `json:"start,omitempty"`
 }
 
