@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
@@ -108,6 +110,8 @@ func (f freedScene) check(w *Comm, c revocable, root, freer int) {
 	case err == nil && isDue:
 		failf("%+v: %s with root %d does not notice that rank %d has freed its request", f, c.name, root, freer)
 	case err == nil:
+	case !strings.HasPrefix(err.Error(), *d.name.Load()+": persistent "):
+		failf("%+v: the error of a start of %s does not say that it is one: %w", f, c.name, err)
 	case f.late || !errors.Is(err, ErrComm) || !f.freeComm && !strings.Contains(err.Error(), "freed"):
 		failf("%+v: %s with root %d, rank %d: %w", f, c.name, root, freer, err)
 	}
@@ -134,6 +138,38 @@ func TestStartWithoutRankThatHasFreedRequestFails(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		run(t, n, CheckFreedRequests)
 	}
+}
+
+// TestErrorSaysWhetherInitOrStartHasFailed: errors of the Init call have its name, those of the
+// request have another one.
+func TestErrorSaysWhetherInitOrStartHasFailed(t *testing.T) {
+	runUnchecked(t, 2, func(w *Comm) {
+		out := []int{0}
+		_, err := AllreduceInit(w, []int{1}, out, nil)
+		assert.EqualError(t, err, "world: allreduce init: invalid operation: it is nil")
+		_, err = AllreduceInit(w, make([]int, 1+w.Rank()), make([]int, 1+w.Rank()), Sum)
+		assert.ErrorContains(t, err, "world: allreduce init: the arguments differ: rank ")
+		r := must(AllreduceInit(w, []int{1}, out, Sum))
+		assert.EqualError(t, r.Cancel(), "world: persistent allreduce: cancel: invalid request: the request is inactive")
+		check(w.Barrier())
+		if w.Rank() == 1 {
+			check(r.Free())
+			must(Recv(w, out, 0, 0))
+			return
+		}
+		check(r.Start())
+		const name = "world: persistent allreduce: "
+		assert.EqualError(t, r.Start(), name+"start: invalid request: the request is active")
+		for range 2 {
+			_, err = r.Wait()
+			assert.EqualError(t, err, name+"rank 1 has freed its request of this persistent allreduce, and starts it no more")
+			check(r.Start())
+		}
+		_, err = r.Wait()
+		assert.Error(t, err)
+		check(Send(w, out, 1, 0))
+		check(r.Free())
+	})
 }
 
 // TestStartsInAnotherOrderSucceedAfterProbes: ranks start persistent collectives in different

@@ -60,7 +60,9 @@ var (
 // which call failed, where and why. Calls on a null handle, calls on several requests, and RunLocal
 // return other errors; errors.As finds the *Error of a request in them.
 type Error struct {
-	Op   string // the call: "send", "irecv", "allreduce"
+	// Op is the call: "send", "irecv", "allreduce", "allreduce init". Errors of the request of a
+	// persistent collective, from Start or Wait, have "persistent allreduce".
+	Op   string
 	Comm string // the communicator's name
 	// Peer and Tag are the arguments of the call or, after a match, those of the message. They are
 	// Undefined if the call has none.

@@ -29,7 +29,7 @@ func unfinished() map[string]func(w *comm.Comm) (wait func() error) {
 			check(d.Free())
 			return waiting(r)
 		},
-		"barrier init": func(w *comm.Comm) func() error {
+		"persistent barrier": func(w *comm.Comm) func() error {
 			r := must(w.BarrierInit())
 			if w.Rank() != 0 {
 				return nil

@@ -142,6 +142,9 @@ func (j *job) snapshot() observe.Snapshot {
 	}
 	for _, s := range j.comms() {
 		snap.Collectives = append(snap.Collectives, observe.Collective{Comm: uint64(s.id), Number: s.team.Next()})
+		for _, run := range s.team.Kept() {
+			snap.Starts = append(snap.Starts, collectiveOf{s, run}.place())
+		}
 		for _, run := range s.team.Active() {
 			for _, w := range run.Waiters() {
 				wt := waitWith(w)
@@ -192,7 +195,8 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 		out.Members = append(out.Members, c.comm.group...)
 		endsAlone := !c.run.NeedsAll() || c.run.HasFailed()
 		if needsAll && !endsAlone && out.Collective == nil {
-			out.Collective = &observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number()}
+			place := c.place()
+			out.Collective = &place
 		}
 	}
 	if out.Need = len(out.Ops); !needsAll {
@@ -208,6 +212,12 @@ func (j *job) originOf(w *progress.Waiter) (call string, site *observe.Site, nan
 	if !ok {
 		return "", nil, 0
 	}
+	call, site = callAt(pcs)
+	return call, site, max(j.eng.Now()-since, 0)
+}
+
+// callAt returns the call that a stack is in, and the program's line; "" and nil if there is none.
+func callAt(pcs []uintptr) (call string, site *observe.Site) {
 	var stack []introspect.Frame
 	frames := runtime.CallersFrames(pcs)
 	for more := true; more; {
@@ -218,13 +228,18 @@ func (j *job) originOf(w *progress.Waiter) (call string, site *observe.Site, nan
 	if f, ok := goroutines.Site(stack); ok {
 		site = &observe.Site{Function: f.Function, File: f.File, Line: f.Line}
 	}
-	return goroutines.CallName(stack), site, max(j.eng.Now()-since, 0)
+	return goroutines.CallName(stack), site
 }
 
-func (c *collectiveOf) describe() observe.CollectiveCall {
-	out := observe.CollectiveCall{
-		Collective: observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number()},
-		Name:       c.run.Name(), CommName: *c.comm.name.Load(), Root: -1,
+// place is the collective in the sequence of those of its communicator.
+func (c collectiveOf) place() observe.Collective {
+	return observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number(), Start: c.run.Starts()}
+}
+
+func (c collectiveOf) describe() observe.CollectiveCall {
+	out := observe.CollectiveCall{Collective: c.place(), Name: c.run.Name(), CommName: *c.comm.name.Load(), Root: -1}
+	if out.Start > 0 {
+		_, out.Init = callAt(c.run.Origin())
 	}
 	if root := c.run.Root(); root >= 0 && root < len(c.comm.group) {
 		out.Root = c.comm.group[root]
@@ -233,7 +248,7 @@ func (c *collectiveOf) describe() observe.CollectiveCall {
 }
 
 // posted lists the operations of the collective among the pending ones.
-func (c *collectiveOf) posted(pending []pml.Pending) (ops []int) {
+func (c collectiveOf) posted(pending []pml.Pending) (ops []int) {
 	for i, p := range pending {
 		if stateOf(p.Caller) == c.comm && p.Context == c.comm.id.Collective() && c.run.Posts(p.Tag) {
 			ops = append(ops, i)

@@ -118,6 +118,35 @@ func TestHangReportNamesCause(t *testing.T) {
 	}
 }
 
+// TestOnlyRanksThatAreNeededAreLateForStart: rank 0, the root, and rank 3 do not start a broadcast.
+// Nothing comes of rank 3, so no other rank waits for it, also in checked mode.
+func TestOnlyRanksThatAreNeededAreLateForStart(t *testing.T) {
+	for _, checked := range []string{"false", "true"} {
+		j := startJob(t, 4, func(j *job, w *comm.Comm) error {
+			r, err := comm.BcastInit(w, []int{0}, 0)
+			if err != nil {
+				return err
+			}
+			if w.Rank()%3 == 0 {
+				<-j.end
+				return nil
+			}
+			if err := r.Start(); err != nil {
+				return err
+			}
+			_, err = r.Wait()
+			return err
+		}, comm.WithSetting("check", checked))
+		want := `rank 0 has not started the persistent bcast of hangcases_test.go:\d+ in world: ranks 1, 2 wait for it at hangcases_test.go:\d+ Wait`
+		require.Eventually(t, func() bool {
+			f := j.find(func([]hangreport.Rank) {})
+			assert.NotContains(t, f.String(), "ranks 0, 3 have not started")
+			return len(missingFrom(f, []string{want})) == 0
+		}, 20*time.Second, 5*time.Millisecond)
+		j.finish()
+	}
+}
+
 // missingFrom lists the expressions that none of the first three lines matches.
 func missingFrom(f hangreport.Finding, want []string) (missing []string) {
 	lines := strings.Split(f.String(), "\n")

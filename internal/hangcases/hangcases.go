@@ -50,6 +50,10 @@ func Cases() []Case {
 		{"missing-rank", missingRank, func(n int) []string {
 			return []string{fmt.Sprintf(`rank %d has not called barrier in world: .*hangcases.go:\d+ Barrier; rank %d: hangcases.go:\d+ Recv from 0, tag 5`, n-1, n-1)}
 		}},
+		{"late-start", lateStart, func(n int) []string {
+			return []string{fmt.Sprintf(`rank %d has not started the persistent allreduce of hangcases.go:\d+ in world again: `+
+				`.* at hangcases.go:\d+ Wait; rank %d: hangcases.go:\d+ Recv from 0, tag 5`, n-1, n-1)}
+		}},
 		{"collective-order", collectiveOrder, wants(`collectives in different order: rank \d+ is in barrier of [ab] \(hangcases.go:\d+ Barrier\), rank \d+ in barrier of [ab]`)},
 		{"wait-any", waitAny, wants(`deadlock: nothing can release ranks 0.*1`)},
 		{"any-source", anySource, wants(`deadlock: nothing can release rank 0, which waits for a message of any rank; ranks? 1.* ha(s|ve) finalized`)},
@@ -93,6 +97,26 @@ func missingRank(w *comm.Comm, _ Env) error {
 		return receive(w, 0, 5)
 	}
 	return w.Barrier()
+}
+
+// lateStart: the last rank does not start a persistent allreduce as often as the others.
+func lateStart(w *comm.Comm, _ Env) error {
+	r, err := comm.AllreduceInit(w, []int{1}, []int{0}, comm.Sum)
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := r.Start(); err != nil {
+			return err
+		}
+		if _, err := r.Wait(); err != nil {
+			return err
+		}
+		if isLast(w) {
+			return receive(w, 0, 5)
+		}
+	}
+	return nil
 }
 
 // collectiveOrder: half of the ranks call the barriers of two communicators the other way round.

@@ -182,10 +182,11 @@ func (v *view) mismatches(list []*collective) (out []Cause) {
 	return out
 }
 
-// lateFor returns the first call in b of a rank that is late for a.
+// lateFor returns the first call in b of a rank that is late for a, nil if a is a start of a
+// persistent collective: starts have no order.
 func lateFor(a, b *collective) *call {
 	for i, x := range b.calls {
-		if slices.Contains(a.blamed, x.rank) && a.Comm != b.Comm {
+		if slices.Contains(a.blamed, x.rank) && a.Comm != b.Comm && a.Start == 0 {
 			return &b.calls[i]
 		}
 	}
@@ -206,8 +207,8 @@ func (v *view) late(list []*collective) (out []Cause) {
 			in = append(in, x.rank)
 		}
 		first := &c.calls[0]
-		text := fmt.Sprintf("%s %s not called %s in %s: %s %s for %s at %s",
-			named(c.blamed), verb(c.blamed, "has", "have"), first.Name, first.CommName,
+		text := fmt.Sprintf("%s %s not %s: %s %s for %s at %s",
+			named(c.blamed), verb(c.blamed, "has", "have"), v.called(first.CollectiveCall),
 			named(in), verb(in, "waits", "wait"), verb(c.blamed, "it", "them"), v.at(first))
 		if now := v.now(c.blamed[0]); now != "" {
 			text += fmt.Sprintf("; rank %d: %s", c.blamed[0], now)
@@ -215,6 +216,18 @@ func (v *view) late(list []*collective) (out []Cause) {
 		out = append(out, Cause{Kind: KindLate, Ranks: c.blamed, Waiting: in, Text: text})
 	}
 	return out
+}
+
+// called says what a rank that is late has not done: "called allreduce in world".
+func (v *view) called(in observe.CollectiveCall) string {
+	if in.Start == 0 {
+		return fmt.Sprintf("called %s in %s", in.Name, in.CommName)
+	}
+	text := fmt.Sprintf("started the %s in %s", nameOf(v.names, in), in.CommName)
+	if in.Start > 1 {
+		text += " again"
+	}
+	return text
 }
 
 // now says in a few words what a rank does.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/internal/shortpath"
 )
 
 // line is one thing that a rank does. Ranks whose lines have equal keys are folded, so the key has
@@ -131,12 +132,16 @@ func (v *view) lineOf(r *rankView, w observe.Wait) line {
 			if i > 0 {
 				l.head += ", "
 			}
-			l.head += collectiveText(w, in)
+			l.head += collectiveText(v.names, w, in)
+			called := "called"
+			if in.Start > 0 {
+				called = "started"
+			}
 			switch late := v.notReached(w.Members, in.Collective); {
 			case len(late) > 0 && isAlone:
-				l.head += ", not called by " + Ranks(late)
+				l.head += fmt.Sprintf(", not %s by %s", called, Ranks(late))
 			case len(late) > 0:
-				l.head += fmt.Sprintf(" (not called by %s)", Ranks(late))
+				l.head += fmt.Sprintf(" (not %s by %s)", called, Ranks(late))
 			}
 		}
 		if len(ops) == 0 {
@@ -158,15 +163,23 @@ func (v *view) lineOf(r *rankView, w observe.Wait) line {
 }
 
 // collectiveText names a collective that a call waits for. A blocking call has its name already.
-func collectiveText(w observe.Wait, in observe.CollectiveCall) string {
+func collectiveText(names shortpath.Names, w observe.Wait, in observe.CollectiveCall) string {
 	text := "in " + in.CommName
 	if w.Call != "" && !strings.EqualFold(w.Call, strings.ReplaceAll(in.Name, " ", "")) {
-		text = "for " + in.Name + " " + text
+		text = "for " + nameOf(names, in) + " " + text
 	}
 	if in.Root >= 0 {
 		text += fmt.Sprintf(" with root %d", in.Root)
 	}
 	return text
+}
+
+// nameOf names a collective, and of a start of a persistent one the line of its Init call.
+func nameOf(names shortpath.Names, in observe.CollectiveCall) string {
+	if in.Init == nil {
+		return in.Name
+	}
+	return in.Name + " of " + place(names, in.Init.File, in.Init.Line)
 }
 
 // text is the line of one rank.

@@ -226,20 +226,30 @@ func (r *rankView) ops(w observe.Wait) (out []observe.Pending) {
 	return out
 }
 
-// notReached are those of the members that have not called a collective.
+// notReached are those of the members that have not called a collective, or not made a start.
 func (v *view) notReached(members []int, c observe.Collective) (late []int) {
 	for _, rank := range members {
 		if rank < 0 || rank >= len(v.ranks) {
 			continue
 		}
-		list := v.ranks[rank].Collectives
-		at := slices.IndexFunc(list, func(next observe.Collective) bool { return next.Comm == c.Comm })
-		if at >= 0 && !list[at].Reached(c.Number) {
+		if v.ranks[rank].isLateFor(c) {
 			late = append(late, rank)
 		}
 	}
 	slices.Sort(late)
 	return slices.Compact(late)
+}
+
+// isLateFor reports whether the rank is known not to have called a collective, or made a start. A
+// rank that has freed a persistent collective is not late for it: the starts of the others fail.
+func (r *rankView) isLateFor(c observe.Collective) bool {
+	if c.Start > 0 {
+		return slices.ContainsFunc(r.Starts, func(made observe.Collective) bool {
+			return made.Comm == c.Comm && made.Number == c.Number && made.Start < c.Start
+		})
+	}
+	at := slices.IndexFunc(r.Collectives, func(next observe.Collective) bool { return next.Comm == c.Comm })
+	return at >= 0 && !r.Collectives[at].Reached(c.Number)
 }
 
 // awaited are the ranks that a rank waits for, by any of its calls.

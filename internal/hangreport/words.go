@@ -94,6 +94,11 @@ func filesOf(r *introspect.Report) (files []string) {
 		if w.Site != nil {
 			files = append(files, w.Site.File)
 		}
+		for _, in := range w.In {
+			if in.Init != nil {
+				files = append(files, in.Init.File)
+			}
+		}
 	}
 	for _, g := range r.Goroutines {
 		if f, ok := goroutines.Site(g.Frames); ok {
@@ -186,7 +191,7 @@ func Wait(w observe.Wait, ops []observe.Pending) string {
 		if i > 0 {
 			text += ","
 		}
-		text += " " + collectiveText(w, in)
+		text += " " + collectiveText(nil, w, in)
 	}
 	if time := age(w.Nanos); time != "" {
 		text += ", for " + time

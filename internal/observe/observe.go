@@ -51,6 +51,8 @@ type Snapshot struct {
 	Waits []Wait `json:"waits,omitempty"`
 	// Collectives has the next collective of each communicator that is not freed.
 	Collectives []Collective `json:"collectives,omitempty"`
+	// Starts has each persistent collective that is not freed, with the number of its last start.
+	Starts []Collective `json:"starts,omitempty"`
 	// Channels has an entry for each peer that the rank has been in touch with.
 	Channels []Channel `json:"channels,omitempty"`
 }
@@ -91,9 +93,10 @@ type Site struct {
 // CollectiveCall is a call of a collective.
 type CollectiveCall struct {
 	Collective
-	Name     string `json:"name"`      // "allreduce", "ibarrier", …
-	CommName string `json:"comm_name"` // at this rank
-	Root     int    `json:"root"`      // rank in the job, −1 if it has none
+	Name     string `json:"name"`           // "allreduce", "ibarrier", "persistent bcast", …
+	CommName string `json:"comm_name"`      // at this rank
+	Root     int    `json:"root"`           // rank in the job, −1 if it has none
+	Init     *Site  `json:"init,omitempty"` // of a start, the line of the Init call
 }
 
 // Channel counts what went between a rank and a peer. A fragment is under way from one to the other
@@ -108,6 +111,9 @@ type Channel struct {
 type Collective struct {
 	Comm   uint64 `json:"comm"`   // the communicator's id in the job
 	Number int    `json:"number"` // the sequence number of the collective, or of the next one
+	// Start is the number of a start of a persistent collective, from 1; 0 for any other call. All
+	// starts have the sequence number of the Init call.
+	Start uint64 `json:"start,omitempty"`
 }
 
 // sequenceNumbers is after how many collectives a sequence number is used again.

@@ -1,10 +1,8 @@
 package coll
 
 import (
-	"context"
 	"encoding/binary"
 	"math"
-	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -37,14 +35,7 @@ import (
 // and keep others waiting, as one that sends wrong messages, or none. Lengths are never read from
 // the area, and places are checked.
 //
-// # When it is there
-//
-// The team sets an area up before one of its first collectives, by messages that have a sequence
-// number of their own. On each host a rank makes the memory, the others map it. It is used only if
-// all ranks of all hosts could do so, and all have the same block. No rank completes the set-up
-// unless all ranks take part in it. A rank that gives up in the middle is unfit for collectives, or
-// was told of one that did not begin: so either all ranks have the area, or none, or none of the
-// later collectives succeeds.
+// How it comes to be there, and goes again, is in area_setup.go.
 type area struct {
 	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
@@ -373,176 +364,6 @@ func (t *Team) wake() {
 		if rank != t.area.self {
 			t.area.sharer.WakePeer(t.group.World(t.local[rank]))
 		}
-	}
-}
-
-// areaState says whether a team has an area.
-type areaState uint8
-
-const (
-	areaNone areaState = iota // not yet
-	areaUsed
-	areaOff // no more, or never
-)
-
-// SharedMemory is the memory that the ranks of the team share, or nil. It is for tests.
-func (t *Team) SharedMemory() []byte {
-	if t.area == nil {
-		return nil
-	}
-	return t.area.mem
-}
-
-// ShareNothing has all collectives go by messages. All ranks call it, before the first collective.
-func (t *Team) ShareNothing() { t.areaState = areaOff }
-
-// wantsArea reports whether the team sets an area up before the next collective. All ranks that
-// make the same call agree on that. Only a call that waits for all ranks in any case may do it: a
-// program may rely on others not to wait.
-func (t *Team) wantsArea(call string) bool {
-	if t.areaState != areaNone || t.size == 1 || call != "barrier" && call != "allreduce" {
-		return false
-	}
-	tuning := t.Tuning()
-	if tuning.SharedBytes <= 0 || t.next < tuning.SharedAfter {
-		return false
-	}
-	if t.leaders == nil {
-		t.hosts = hostsOf(t.size, t.rank, t.owner.Host)
-	}
-	return len(t.leaders) < t.size && t.mostLocal <= mostAreaRanks
-}
-
-// Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
-// before Begin of each collective, with the name, root and context of the call. Its error, which is
-// described, ends the call; the call then counts as a collective.
-func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
-	if !t.wantsArea(call) || t.unfit != nil || t.blocking != nil || ctx != nil && ctx.Err() != nil {
-		return nil
-	}
-	s := t.Begin(Blocking, call, root)
-	if s == nil {
-		return nil
-	}
-	defer func() {
-		s.Leave()
-		if err != nil { // otherwise the call goes on, also if the communicator was freed meanwhile
-			t.removeIfFreed()
-		}
-	}()
-	s.setUp = true
-	s.NoBuffers()
-	block, leader, isAlone := t.hub.block, t.local[0], len(t.local) == 1
-	var sharer btl.Sharer // nil: this rank shares nothing
-	if block > 0 && !isAlone {
-		sharer = t.p.Sharer(t.ctx, t.local)
-	}
-	bytes := areaBytes(len(t.local), block)
-	var mem []byte
-	if isAlone && block > 0 {
-		mem = bytesOfWords(make([]uint64, bytes/wordBytes))
-	}
-	const keyBytes = len(btl.Key{})
-	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
-	able := s.temp(wordBytes)
-	clear(offer)
-	if t.rank == leader && sharer != nil {
-		if made, k, err := sharer.Share(bytes); err == nil {
-			mem = made
-			copy(offer, k[:])
-			binary.LittleEndian.PutUint64(offer[keyBytes:], uint64(block))
-		}
-	}
-	if t.rank != leader {
-		s.recv(leader, offer)
-	} else {
-		for _, rank := range t.local[1:] {
-			s.send(rank, offer)
-		}
-	}
-	s.wait()
-	s.callHook(func() {
-		if t.rank != leader && sharer != nil && binary.LittleEndian.Uint64(offer[keyBytes:]) == uint64(block) {
-			// If it fails, no rank uses the memory.
-			mem, _ = sharer.MapShared(t.group.World(leader), btl.Key(offer[:keyBytes]), bytes)
-		}
-		usable := 0
-		if mem != nil {
-			usable = block
-		}
-		binary.LittleEndian.PutUint64(able, setUpWord(usable))
-	})
-	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
-	s.allreduceDoubling(s.folding(), nil, able)
-	err = s.Run(ctx)
-	if mem != nil && sharer != nil && t.rank == leader {
-		sharer.Hide(mem)
-	}
-	result := binary.LittleEndian.Uint64(able)
-	if err == nil && !isSetUp(result) {
-		err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
-		s.giveUp(err)
-	}
-	if err == nil && mem != nil && result == setUpWord(block) {
-		t.area, t.areaState = newArea(sharer, mem, len(t.local), slices.Index(t.local, t.rank), block), areaUsed
-		t.hub.addTeam(t)
-		return nil
-	}
-	if mem != nil && sharer != nil {
-		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong
-	}
-	if err == nil {
-		t.areaState = areaOff
-	}
-	return err
-}
-
-// setUpWord is what a rank tells the others at the end of a set-up: the block of the memory that it
-// can share, which may differ from that of other hosts, or 0. If a rank has made another call, its
-// message may be as long, and may combine such words with others. So the upper half of a word is a
-// hash of the lower one, and all ranks get a word that is none of these.
-func setUpWord(block int) uint64 {
-	h := uint32(block) ^ 0x7365_7475
-	h = (h ^ h>>16) * 0x85eb_ca6b
-	h = (h ^ h>>13) * 0xc2b2_ae35
-	return uint64(h^h>>16)<<32 | uint64(uint32(block))
-}
-
-func isSetUp(word uint64) bool { return word == setUpWord(int(uint32(word))) }
-
-// both is the operation on two such words: their value if they are equal, else the word for 0, but
-// no such word if one of them is none.
-type both struct{}
-
-// Combine implements Combiner.
-func (both) Combine(in, inout []byte) {
-	v, w := binary.LittleEndian.Uint64(in), binary.LittleEndian.Uint64(inout)
-	result := uint64(0)
-	switch {
-	case !isSetUp(v) || !isSetUp(w):
-	case v == w:
-		result = v
-	default:
-		result = setUpWord(0)
-	}
-	binary.LittleEndian.PutUint64(inout, result)
-}
-
-// dropArea gives the area up.
-func (t *Team) dropArea() {
-	if t.area != nil {
-		if t.area.sharer != nil {
-			_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
-		}
-		t.area, t.areaState = nil, areaOff
-		t.hub.removeTeam(t)
-	}
-}
-
-// tidyArea gives the area up if the job ends and no call uses it.
-func (t *Team) tidyArea() {
-	if t.area != nil && t.hub.closed && (t.blocking == nil || len(t.blocking.meets) == 0) {
-		t.dropArea()
 	}
 }
 

@@ -28,25 +28,28 @@
 //
 // # Files
 //
-//	team.go        a communicator
-//	schedule.go    the steps of a collective, and how builders add them
-//	phase.go       the forms of a call, and the states of a schedule
-//	steps.go       what does the steps
-//	run.go         blocking calls: waiting, and the end of one that fails
-//	launch.go      nonblocking calls, which run in turns of progress
-//	persistent.go  persistent ones
-//	sequence.go    which collectives are under way, failed or over
-//	revoke.go      collectives that a rank gives up, and the fragments that say so
-//	checked.go     checked mode: what the ranks compare before a collective
-//	mismatch.go    signatures of calls, and probes for calls that do not belong together
-//	errors.go      the errors of collectives
-//	area.go        memory that the ranks of one host share
-//	meeting.go     collectives through that memory, and waiting for it
-//	hosts.go       collectives of ranks on several hosts
-//	combine.go     what they do there
-//	hub.go         polls it
-//	tuning.go      which algorithm is taken when
-//	ranges.go      arithmetic of ranks and ranges of bytes
+//	team.go          a communicator
+//	schedule.go      the steps of a collective, and how builders add them
+//	phase.go         the forms of a call, and the states of a schedule
+//	steps.go         what does the steps
+//	run.go           blocking calls: waiting, and the end of one that fails
+//	launch.go        nonblocking calls, which run in turns of progress
+//	persistent.go    persistent ones
+//	sequence.go      which collectives are under way, failed or over
+//	revoke.go        collectives that a rank gives up, and the fragments that say so
+//	checked.go       checked mode: what the ranks compare before a collective
+//	mismatch.go      signatures of calls, and probes for calls that do not belong together
+//	errors.go        the errors of collectives
+//	area.go          memory that the ranks of one host share
+//	area_setup.go    how they come to share it, and give it up
+//	meeting.go       collectives through that memory
+//	meeting_wait.go  how a rank waits in one
+//	combine.go       what they copy and combine there
+//	short.go         short collectives through it, without a schedule
+//	hub.go           polls it
+//	hosts.go         collectives of ranks on several hosts
+//	tuning.go        which algorithm is taken when
+//	ranges.go        arithmetic of ranks and ranges of bytes
 //
 // The other files have one builder each, or several that belong together.
 package coll

@@ -2,6 +2,7 @@ package coll
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/mpigo/mpigo/request"
 )
@@ -26,6 +27,8 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 	t := s.team
 	t.pass(s, true)
 	s.tag = s.seq + startForm
+	pcs := make([]uintptr, originFrames)
+	s.origin = pcs[:runtime.Callers(1, pcs)]
 	if t.kept == nil {
 		t.kept = make(map[int]*Schedule)
 	}
@@ -34,6 +37,21 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 	s.InitPersistent()
 	return s.Handle(), nil
 }
+
+// originFrames bounds the frames that are kept of an Init call. About six are the library's.
+const originFrames = 12
+
+// isKept reports whether this is a persistent collective whose Init call is over. From then on its
+// request names it, and its messages are those of starts.
+func (s *Schedule) isKept() bool { return formOf(s.tag) == startForm }
+
+// Starts is how often a persistent collective was started, and so the number of the start that is
+// under way. It is 0 in an Init call, and for any other collective.
+func (s *Schedule) Starts() uint64 { return s.starts }
+
+// Origin returns the program counters of the Init call of a persistent collective, as
+// runtime.CallersFrames takes them. It returns none during that call.
+func (s *Schedule) Origin() []uintptr { return s.origin }
 
 // compareInits gathers the signatures of all ranks' calls. It borrows the schedule for that.
 func (s *Schedule) compareInits(ctx context.Context) error {
@@ -59,6 +77,7 @@ func (s *Schedule) compareInits(ctx context.Context) error {
 
 // Start implements request.Operation.
 func (s *Schedule) Start() {
+	s.starts++
 	s.next, s.isInline = 0, false
 	s.probed, s.wasIdle = s.probed[:0], false
 	s.move(phaseRunning)

@@ -18,7 +18,7 @@ func (s *Schedule) Refuse(err error) error {
 
 // describe wraps the error of the call.
 func (s *Schedule) describe(err error) error {
-	return s.team.owner.DescribeCollective(s.how.Name(s.call), s.root, err)
+	return s.team.owner.DescribeCollective(s.Name(), s.root, err)
 }
 
 // admit is the error of a call that cannot begin. If ctx, which may be nil, has ended, the call
@@ -189,6 +189,7 @@ func (s *Schedule) recycle() {
 	}
 	s.used, s.want = 0, 0
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
+	s.starts, s.origin = 0, nil
 	s.failure, s.failedPeer, s.setUp, s.hook, s.atEnd = failure{}, none, false, nil, nil
 	s.isChecked, s.check = false, checking{}
 	s.probed, s.wasIdle = s.probed[:0], false

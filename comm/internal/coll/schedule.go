@@ -47,6 +47,9 @@ type Schedule struct {
 	idleReceived uint64
 	awaitedBy    []int // ranks that have probed for a start of this persistent collective
 
+	starts uint64    // of a persistent collective, so far
+	origin []uintptr // of its Init call
+
 	// agreed is the length, in bytes, that chooses the schedule and that all ranks agree on; 0 if
 	// there is none.
 	agreed    int
@@ -131,8 +134,14 @@ func (s *Schedule) NoBuffers() {
 // How is the form of the call.
 func (s *Schedule) How() How { return s.how }
 
-// Name is the name of the call.
-func (s *Schedule) Name() string { return s.how.Name(s.call) }
+// Name is the name of the call. The request of a persistent collective, and its starts, have
+// another one than the Init call.
+func (s *Schedule) Name() string {
+	if s.isKept() {
+		return "persistent " + s.call
+	}
+	return s.how.Name(s.call)
+}
 
 // Root is the root of the call, a rank of the communicator, or NoRoot.
 func (s *Schedule) Root() int { return s.root }
@@ -159,9 +168,10 @@ func (s *Schedule) IsBlocking() bool { return s.isInline }
 func (s *Schedule) AtEnd(f func() error) { s.atEnd = f }
 
 // NeedsAll reports whether no rank can return from the collective before all ranks have called it,
-// whatever the schedule is: the result depends on what each rank contributes.
+// whatever the schedule is: the result depends on what each rank contributes. For a start of a
+// persistent collective, it is about that start.
 func (s *Schedule) NeedsAll() bool {
-	if s.isChecked {
+	if s.isChecked && !s.isKept() {
 		return true
 	}
 	switch s.call {

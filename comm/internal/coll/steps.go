@@ -190,7 +190,7 @@ func (s *Schedule) revokeFor(cause error) {
 	case errors.As(cause, &check): // every rank has found the same
 	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
 		s.Revoke(Panicked)
-		s.team.markUnfit(s.how.Name(s.call), cause, none)
+		s.team.markUnfit(s.Name(), cause, none)
 	case errors.As(cause, &revoked):
 		s.Revoke(Unfit)
 	case errors.Is(cause, request.ErrProcFailed), errors.Is(cause, request.ErrUnreachable):
@@ -203,7 +203,7 @@ func (s *Schedule) revokeFor(cause error) {
 		} else {
 			s.revoke(&RevokedError{Rank: lost, Reason: Lost})
 		}
-		s.team.markUnfit(s.how.Name(s.call), cause, lost)
+		s.team.markUnfit(s.Name(), cause, lost)
 	case errors.Is(cause, request.ErrCount), errors.Is(cause, request.ErrTruncate), errors.As(cause, &call):
 		if s.noBuffers {
 			s.Revoke(Differs)
@@ -212,7 +212,7 @@ func (s *Schedule) revokeFor(cause error) {
 		}
 	default:
 		s.Revoke(Failed)
-		s.team.markUnfit(s.how.Name(s.call), cause, none)
+		s.team.markUnfit(s.Name(), cause, none)
 	}
 	s.abandonSends()
 }

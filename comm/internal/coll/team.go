@@ -2,6 +2,7 @@ package coll
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -112,6 +113,12 @@ func (t *Team) Blocking() *Schedule { return t.blocking }
 // Active returns the nonblocking collectives and starts of persistent ones that are under way.
 func (t *Team) Active() []*Schedule {
 	return slices.DeleteFunc(t.underWayOrKept(), func(s *Schedule) bool { return s.State() != request.Active })
+}
+
+// Kept returns the persistent collectives whose requests are not freed, in the order of their Init
+// calls.
+func (t *Team) Kept() []*Schedule {
+	return slices.SortedFunc(maps.Values(t.kept), func(a, b *Schedule) int { return distance(b.seq, a.seq) })
 }
 
 // Next is the sequence number of the next call.
