@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"internal/trace":                 {}, // the form of a rank's trace
 	"internal/profile":               {}, // the form of a rank's profile
 	"internal/memcopy":               {},
+	"internal/fence":                 {},
 	"internal/race":                  {}, // for tests
 	"internal/tunable":               {},
 	"request":                        {"progress", "internal/calls"},
@@ -38,7 +39,7 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/verbs":              {},
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
 	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
-	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/memcopy", "progress"},
+	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/fence", "internal/memcopy", "progress"},
 	"bml":                            {"btl", "request", "progress"},
 	"pml":                            {"bml", "btl", "request", "progress"},
 	// A test harness.
@@ -54,9 +55,10 @@ var mayImport = map[string][]string{
 	"internal/wireup":      {},
 	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
 	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
-	"comm/internal/audit":  {},                                    // what checked mode compares
-	"comm/internal/coll":   {"pml", "btl", "request", "progress"}, // no Comm, no transport
-	"comm/internal/rails":  {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
+	"comm/internal/audit":  {}, // what checked mode compares
+	// No Comm, no transport.
+	"comm/internal/coll":  {"pml", "btl", "request", "progress", "internal/fence"},
+	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
 	"internal/introspect": {"internal/observe"},

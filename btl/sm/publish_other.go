@@ -1,10 +1,11 @@
-//go:build !amd64 && !race
+//go:build !amd64 || race
 
 package sm
 
 import (
-	"sync/atomic"
 	"unsafe"
+
+	"github.com/mpigo/mpigo/internal/fence"
 )
 
 // publishFences says whether publish is also a fence: a load that follows it in the program follows
@@ -12,7 +13,7 @@ import (
 const publishFences = true
 
 // publish stores v into word after every store before it in the program.
-func publish(word *uint64, v uint64) { atomic.StoreUint64(word, v) }
+func publish(word *uint64, v uint64) { fence.Store(word, v) }
 
 // publishAhead is publish.
 func publishAhead(word *uint64, v uint64, _ unsafe.Pointer) { publish(word, v) }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/fence"
 	"github.com/mpigo/mpigo/internal/memcopy"
 )
 
@@ -152,7 +153,7 @@ func (p *producer) word(tag btl.Tag, length uint64) uint64 {
 // commit publishes a slot.
 func (p *producer) commit(s unsafe.Pointer, word uint64) {
 	if p.fenced {
-		atomic.StoreUint64((*uint64)(s), word)
+		fence.Store((*uint64)(s), word)
 	} else {
 		publish((*uint64)(s), word)
 	}
@@ -166,7 +167,7 @@ const slotsAhead = 3
 // commitAhead is commit in a stream of fragments. word has counted the fragment.
 func (p *producer) commitAhead(s unsafe.Pointer, word uint64) {
 	if p.fenced {
-		atomic.StoreUint64((*uint64)(s), word)
+		fence.Store((*uint64)(s), word)
 	} else {
 		publishAhead((*uint64)(s), word, p.slot(p.head-1+slotsAhead))
 	}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/fence"
 )
 
 // An area is memory that the ranks of a team which are on one host have mapped. Blocking
@@ -35,7 +36,7 @@ import (
 // and keep others waiting, as one that sends wrong messages, or none. Lengths are never read from
 // the area, and places are checked.
 //
-// How it comes to be there, and goes again, is in area_setup.go.
+// area_setup.go makes it and gives it up.
 type area struct {
 	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
@@ -142,7 +143,7 @@ func (a *area) resultPlace(stamp uint64, bytes int) []byte {
 }
 
 // finish says that this rank has done for all what there is to do in a round.
-func (a *area) finish(stamp uint64) { atomic.StoreUint64(a.done(stamp), stamp) }
+func (a *area) finish(stamp uint64) { fence.Store(a.done(stamp), stamp) }
 
 // result is the result that a rank has made for all in a round. ok is false if nothing there can be
 // right.
@@ -261,7 +262,7 @@ func (a *area) sign(stamp uint64, sign *Signature) {
 }
 
 // publish says that this rank has come to a round, and that its slot is filled.
-func (a *area) publish(stamp uint64) { atomic.StoreUint64(a.published(a.self, stamp), stamp) }
+func (a *area) publish(stamp uint64) { fence.Store(a.published(a.self, stamp), stamp) }
 
 // at is where a rank has put so many bytes for a round, somewhere in its cells in any case.
 func (a *area) at(rank int, stamp uint64, bytes int) []byte {
@@ -331,7 +332,7 @@ func (a *area) allArrived(stamp uint64) { a.known = max(a.known, stamp-1) }
 
 // pass says that this rank has passed all rounds before the given one.
 func (a *area) pass(stamp uint64) {
-	atomic.StoreUint64(a.passed(a.self), stamp)
+	fence.Store(a.passed(a.self), stamp)
 	a.told = stamp
 }
 
