@@ -29,8 +29,7 @@ func TestCollectivesOfProcesses(t *testing.T) {
 	launch := launcher(t)
 	assert.Equal(t, outcome{0, "collectives of 2 and 1 done\n", ""}, launch(2, "collectives", "--set", "check=false"))
 	assert.Equal(t, outcome{0, "collectives of 4 and 2 done\n", ""}, launch(4, "collectives", "--set", "check=false"))
-	// Usually there are more ranks than cores.
-	many := 16
+	many := 16 // usually more than there are cores
 	if !race.All() {
 		many = 6
 	}

@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -83,4 +85,9 @@ func TestDescriberOfLockedRankAnswers(t *testing.T) {
 		assert.Zero(t, d.Progress())
 		return nil
 	}))
+}
+
+// TestReportsCountCollectivesAsCollectivesDo: reports compare sequence numbers of collectives.
+func TestReportsCountCollectivesAsCollectivesDo(t *testing.T) {
+	assert.Equal(t, coll.SequenceNumbers, observe.SequenceNumbers)
 }

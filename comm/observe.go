@@ -140,8 +140,10 @@ func (j *job) snapshot() observe.Snapshot {
 			wt.ops = append(wt.ops, i)
 		}
 	}
-	for _, s := range j.comms() {
-		snap.Collectives = append(snap.Collectives, observe.Collective{Comm: uint64(s.id), Number: s.team.Next()})
+	for _, s := range j.contexts() {
+		if !s.freed {
+			snap.Collectives = append(snap.Collectives, observe.Collective{Comm: uint64(s.id), Number: s.team.Next()})
+		}
 		for _, run := range s.team.Kept() {
 			snap.Starts = append(snap.Starts, collectiveOf{s, run}.place())
 		}
@@ -154,7 +156,7 @@ func (j *job) snapshot() observe.Snapshot {
 	}
 	for _, w := range order {
 		if !w.Done() { // else the call is about to return
-			out := waits[w].describe(w, pending)
+			out := waits[w].describe(w, pending, snap.Pending)
 			out.Call, out.Site, out.Nanos = j.originOf(w)
 			snap.Waits = append(snap.Waits, out)
 		}
@@ -177,15 +179,15 @@ type collectiveOf struct {
 	run  *coll.Schedule
 }
 
-// describe describes the call that waits with w.
-func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait {
+// describe describes the call that waits with w. listed describes the pending operations.
+func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending, listed []observe.Pending) observe.Wait {
 	out := observe.Wait{Ops: wt.ops, Need: w.Need(), MayGiveUp: w.MayGiveUp()}
 	if len(wt.collectives) == 0 {
 		return out
 	}
 	needsAll := w.Need() == len(wt.ops)+len(wt.collectives)
 	for _, c := range wt.collectives {
-		out.In = append(out.In, c.describe())
+		in := c.describe()
 		out.Shared = len(wt.collectives) == 1 && c.run.InSharedMemory()
 		posted := c.posted(pending)
 		if len(posted) == 0 && !c.run.IsBlocking() {
@@ -193,11 +195,21 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending) observe.Wait
 		}
 		out.Ops = append(out.Ops, posted...)
 		out.Members = append(out.Members, c.comm.group...)
-		endsAlone := !c.run.NeedsAll() || c.run.HasFailed()
-		if needsAll && !endsAlone && out.Collective == nil {
-			place := c.place()
-			out.Collective = &place
+		if endsAlone := !c.run.NeedsAll() || c.run.HasFailed(); needsAll && !endsAlone {
+			in.Awaits = c.comm.group
+			if out.Collective == nil {
+				out.Collective = &in.Collective
+			}
+		} else {
+			for _, i := range posted {
+				in.Awaits = append(in.Awaits, listed[i].By...)
+			}
+			in.Awaits = unique(in.Awaits)
 		}
+		out.In = append(out.In, in)
+	}
+	if len(wt.collectives) > 1 {
+		out.Members = unique(out.Members)
 	}
 	if out.Need = len(out.Ops); !needsAll {
 		out.Need = min(1, len(out.Ops)) // so that no rank that may be released is called deadlocked
@@ -257,16 +269,28 @@ func (c collectiveOf) posted(pending []pml.Pending) (ops []int) {
 	return ops
 }
 
-// comms lists the communicators of the rank that are not freed. Lock held.
-func (j *job) comms() []*state {
+// unique sorts ranks and leaves each in once.
+func unique(ranks []int) []int {
+	slices.Sort(ranks)
+	return slices.Compact(ranks)
+}
+
+// contexts lists the communicators of the rank that are not freed, or of which collectives go on.
+// Lock held.
+func (j *job) contexts() []*state {
 	var out []*state
 	for _, caller := range j.pml.Contexts() {
 		s := stateOf(caller) // two contexts in a row have the same
-		if last := len(out) - 1; !s.freed && (last < 0 || out[last] != s) {
+		if last := len(out) - 1; last < 0 || out[last] != s {
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// comms lists the communicators of the rank that are not freed. Lock held.
+func (j *job) comms() []*state {
+	return slices.DeleteFunc(j.contexts(), func(s *state) bool { return s.freed })
 }
 
 // Leaks implements observe.Rank.

@@ -119,12 +119,21 @@ func TestHangReportNamesCause(t *testing.T) {
 }
 
 // TestOnlyRanksThatAreNeededAreLateForStart: rank 0, the root, and rank 3 do not start a broadcast.
-// Nothing comes of rank 3, so no other rank waits for it, also in checked mode.
+// Nothing comes of rank 3, so no other rank waits for it, also in checked mode. That the
+// communicator is freed changes nothing.
 func TestOnlyRanksThatAreNeededAreLateForStart(t *testing.T) {
 	for _, checked := range []string{"false", "true"} {
 		j := startJob(t, 4, func(j *job, w *comm.Comm) error {
-			r, err := comm.BcastInit(w, []int{0}, 0)
+			d, err := w.Dup()
 			if err != nil {
+				return err
+			}
+			d.SetName("duplicate")
+			r, err := comm.BcastInit(d, []int{0}, 0)
+			if err != nil {
+				return err
+			}
+			if err := d.Free(); err != nil {
 				return err
 			}
 			if w.Rank()%3 == 0 {
@@ -137,7 +146,7 @@ func TestOnlyRanksThatAreNeededAreLateForStart(t *testing.T) {
 			_, err = r.Wait()
 			return err
 		}, comm.WithSetting("check", checked))
-		want := `rank 0 has not started the persistent bcast of hangcases_test.go:\d+ in world: ranks 1, 2 wait for it at hangcases_test.go:\d+ Wait`
+		want := `rank 0 has not started the persistent bcast of hangcases_test.go:\d+ in duplicate: ranks 1, 2 wait for it at hangcases_test.go:\d+ Wait`
 		require.Eventually(t, func() bool {
 			f := j.find(func([]hangreport.Rank) {})
 			assert.NotContains(t, f.String(), "ranks 0, 3 have not started")

@@ -3,6 +3,7 @@ package hangreport
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -83,9 +84,8 @@ type call struct {
 // collective is one collective of a communicator, with the calls that wait in it.
 type collective struct {
 	observe.Collective
-	calls   []call
-	members []int
-	blamed  []int // the members that have not called it and for which others wait
+	calls  []call
+	blamed []int // the ranks that have not called it and for which others wait
 }
 
 // collectives lists the collectives that ranks wait in, in the order of the first rank in each.
@@ -94,43 +94,23 @@ func (v *view) collectives() []*collective {
 	at := make(map[observe.Collective]*collective)
 	awaited := make(map[observe.Collective]map[int]bool) // ranks that some call in it waits for
 	for i := range v.ranks {
-		r := &v.ranks[i]
-		for _, w := range r.Waits {
+		for _, w := range v.ranks[i].Waits {
 			for _, in := range w.In {
 				c := at[in.Collective]
 				if c == nil {
-					c = &collective{Collective: in.Collective, members: w.Members}
+					c = &collective{Collective: in.Collective}
 					at[in.Collective], awaited[in.Collective] = c, make(map[int]bool)
 					out = append(out, c)
 				}
 				c.calls = append(c.calls, call{i, w, in})
-				for _, rank := range v.awaitedIn(r, w) {
+				for _, rank := range in.Awaits {
 					awaited[in.Collective][rank] = true
-				}
-				if w.Collective != nil {
-					for _, rank := range w.Members {
-						awaited[in.Collective][rank] = true
-					}
 				}
 			}
 		}
 	}
 	for _, c := range out {
-		for _, rank := range v.notReached(c.members, c.Collective) {
-			if awaited[c.Collective][rank] {
-				c.blamed = append(c.blamed, rank)
-			}
-		}
-	}
-	return out
-}
-
-// awaitedIn are the ranks that the operations of a call wait for.
-func (v *view) awaitedIn(r *rankView, w observe.Wait) (out []int) {
-	for _, p := range r.ops(w) {
-		if p.Collective {
-			out = append(out, p.By...)
-		}
+		c.blamed = v.notReached(slices.Collect(maps.Keys(awaited[c.Collective])), c.Collective)
 	}
 	return out
 }
@@ -196,8 +176,10 @@ func lateFor(a, b *collective) *call {
 // at says where a call waits.
 func (v *view) at(c *call) string { return where(v.names, c.wait, v.ranks[c.rank].ops(c.wait)) }
 
-// late are the ranks that have not called a collective that others wait in.
+// late are the ranks that have not called a collective that others wait in. A call that waits for
+// several starts of one line may make the same cause several times; these are counted.
 func (v *view) late(list []*collective) (out []Cause) {
+	times := make(map[string]int)
 	for _, c := range list {
 		if len(c.blamed) == 0 {
 			continue
@@ -208,23 +190,35 @@ func (v *view) late(list []*collective) (out []Cause) {
 		}
 		first := &c.calls[0]
 		text := fmt.Sprintf("%s %s not %s: %s %s for %s at %s",
-			named(c.blamed), verb(c.blamed, "has", "have"), v.called(first.CollectiveCall),
+			named(c.blamed), verb(c.blamed, "has", "have"), v.called(c),
 			named(in), verb(in, "waits", "wait"), verb(c.blamed, "it", "them"), v.at(first))
 		if now := v.now(c.blamed[0]); now != "" {
 			text += fmt.Sprintf("; rank %d: %s", c.blamed[0], now)
 		}
-		out = append(out, Cause{Kind: KindLate, Ranks: c.blamed, Waiting: in, Text: text})
+		if times[text]++; times[text] == 1 {
+			out = append(out, Cause{Kind: KindLate, Ranks: c.blamed, Waiting: in, Text: text})
+		}
+	}
+	for i, c := range out {
+		if n := times[c.Text]; n > 1 {
+			out[i].Text += fmt.Sprintf(" (%d times)", n)
+		}
 	}
 	return out
 }
 
-// called says what a rank that is late has not done: "called allreduce in world".
-func (v *view) called(in observe.CollectiveCall) string {
+// called says what the ranks that are late have not done: "called allreduce in world".
+func (v *view) called(c *collective) string {
+	in := c.calls[0].CollectiveCall
 	if in.Start == 0 {
 		return fmt.Sprintf("called %s in %s", in.Name, in.CommName)
 	}
 	text := fmt.Sprintf("started the %s in %s", nameOf(v.names, in), in.CommName)
-	if in.Start > 1 {
+	isAgain := true
+	for _, rank := range c.blamed {
+		isAgain = isAgain && v.ranks[rank].starts[placeOf(in.Collective)] > 0
+	}
+	if isAgain {
 		text += " again"
 	}
 	return text

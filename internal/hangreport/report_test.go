@@ -454,7 +454,7 @@ func lateToBarrier(n int) []Rank {
 		p, w := &r.Snapshot.Pending[0], &r.Snapshot.Waits[0]
 		p.Op, p.Collective = "barrier", true
 		r.Snapshot.Collectives = []observe.Collective{{Comm: 1, Number: 4}}
-		w.Members, w.Collective, w.In = members, &at, []observe.CollectiveCall{{Collective: at, Name: "barrier", CommName: "world", Root: -1}}
+		w.Members, w.Collective, w.In = members, &at, []observe.CollectiveCall{{Collective: at, Name: "barrier", CommName: "world", Root: -1, Awaits: members}}
 		w.Shared = i%2 == 0
 		reports = append(reports, r)
 	}

@@ -21,7 +21,7 @@ func inStart(rank, number int, start uint64, name string) *introspect.Report {
 	w.Call, w.Members = "Wait", []int{0, 1}
 	w.In = []observe.CollectiveCall{{
 		Collective: at, Name: "persistent " + name, CommName: "world", Root: -1,
-		Init: &observe.Site{Function: "main.main", File: "/src/main.go", Line: 30},
+		Init: &observe.Site{Function: "main.main", File: "/src/main.go", Line: 30}, Awaits: []int{1 - rank},
 	}}
 	return r
 }
@@ -87,4 +87,37 @@ func TestRanksThatWaitInStartsOfEachOtherAreDeadlocked(t *testing.T) {
 				"rank 0: main.go:51 Wait for persistent allreduce of main.go:30 in world, not started by 1, for 61 s",
 		}, texts)
 	}
+}
+
+// TestLateStartsOfSeveralRequests: a call that waits for several starts blames each rank only for
+// those in which it waits for that rank, and starts of one line together make one cause.
+func TestLateStartsOfSeveralRequests(t *testing.T) {
+	r := inStart(0, 3, 1, "allreduce")
+	r.Snapshot.Starts = nil
+	w := &r.Snapshot.Waits[0]
+	first := w.In[0]
+	w.In = nil
+	for number := range 10 {
+		in := first
+		in.Number = number
+		if number >= 8 { // this rank waits for nobody in them
+			in.Name, in.Awaits = "persistent bcast", nil
+		}
+		w.In = append(w.In, in)
+		r.Snapshot.Starts = append(r.Snapshot.Starts, in.Collective)
+	}
+	w.Collective = &first.Collective
+	other := receives(0)
+	other.Snapshot.Collectives = []observe.Collective{{Comm: 1, Number: 10}}
+	for number := range 10 {
+		other.Snapshot.Starts = append(other.Snapshot.Starts, observe.Collective{Comm: 1, Number: number})
+	}
+	var texts []string
+	for _, c := range Analyze(quiet(r, other)).Causes {
+		if c.Kind == KindLate {
+			texts = append(texts, c.Text)
+		}
+	}
+	assert.Len(t, texts, 1)
+	assert.Regexp(t, `^rank 1 has not started the persistent allreduce of main.go:30 in world: rank 0 waits for it at .* \(8 times\)$`, texts[0])
 }

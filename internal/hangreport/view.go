@@ -30,8 +30,11 @@ type rankView struct {
 	// returning are the goroutines that were in calls, if no call of the rank waited any more when
 	// the operations were listed. The rank goes on.
 	returning []introspect.Goroutine
-	runs      bool // it may go on, whatever its waits say
-	acts      bool // as runs, but for goroutines that are blocked outside of the library
+	// starts is how often it has started each persistent collective that it has not freed, by the
+	// place of the Init call.
+	starts map[observe.Collective]uint64
+	runs   bool // it may go on, whatever its waits say
+	acts   bool // as runs, but for goroutines that are blocked outside of the library
 }
 
 func newView(ranks []Rank) *view {
@@ -47,6 +50,10 @@ func newView(ranks []Rank) *view {
 		}
 		rv.Snapshot, rv.known = r.Report.Snapshot, !r.Report.Locked
 		rv.left = rv.left || rv.Ended
+		rv.starts = make(map[observe.Collective]uint64, len(rv.Starts))
+		for _, made := range rv.Starts {
+			rv.starts[placeOf(made)] = made.Start
+		}
 		rv.look()
 		files = append(files, filesOf(r.Report)...)
 	}
@@ -244,12 +251,16 @@ func (v *view) notReached(members []int, c observe.Collective) (late []int) {
 // rank that has freed a persistent collective is not late for it: the starts of the others fail.
 func (r *rankView) isLateFor(c observe.Collective) bool {
 	if c.Start > 0 {
-		return slices.ContainsFunc(r.Starts, func(made observe.Collective) bool {
-			return made.Comm == c.Comm && made.Number == c.Number && made.Start < c.Start
-		})
+		made, isKept := r.starts[placeOf(c)]
+		return isKept && made < c.Start
 	}
 	at := slices.IndexFunc(r.Collectives, func(next observe.Collective) bool { return next.Comm == c.Comm })
 	return at >= 0 && !r.Collectives[at].Reached(c.Number)
+}
+
+// placeOf is the place of the Init call of a persistent collective.
+func placeOf(c observe.Collective) observe.Collective {
+	return observe.Collective{Comm: c.Comm, Number: c.Number}
 }
 
 // awaited are the ranks that a rank waits for, by any of its calls.
@@ -268,9 +279,7 @@ func (v *view) awaited(rank int) (out []int) {
 			}
 		}
 		for _, in := range w.In {
-			if w.Collective != nil {
-				out = append(out, v.notReached(w.Members, in.Collective)...)
-			}
+			out = append(out, v.notReached(in.Awaits, in.Collective)...)
 		}
 	}
 	if r.Ended { // it is in Finalize, which waits for all ranks

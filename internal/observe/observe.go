@@ -97,6 +97,9 @@ type CollectiveCall struct {
 	CommName string `json:"comm_name"`      // at this rank
 	Root     int    `json:"root"`           // rank in the job, −1 if it has none
 	Init     *Site  `json:"init,omitempty"` // of a start, the line of the Init call
+	// Awaits are the ranks in the job for which the call waits in it: those of its operations, or
+	// all members if it ends only when all have called it.
+	Awaits []int `json:"awaits,omitempty"`
 }
 
 // Channel counts what went between a rank and a peer. A fragment is under way from one to the other
@@ -116,13 +119,13 @@ type Collective struct {
 	Start uint64 `json:"start,omitempty"`
 }
 
-// sequenceNumbers is after how many collectives a sequence number is used again.
-const sequenceNumbers = 1 << 28
+// SequenceNumbers is after how many collectives a sequence number is used again.
+const SequenceNumbers = 1 << 27
 
 // Reached reports whether a rank that comes to c next has called the collective with a number.
 func (c Collective) Reached(number int) bool {
-	ahead := (c.Number - number) & (sequenceNumbers - 1)
-	return ahead > 0 && ahead < sequenceNumbers/2
+	ahead := (c.Number - number) & (SequenceNumbers - 1)
+	return ahead > 0 && ahead < SequenceNumbers/2
 }
 
 // Pending is an operation that is under way.

@@ -15,8 +15,8 @@ func TestReachedByPlaceInTheSequence(t *testing.T) {
 		{Collective{Number: 5}, 4, true},
 		{Collective{Number: 5}, 5, false},
 		{Collective{Number: 5}, 6, false},
-		{Collective{Number: 0}, sequenceNumbers - 1, true},
-		{Collective{Number: sequenceNumbers - 1}, 0, false},
+		{Collective{Number: 0}, SequenceNumbers - 1, true},
+		{Collective{Number: SequenceNumbers - 1}, 0, false},
 	} {
 		assert.Equal(t, c.want, c.at.Reached(c.number), "%+v, %d", c.at, c.number)
 	}

@@ -1,7 +1,7 @@
 // Package race has tests do less, most of all where the race detector makes them about ten times
-// slower. If MPIGO_TEST_ALL is set, what Brief and Some leave out runs too. .ci/run sets it without
-// the detector, and scripts/nightly.sh with it. What a test leaves out by Enabled runs only without
-// the detector.
+// slower. If MPIGO_TEST_ALL is set, what tests leave out by All, Brief and Some runs too. .ci/run
+// sets it without the detector, and scripts/nightly.sh with it. What a test leaves out by Enabled
+// runs only without the detector.
 package race
 
 import "os"

@@ -41,7 +41,7 @@
 //	mismatch.go      signatures of calls, and probes for calls that do not belong together
 //	errors.go        the errors of collectives
 //	area.go          memory that the ranks of one host share
-//	area_setup.go    how they come to share it, and give it up
+//	area_setup.go    making it, and giving it up
 //	meeting.go       collectives through that memory
 //	meeting_wait.go  how a rank waits in one
 //	combine.go       what they copy and combine there

@@ -115,11 +115,8 @@ func (t *Team) Active() []*Schedule {
 	return slices.DeleteFunc(t.underWayOrKept(), func(s *Schedule) bool { return s.State() != request.Active })
 }
 
-// Kept returns the persistent collectives whose requests are not freed, in the order of their Init
-// calls.
-func (t *Team) Kept() []*Schedule {
-	return slices.SortedFunc(maps.Values(t.kept), func(a, b *Schedule) int { return distance(b.seq, a.seq) })
-}
+// Kept returns the persistent collectives whose requests are not freed, in any order.
+func (t *Team) Kept() []*Schedule { return slices.Collect(maps.Values(t.kept)) }
 
 // Next is the sequence number of the next call.
 func (t *Team) Next() int { return t.next }
