@@ -3,12 +3,15 @@ package mpitest_test
 import (
 	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 )
 
-// TestMain runs more tests side by side than there are cores: most of them wait for a hang to last.
+// TestMain runs several tests side by side also with few cores: most of them wait for a hang to
+// last.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

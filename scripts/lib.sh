@@ -238,8 +238,8 @@ steps() {
 }
 
 # step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result.
-# After a failure the lines of its output that name a cause follow, then the end of its output:
-# who shortens a long report in the middle still shows what failed.
+# After a failure the lines of its output that name a cause follow, then the end of its output. So a
+# report that is cut short still says what failed.
 step() {
     local name=$1 log begin=$SECONDS
     shift
