@@ -167,8 +167,9 @@ func (m *module) Unshare(mem []byte) error {
 	return unmap(&s.mem)
 }
 
-// WakePeer implements btl.Sharer. The atomic operation before it is a fence, so either the peer's
-// flag is seen here, or the peer sees the change when it looks for the last time (idle.go).
+// WakePeer implements btl.Sharer. The caller has changed memory by a store that is a fence (package
+// fence), or by an atomic read-modify-write. So either the peer's flag is seen here, or the peer
+// sees the change when it looks for the last time (idle.go).
 func (m *module) WakePeer(peer int) {
 	if p := m.peers[peer]; p != nil && p.remote != nil {
 		p.remote.wake()
