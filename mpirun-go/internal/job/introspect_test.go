@@ -45,9 +45,7 @@ func TestEndDoesNotWaitForReportThatHangs(t *testing.T) {
 				synctest.Wait()
 				stuck := stuckControl{release: make(chan struct{})}
 				defer close(stuck.release)
-				r, _ := newIdleRun(&rank{Proc: &procs.Proc{PID: 1 << 30, Remote: stuck}, questions: questions})
-				r.calls, r.done, r.alive = make(chan func(), 64), make(chan struct{}), 1
-				defer close(r.done)
+				r, _ := newTimedRun(t, &rank{Proc: &procs.Proc{PID: 1 << 30, Remote: stuck}, questions: questions})
 				r.cfg.Specs = []procs.Spec{{}}
 				started := time.Now()
 				begin(r)

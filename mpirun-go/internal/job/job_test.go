@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
@@ -69,6 +72,31 @@ func shellJob(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *lock
 	return cfg, stdout, stderr
 }
 
+// runOf makes Run send its run to the channel before it starts the ranks.
+func runOf(cfg *Config) <-chan *run {
+	runs := make(chan *run, 1)
+	cfg.OnStart = func(j jobsocket.Job) func() {
+		runs <- j.(*run)
+		return func() {}
+	}
+	return runs
+}
+
+// waitFor waits until Run's goroutine finds that condition holds, or until Run returns.
+func (r *run) waitFor(condition func() bool) {
+	for holds := make(chan bool, 1); ; time.Sleep(time.Millisecond) {
+		r.post(func() { holds <- condition() })
+		select {
+		case is := <-holds:
+			if is {
+				return
+			}
+		case <-r.done:
+			return
+		}
+	}
+}
+
 func TestRunOfSuccessfulJobReturnsZero(t *testing.T) {
 	cfg, stdout, stderr := shellJob(t, "echo a", "echo b; echo c >&2")
 	assert.Equal(t, 0, Run(cfg))
@@ -77,9 +105,9 @@ func TestRunOfSuccessfulJobReturnsZero(t *testing.T) {
 }
 
 func TestRunReturnsFirstFailure(t *testing.T) {
-	cfg, _, stderr := shellJob(t, "exec 2>/dev/null; trap 'exit 9' TERM; while :; do sleep 0.01; done", "exit 5", "exec sleep 1000")
+	cfg, _, stderr := shellJob(t, "exec 2>/dev/null; trap 'exit 9' TERM; while :; do sleep 0.01; done", waitForOther+"exit 5", markStarted+"exec sleep 1000")
 	assert.Equal(t, 5, Run(cfg))
-	assert.Regexp(t, `^mpirun-go: rank 1 \(pid \d+\) on here exited with status 5; the job's other (rank was|2 ranks were) ended\n$`, stderr.String())
+	assert.Regexp(t, `^mpirun-go: rank 1 \(pid \d+\) on here exited with status 5; the job's other 2 ranks were ended\n$`, stderr.String())
 }
 
 func TestStartErrorTerminatesStartedRanks(t *testing.T) {
@@ -110,14 +138,23 @@ const silent = `echo '{"v":2,"id":0}' >&4; `
 
 func TestTimeoutReportsWhatRanksDo(t *testing.T) {
 	cfg, _, stderr := shellJob(t, answering, silent+"kill -STOP $$", "exec sleep 1000", "exit 0")
-	cfg.Timeout = 200 * time.Millisecond
+	cfg.Timeout = time.Hour
 	cfg.ReportDir = t.TempDir()
+	runs := runOf(&cfg)
+	go func() { // the hour is over as soon as each rank is in its state
+		r := <-runs
+		r.waitFor(func() bool {
+			return len(r.ranks) == 4 && r.ranks[0].isAskable() && r.ranks[1].isAskable() && r.ranks[3].exited &&
+				r.ranks[1].State(context.Background()).IsStopped()
+		})
+		r.post(r.onTimeout)
+	}()
 	assert.Equal(t, 124, Run(cfg))
 	lines := strings.Split(stderr.String(), "\n")
-	assert.Equal(t, "mpirun-go: the job exceeded --timeout 200ms. What the ranks were doing:", lines[0])
+	assert.Equal(t, "mpirun-go: the job exceeded --timeout 1h0m0s. What the ranks were doing:", lines[0])
 	assert.Contains(t, lines[1], "rank 1: its process is stopped by a signal")
 	assert.Contains(t, stderr.String(), "rank 2: it has not called Init")
-	assert.Equal(t, "mpirun-go: the job exceeded --timeout 200ms; 3 of its 4 ranks were ended", lines[len(lines)-2])
+	assert.Equal(t, "mpirun-go: the job exceeded --timeout 1h0m0s; 3 of its 4 ranks were ended", lines[len(lines)-2])
 	for _, name := range []string{"report.txt", "report.json", "rank.0.txt", "rank.3.txt"} {
 		assert.FileExists(t, cfg.ReportDir+"/"+name)
 	}
@@ -128,16 +165,16 @@ func TestTimeoutReportsWhatRanksDo(t *testing.T) {
 func TestSecondQuitIsPassedOn(t *testing.T) {
 	const trap = "trap 'echo got quit; exit 9' QUIT; echo ready >&2; while :; do sleep 0.01; done"
 	cfg, stdout, stderr := shellJob(t, silent+trap)
-	signals := make(chan os.Signal, 1)
+	signals := make(chan os.Signal)
 	cfg.Signals = signals
+	runs := runOf(&cfg)
 	go func() {
-		for !strings.Contains(stderr.String(), "ready") {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(50 * time.Millisecond) // the greeting may still be on its way
+		r := <-runs
+		r.waitFor(func() bool { return strings.Contains(stderr.String(), "ready") && r.canAsk() })
 		signals <- syscall.SIGQUIT
-		time.Sleep(repeatWindow + 10*time.Millisecond)
-		signals <- syscall.SIGQUIT
+		r.waitFor(func() bool { return r.quitting })
+		time.Sleep(repeatWindow)
+		signals <- syscall.SIGQUIT // long before introspect.AnswerTimeout
 	}()
 	assert.Equal(t, 131, Run(cfg))
 	assert.Equal(t, "got quit\n", stdout.String())
@@ -197,31 +234,6 @@ func TestHangTitleOfRankThatGoesOn(t *testing.T) {
 	}
 }
 
-// Timeout(1) sends its signal twice. The second one does not shorten the ranks' grace period.
-func TestRepeatedSignalKeepsGracePeriod(t *testing.T) {
-	cfg, stdout, _ := shellJob(t, "trap 'sleep 0.05; echo ended by itself; exit 9' TERM; echo ready >&2; while :; do sleep 0.01; done")
-	ready, stderr := make(chan struct{}), cfg.Stderr
-	cfg.Stderr = writerFunc(func(p []byte) (int, error) {
-		if strings.HasPrefix(string(p), "ready") {
-			close(ready)
-		}
-		return stderr.Write(p)
-	})
-	signals := make(chan os.Signal, 2)
-	cfg.Signals = signals
-	go func() {
-		<-ready
-		signals <- syscall.SIGTERM
-		signals <- syscall.SIGTERM
-	}()
-	assert.Equal(t, 143, Run(cfg))
-	assert.Equal(t, "ended by itself\n", stdout.String())
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
-
 // closedPipe returns the writing end of a pipe that has no reader.
 func closedPipe(t *testing.T) *os.File {
 	reader, writer, err := os.Pipe()
@@ -239,22 +251,30 @@ func TestClosedStdoutEndsJob(t *testing.T) {
 	assert.Empty(t, stderr.String())
 }
 
-// A closed standard output does not matter if the ranks write to files, or if the job ends by
-// itself soon.
-func TestClosedStdoutIsIgnored(t *testing.T) {
-	for _, files := range []bool{false, true} {
-		script := "exit 0"
-		if files {
-			script = fmt.Sprintf("sleep %v", 2*readerGrace.Seconds())
-		}
-		cfg, _, stderr := shellJob(t, script)
-		cfg.Stdout = closedPipe(t)
-		if files {
-			var err error
-			cfg.Files, err = output.OpenFiles(t.TempDir(), 1)
-			require.NoError(t, err)
-		}
-		assert.Equal(t, 0, Run(cfg), stderr)
+// A closed standard output does not matter if the ranks write to files.
+func TestClosedStdoutOfJobWithFilesIsIgnored(t *testing.T) {
+	cfg, _, stderr := shellJob(t, fmt.Sprintf("sleep %v", 2*readerGrace.Seconds()))
+	cfg.Stdout = closedPipe(t)
+	var err error
+	cfg.Files, err = output.OpenFiles(t.TempDir(), 1)
+	require.NoError(t, err)
+	assert.Equal(t, 0, Run(cfg), stderr)
+}
+
+// Nor does it matter if the job ends by itself within readerGrace.
+func TestClosedStdoutOfJobThatEndsSoonIsIgnored(t *testing.T) {
+	for ends, want := range map[bool]*failure{true: nil, false: readerGone()} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := newTimedRun(t, &rank{Proc: goneProcess()})
+			r.onStdoutClosed()
+			time.Sleep(readerGrace - 1)
+			if ends {
+				r.alive = 0
+			}
+			time.Sleep(1)
+			r.handleNext()
+			assert.Equal(t, want, r.failure)
+		})
 	}
 }
 

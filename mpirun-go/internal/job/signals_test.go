@@ -5,6 +5,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -30,6 +31,15 @@ func newIdleRun(ranks ...*rank) (*run, *recordingHost) {
 	host, done := &recordingHost{}, make(chan struct{})
 	close(done)
 	return &run{cfg: Config{Hosts: []Host{host}}, done: done, stopStart: make(chan struct{}), ranks: ranks}, host
+}
+
+// newTimedRun returns a run without processes in a bubble of package synctest. Its timers have an
+// effect when the test calls handleNext.
+func newTimedRun(t *testing.T, ranks ...*rank) (*run, *recordingHost) {
+	r, host := newIdleRun(ranks...)
+	r.calls, r.done, r.alive = make(chan func(), 64), make(chan struct{}), len(ranks)
+	t.Cleanup(func() { close(r.done) })
+	return r, host
 }
 
 // goneProcess returns a process that does not exist.
@@ -76,6 +86,23 @@ func TestSignalFilterWindow(t *testing.T) {
 	assert.True(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatWindow-1)))
 	assert.False(t, p.isRepeat(syscall.SIGINT, t0.Add(repeatWindow)), "the user repeats the signal")
 	assert.False(t, p.isRepeat(syscall.SIGTERM, t0.Add(repeatWindow)), "another signal is not a repeat")
+}
+
+// Timeout(1) sends its signal twice. The second one does not shorten the ranks' grace period.
+func TestRepeatedSignalKeepsGracePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, host := newTimedRun(t, &rank{Proc: goneProcess()})
+		r.onSignal(syscall.SIGTERM)
+		time.Sleep(repeatWindow - 1)
+		r.onSignal(syscall.SIGTERM)
+		assert.Equal(t, []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}, host.signals)
+		time.Sleep(signalGrace - repeatWindow)
+		assert.Empty(t, r.calls)
+		assert.Zero(t, host.kills)
+		time.Sleep(1)
+		r.handleNext()
+		assert.Equal(t, 1, host.kills)
+	})
 }
 
 // A local rank whose start is reported after the kill is killed too. A remote rank is not: its

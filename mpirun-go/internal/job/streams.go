@@ -33,12 +33,15 @@ func (r *run) watchStdout() (stop func()) {
 	if !isFile || r.cfg.Files != nil {
 		return func() {}
 	}
-	return output.OnClosed(f, func() {
-		r.after(readerGrace, func() {
-			if r.alive > 0 {
-				r.fail(readerGone())
-			}
-		})
+	return output.OnClosed(f, r.onStdoutClosed)
+}
+
+// onStdoutClosed may be called by any goroutine.
+func (r *run) onStdoutClosed() {
+	r.after(readerGrace, func() {
+		if r.alive > 0 {
+			r.fail(readerGone())
+		}
 	})
 }
 
