@@ -13,24 +13,27 @@ import (
 )
 
 // Time limits at the end of a job. The graces for a failure are short because a user waits for
-// them. Each is long compared to the usual duration of what it waits for.
+// them. Each is long compared to the usual duration of what it waits for, and is longer, on a
+// machine with more work than processors, where nobody waits for its end.
 const (
 	// From SIGTERM to SIGKILL, after a failure or --timeout.
 	failureGrace = 300 * time.Millisecond
 	// From the first signal to SIGKILL, if a signal to the launcher ends the job.
 	signalGrace = 2 * time.Second
 	// For processes that ranks left running to close their outputs.
-	outputGrace = 300 * time.Millisecond
+	outputGrace = time.Second
 	// For the reader of the launcher's output, after an interrupt.
 	interruptedOutputGrace = time.Second
 	// For a job to succeed after the reader of its output is gone.
 	readerGrace = 500 * time.Millisecond
 	// From a rank's exit to the end of its PMI connection.
-	connectionGrace = 100 * time.Millisecond
-	// For exits that a failure may be a consequence of.
-	rootCauseGrace = 200 * time.Millisecond
+	connectionGrace = 500 * time.Millisecond
+	// For exits that a failure may be a consequence of, while ranks of this machine are exiting.
+	rootCauseGrace = 2 * time.Second
+	// For reports about such exits on other hosts, which the launcher always waits for.
+	remoteCauseGrace = 500 * time.Millisecond
 	// For a rank to exit by itself after its PMI connection has failed.
-	connectionErrorGrace = 500 * time.Millisecond
+	connectionErrorGrace = 2 * time.Second
 	// For the kernel to end killed processes.
 	killGrace = 5 * time.Second
 	// For a host to answer, once the job's end has begun.
@@ -226,8 +229,15 @@ func (r *run) closeFiles() {
 	}
 }
 
-// fail makes f the job's failure and terminates the job, unless the job has failed already.
-func (r *run) fail(f *failure) { r.terminate(f, syscall.SIGTERM, failureGrace) }
+// fail makes f the job's failure and terminates the job, unless the job has failed already. Ranks
+// that record a trace write it at SIGTERM, and get more time for that.
+func (r *run) fail(f *failure) {
+	grace := failureGrace
+	if r.cfg.DumpTrace != nil {
+		grace = signalGrace
+	}
+	r.terminate(f, syscall.SIGTERM, grace)
+}
 
 // terminate makes f the job's failure, sends sig to the ranks' process groups, and kills them after
 // grace. It does nothing if the job has failed already.

@@ -66,11 +66,11 @@ func (r *run) addFailure(f *failure) {
 	r.chooseIfReady()
 }
 
-// addPending makes f pending for rootCauseGrace, which is long enough for reports about
+// addPending makes f pending for remoteCauseGrace, which is long enough for reports about
 // simultaneous exits on other hosts. The launcher cannot see which ranks are exiting there.
 func (r *run) addPending(f *failure) {
 	if len(r.pending) == 0 {
-		r.after(rootCauseGrace, r.chooseFailure)
+		r.after(remoteCauseGrace, r.chooseFailure)
 	}
 	r.pending = append(r.pending, f)
 	r.blameMissingInit(f)

@@ -462,10 +462,14 @@ func TestProcessesOfJobMatchesEnvironment(t *testing.T) {
 	assert.Zero(t, unclear)
 	pids, _ = processesOfJob(filepath.Join(proc, "nowhere"), "j")
 	assert.Empty(t, pids)
-	// A process that executes a program has no environment for a moment.
-	require.NoError(t, os.Mkdir(filepath.Join(proc, "20"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(proc, "20", "environ"), nil, 0o600))
-	require.NoError(t, os.Symlink("/bin/sleep", filepath.Join(proc, "20", "exe")))
+	// A process that executes a program has neither environment nor arguments for a moment. One
+	// that has arguments was started without an environment.
+	for name, arguments := range map[string]string{"20": "", "21": "sleep\x009\x00"} {
+		require.NoError(t, os.Mkdir(filepath.Join(proc, name), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(proc, name, "environ"), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(proc, name, "cmdline"), []byte(arguments), 0o600))
+		require.NoError(t, os.Symlink("/bin/sleep", filepath.Join(proc, name, "exe")))
+	}
 	_, unclear = processesOfJob(proc, "j")
 	assert.Equal(t, 1, unclear)
 }

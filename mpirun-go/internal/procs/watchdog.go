@@ -110,8 +110,8 @@ func sweep(jobID string) {
 	if jobID == "" {
 		return
 	}
-	killed, lastExecing := map[int]bool{}, 0
-	for range sweepRounds {
+	killed := map[int]bool{}
+	for round := range sweepRounds {
 		found := false
 		pids, execing := processesOfJob("/proc", jobID)
 		for _, pid := range pids {
@@ -123,22 +123,23 @@ func sweep(jobID string) {
 			killed[pid] = true
 		}
 		if !found {
-			if execing == 0 || execing == lastExecing {
+			if execing == 0 {
 				return
 			}
-			time.Sleep(execWindow)
+			time.Sleep(execWindow << min(round, 6))
 		}
-		lastExecing = execing
 	}
 }
 
-// execWindow is longer than the time during which a process that executes a program has no
-// environment.
+// execWindow is usually longer than the time during which a process that executes a program has no
+// environment. All rounds together wait for a second, for a process that does not get a processor.
 const execWindow = time.Millisecond
 
 // processesOfJob lists the living processes of the job in the proc file system. Processes of other
-// users are unreadable, and are not the job's. execing counts the processes without an environment
-// that run another program than this one. Such a process may be executing a program of the job.
+// users are unreadable, and are not the job's. execing counts the processes without environment and
+// arguments that run another program than this one. Such a process may be executing a program of the
+// job: the kernel shows neither until it has loaded the program (proc_pid_environ(5)). Kernel threads
+// and zombies have no program.
 func processesOfJob(proc, jobID string) (pids []int, execing int) {
 	dir, err := os.Open(proc)
 	if err != nil {
@@ -157,7 +158,9 @@ func processesOfJob(proc, jobID string) (pids []int, execing int) {
 			pids = append(pids, pid)
 		}
 		if err == nil && len(environ) == 0 {
-			if exe, err := os.Readlink(filepath.Join(proc, name, "exe")); err == nil && exe != self {
+			arguments, _ := os.ReadFile(filepath.Join(proc, name, "cmdline"))
+			exe, err := os.Readlink(filepath.Join(proc, name, "exe"))
+			if err == nil && exe != self && len(arguments) == 0 {
 				execing++
 			}
 		}

@@ -38,6 +38,7 @@ func dial(from string, agent Agent, self Program, host string, timeout time.Dura
 	if err != nil {
 		return nil, nil, &HostError{Host: host, Problem: fmt.Sprintf("%s: start the agent: %v", unreachable(from), err)}
 	}
+	progress() // a slow start of the agent does not count
 	settled := make(chan struct{})
 	timedOut := make(chan bool, 1) // gets one value: whether the timeout has passed
 	var answer silenceTimer

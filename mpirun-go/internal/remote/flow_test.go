@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -155,30 +156,32 @@ func TestPongRestartsWelcomeTimer(t *testing.T) {
 // At the job's end, a silent host is soon lost, and a host that answers is not. A later limit can
 // only be shorter.
 func TestSilenceLimitLosesUnresponsiveHost(t *testing.T) {
-	c := &Cluster{stop: make(chan struct{}), changed: make(chan struct{}, 1), failed: make(chan error, 1)}
-	for i, name := range []string{"n1", "n2"} {
-		h := newHost(c, uint16(i), name)
-		h.link = newLink()
-		c.hosts = append(c.hosts, h)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		c.pingLoop()
-	}()
-	begin := time.Now()
-	c.SetSilenceLimit(time.Hour)
-	c.SetSilenceLimit(2 * endPingInterval)
-	c.SetSilenceLimit(time.Hour) // not shorter, so it has no effect
-	for !c.hosts[1].isLost() {
-		require.Less(t, time.Since(begin), time.Minute)
-		require.NoError(t, c.hosts[0].handle(frame{kind: kindPong}))
-		time.Sleep(time.Millisecond)
-	}
-	assert.ErrorIs(t, c.hosts[1].lost, procs.ErrUnresponsive)
-	assert.False(t, c.hosts[0].isLost())
-	assert.GreaterOrEqual(t, time.Since(begin), 2*endPingInterval)
-	assert.NotEmpty(t, takeUrgent(c.hosts[1].link), "the host must have got a ping")
-	close(c.stop)
-	<-ended
+	synctest.Test(t, func(t *testing.T) {
+		c := &Cluster{stop: make(chan struct{}), changed: make(chan struct{}, 1), failed: make(chan error, 1)}
+		for i, name := range []string{"n1", "n2"} {
+			h := newHost(c, uint16(i), name)
+			h.link = newLink()
+			c.hosts = append(c.hosts, h)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.pingLoop()
+		}()
+		begin := time.Now()
+		c.SetSilenceLimit(time.Hour)
+		c.SetSilenceLimit(2 * endPingInterval)
+		c.SetSilenceLimit(time.Hour) // not shorter, so it has no effect
+		for !c.hosts[1].isLost() {
+			require.Less(t, time.Since(begin), time.Minute)
+			require.NoError(t, c.hosts[0].handle(frame{kind: kindPong}))
+			time.Sleep(time.Millisecond)
+		}
+		assert.ErrorIs(t, c.hosts[1].lost, procs.ErrUnresponsive)
+		assert.False(t, c.hosts[0].isLost())
+		assert.GreaterOrEqual(t, time.Since(begin), 2*endPingInterval)
+		assert.NotEmpty(t, takeUrgent(c.hosts[1].link), "the host must have got a ping")
+		close(c.stop)
+		<-ended
+	})
 }
