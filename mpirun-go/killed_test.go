@@ -55,7 +55,8 @@ func killParent(t *testing.T, flags []string, watchdogSignal syscall.Signal) {
 			return readNumber(dir, "parent", rank, &parent) && readNumber(dir, "pid", rank, &pids[rank])
 		})
 	}
-	watchdog := watchdogOf(t, parent)
+	var watchdog int
+	eventually(t, "the watchdog runs", func() bool { return findWatchdog(parent, &watchdog) })
 	require.NoError(t, unix.Kill(watchdog, watchdogSignal))
 	eventually(t, "the watchdog is inactive", func() bool { return strings.Contains("TZ", state(watchdog)) })
 	require.NoError(t, unix.Kill(pids[0], unix.SIGSTOP))
@@ -92,11 +93,10 @@ func readNumber(dir, name string, rank int, to *int) bool {
 	return err == nil
 }
 
-// watchdogOf returns the watchdog of a launcher or daemon.
-func watchdogOf(t *testing.T, parent int) int {
-	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	require.NoError(t, err)
+// findWatchdog finds the watchdog of a launcher or daemon. The watchdog has its name only from the
+// end of its start on.
+func findWatchdog(parent int, pid *int) bool {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
 		if err != nil || string(line) != watchdogName+"\x00" {
@@ -104,13 +104,11 @@ func watchdogOf(t *testing.T, parent int) int {
 		}
 		status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
 		if strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", parent)) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			require.NoError(t, err)
-			return pid
+			*pid, err = strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			return err == nil
 		}
 	}
-	require.FailNow(t, "the parent has no watchdog")
-	return 0
+	return false
 }
 
 // hasExited reports whether a process has no threads except a zombie.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -136,10 +138,22 @@ func TestServeWritesTextForPrometheus(t *testing.T) {
 		assert.Equal(t, want, got, series)
 	}
 
-	get("/metrics")
-	assert.Equal(t, 1, job.asked, "the ranks are asked once a second at most")
 	resp, _ = get("/")
 	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
+
+func TestRanksAreAskedOnceASecondAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job := &fakeJob{members: []introspect.Member{answered(0, 4000)}}
+		e := NewExporter(job)
+		first := e.metrics(t.Context())
+		time.Sleep(freshness - 1)
+		assert.Equal(t, first, e.metrics(t.Context()))
+		assert.Equal(t, 1, job.asked)
+		time.Sleep(1)
+		e.metrics(t.Context())
+		assert.Equal(t, 2, job.asked)
+	})
 }
 
 func TestMetricsOfAJobWithoutAnswersParse(t *testing.T) {
