@@ -5,6 +5,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,6 +54,31 @@ func TestAbortWithHealthyRanksEndsJobAtOnce(t *testing.T) {
 	cfg, _, stderr := shellJob(t, waitForOther+"echo cmd=abort exitcode=9 >&3; exec sleep 1000", markStarted+"exec sleep 1000")
 	assert.Equal(t, 9, Run(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here aborted the job with code 9; the job's other rank was ended\n$`, stderr.String())
+}
+
+// exiting is a rank whose exit has begun.
+type exiting struct{ procs.Control }
+
+func (exiting) Exiting() bool { return true }
+
+// A rank that gets no processor takes a while to exit, and then is the cause.
+func TestAbortWaitsForRankThatExitsSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dying := &rank{Proc: &procs.Proc{Rank: 1, PID: 1 << 30, Remote: exiting{}}}
+		r, _ := newTimedRun(t, &rank{Proc: goneProcess()}, dying)
+		abort := &failure{status: 1, rank: r.ranks[0], priority: aborted}
+		r.addFailure(abort)
+		r.pass(time.Second)
+		assert.Nil(t, r.failure)
+		r.onExit(dying, procs.Exit{Signal: syscall.SIGKILL}, 1, nil)
+		assert.Equal(t, 137, r.failure.status)
+
+		r, _ = newTimedRun(t, &rank{Proc: goneProcess()}, dying)
+		dying.exited = false
+		r.addFailure(abort)
+		r.pass(rootCauseGrace)
+		assert.Same(t, abort, r.failure, "it is not awaited for longer")
+	})
 }
 
 // An abort is pending while another rank is exiting whose exit is not reported.

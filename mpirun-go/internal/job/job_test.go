@@ -271,9 +271,22 @@ func TestClosedStdoutOfJobThatEndsSoonIsIgnored(t *testing.T) {
 			if ends {
 				r.alive = 0
 			}
-			time.Sleep(1)
-			r.handleNext()
+			r.pass(1)
 			assert.Equal(t, want, r.failure)
+		})
+	}
+}
+
+// What a process that a rank has left writes soon after the end of the ranks is still printed.
+func TestOutputAfterExitIsAwaited(t *testing.T) {
+	for late, killed := range map[time.Duration]bool{-1: false, 1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			r, host := newTimedRun(t)
+			r.outputDone = make(chan struct{})
+			time.AfterFunc(outputGrace+late, func() { close(r.outputDone) })
+			r.finishOutput()
+			assert.Equal(t, killed, host.kills == 1)
+			assert.Equal(t, !killed, host.groupKills == 1)
 		})
 	}
 }

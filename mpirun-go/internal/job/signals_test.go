@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"errors"
 	"net"
 	"syscall"
@@ -16,14 +17,16 @@ import (
 
 // recordingHost is a Host that records calls.
 type recordingHost struct {
-	Host    // nil: the test starts no rank
-	signals []syscall.Signal
-	kills   int
-	name    string
+	Host       // nil: the test starts no rank
+	signals    []syscall.Signal
+	kills      int
+	groupKills int
+	name       string
 }
 
 func (h *recordingHost) SignalGroups(s syscall.Signal) { h.signals = append(h.signals, s) }
 func (h *recordingHost) Kill()                         { h.kills++ }
+func (h *recordingHost) KillGroups()                   { h.groupKills++ }
 func (h *recordingHost) Name() string                  { return h.name }
 
 // newIdleRun returns a run without processes, whose timers have no effect.
@@ -40,6 +43,15 @@ func newTimedRun(t *testing.T, ranks ...*rank) (*run, *recordingHost) {
 	r.calls, r.done, r.alive = make(chan func(), 64), make(chan struct{}), len(ranks)
 	t.Cleanup(func() { close(r.done) })
 	return r, host
+}
+
+// pass makes time pass, and handles the events of that time.
+func (r *run) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+	for len(r.calls) > 0 {
+		r.handleNext()
+	}
 }
 
 // goneProcess returns a process that does not exist.
@@ -96,13 +108,28 @@ func TestRepeatedSignalKeepsGracePeriod(t *testing.T) {
 		time.Sleep(repeatWindow - 1)
 		r.onSignal(syscall.SIGTERM)
 		assert.Equal(t, []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}, host.signals)
-		time.Sleep(signalGrace - repeatWindow)
-		assert.Empty(t, r.calls)
+		r.pass(signalGrace - repeatWindow)
 		assert.Zero(t, host.kills)
-		time.Sleep(1)
-		r.handleNext()
+		r.pass(1)
 		assert.Equal(t, 1, host.kills)
 	})
+}
+
+// Ranks that record a trace write it at SIGTERM.
+func TestFailureLeavesTimeForTraces(t *testing.T) {
+	for grace, traces := range map[time.Duration]bool{failureGrace: false, signalGrace: true} {
+		synctest.Test(t, func(t *testing.T) {
+			r, host := newTimedRun(t, &rank{Proc: goneProcess()})
+			if traces {
+				r.cfg.DumpTrace = func(context.Context, []introspect.Member) string { return "" }
+			}
+			r.fail(&failure{})
+			r.pass(grace - 1)
+			assert.Zero(t, host.kills)
+			r.pass(1)
+			assert.Equal(t, 1, host.kills)
+		})
+	}
 }
 
 // A local rank whose start is reported after the kill is killed too. A remote rank is not: its
