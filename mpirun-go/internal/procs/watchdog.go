@@ -138,8 +138,8 @@ const execWindow = time.Millisecond
 // processesOfJob lists the living processes of the job in the proc file system. Processes of other
 // users are unreadable, and are not the job's. execing counts the processes without environment and
 // arguments that run another program than this one. Such a process may be executing a program of
-// the job: the kernel shows neither until it has loaded the program. Kernel threads and zombies have
-// no program.
+// the job: the kernel shows neither until it has loaded the program. Kernel threads and zombies
+// have no program.
 func processesOfJob(proc, jobID string) (pids []int, execing int) {
 	dir, err := os.Open(proc)
 	if err != nil {
