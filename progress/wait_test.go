@@ -459,14 +459,20 @@ func TestLockDuringDriveSucceedsSoon(t *testing.T) {
 			w := waiter(1)
 			done := spawn(func() error { return wait(e, w) })
 			eventually(t, e, func() bool { return e.driver == w }, "the goroutine drives")
+			prompt := 0 // locks that were free after a few turns
 			for range posts {
-				e.Lock()
-				//lint:ignore SA2001 the test only takes the lock
-				e.Unlock()
+				before := 0
+				locked(e, func() { before = kept })
+				locked(e, func() {
+					if kept-before < 50 {
+						prompt++
+					}
+				})
 			}
 			locked(e, w.Finish)
 			require.NoError(t, within(t, done, "the driver"))
-			assert.Less(t, kept, 50*posts, "turns while another goroutine wanted the lock")
+			// The system may stop the goroutine that wants the lock, while the driver turns.
+			assert.Greater(t, prompt, posts/2, "of %d locks, with a driver that turns meanwhile", posts)
 		})
 	}
 }
