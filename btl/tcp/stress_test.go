@@ -16,6 +16,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/btltest"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
 // descriptors is how many descriptors this process has open.
@@ -33,7 +34,7 @@ func leavesNothing(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	before := descriptors(t)
 	t.Cleanup(func() {
-		goleak.VerifyNone(t, ignore)
+		leaks.Verify(t, ignore)
 		require.LessOrEqual(t, descriptors(t), before, "descriptors left open")
 	})
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // Small sends, writes and reads allocate nothing.
 func TestSmallMessagesDoNotAllocate(t *testing.T) {
