@@ -112,7 +112,7 @@ func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
 	}
 }
 
-// deepWakeup sleeps until it is woken: the end of a short sleep would hide that a wakeup was missed.
+// deepWakeup sleeps until it is woken: the end of a short sleep would hide a missed wakeup.
 type deepWakeup struct{ *progress.PipeWakeup }
 
 func (w deepWakeup) Sleep(nanos int64) (woken bool) {

@@ -403,8 +403,8 @@ func TestCloseDeliversWhatWasSent(t *testing.T) {
 	require.Equal(t, btl.SideRemote, c.vb.failed.Side)
 }
 
-// TestCloseOfRankThatStandsStillDeliversWhatWasSent: a rank that stands still in Close does not give
-// up what its sockets have not taken yet.
+// TestCloseOfRankThatStandsStillDeliversWhatWasSent: a rank that stands still in Close does not
+// give up what its sockets have not taken yet.
 func TestCloseOfRankThatStandsStillDeliversWhatWasSent(t *testing.T) {
 	clock, pass := fakeClock(time.Second), func() {}
 	c := newCouple(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096, Clock: &clock, Pass: func() { pass() }})

@@ -152,7 +152,7 @@ func TestRankWhoseConnectionIsLostConnectsAgain(t *testing.T) {
 
 func TestRankJoinsHubThatComesLater(t *testing.T) {
 	runtimeDir(t)
-	// The port is this socket's, so that no other process can take it, and nobody listens there yet.
+	// The port is this socket's, so no other process can take it. Nobody listens there yet.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	socket := os.NewFile(uintptr(fd), "socket")
