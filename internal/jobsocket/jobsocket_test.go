@@ -52,18 +52,19 @@ func listen(t *testing.T, name string) *Server {
 
 func TestAskJobFromAnotherProcess(t *testing.T) {
 	dir := runtimeDir(t)
-	s := listen(t, "mpigo-17-ab")
-	assert.Equal(t, filepath.Join(dir, "mpigo-17-ab.sock"), s.Path())
+	const pid = "4194305" // more than any process has: Dial looks at the user's other jobs, too
+	s := listen(t, "socktest-"+pid+"-ab")
+	assert.Equal(t, filepath.Join(dir, "socktest-"+pid+"-ab.sock"), s.Path())
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-	for _, name := range []string{"mpigo-17-ab", "mpigo-17", "17"} {
+	for _, name := range []string{"socktest-" + pid + "-ab", "socktest-41943", pid} {
 		c, err := Dial(name)
 		require.NoError(t, err, name)
 		for range 2 {
 			a, err := c.Report()
 			require.NoError(t, err)
-			job := fakeJob{"mpigo-17-ab"}
+			job := fakeJob{"socktest-" + pid + "-ab"}
 			assert.Equal(t, Answer{Version: Version, Job: job.Info(), Members: job.Ask(t.Context(), introspect.WantReport)}, a)
 		}
 		c.Close()
@@ -71,7 +72,7 @@ func TestAskJobFromAnotherProcess(t *testing.T) {
 	s.Close()
 	_, err = os.Stat(s.Path())
 	assert.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Dial("17")
+	_, err = Dial(pid)
 	assert.ErrorIs(t, err, ErrNoJob)
 }
 
