@@ -236,7 +236,12 @@ func TestHandOverFindsAnotherDriver(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			e := New(Config{YieldNanos: 1000})
 			ws, dones := parkedBehind(context.Background(), t, e, 3)
-			locked(e, func() { assert.EqualValues(t, 3, e.Counters().Parks) })
+			locked(e, func() {
+				// Each has parked once, and once more if the driver has slept so long that it had
+				// them note their origins.
+				assert.GreaterOrEqual(t, e.Counters().Parks, uint64(3))
+				assert.LessOrEqual(t, e.Counters().Parks, uint64(6))
+			})
 			stays := map[int]bool{0: true, 1: true, 2: true, 3: true}
 			locked(e, func() {
 				for _, i := range test.ended {
