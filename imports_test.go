@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/memcopy":               {},
 	"internal/fence":                 {},
 	"internal/race":                  {}, // for tests
+	"internal/leaks":                 {}, // for tests
 	"internal/tunable":               {},
 	"request":                        {"progress", "internal/calls"},
 	"btl":                            {"progress"},

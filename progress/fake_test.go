@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
 // TestMain fails if a goroutine outlives the tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // pollFunc is a poller that reports the events that find returns; with a nil find, none.
 type pollFunc struct{ find func() int }

@@ -3,8 +3,8 @@ package request
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
 // TestMain fails if a goroutine outlives the tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }

@@ -13,8 +13,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// defaultPatience bounds the waits of the suite.
-const defaultPatience = 30 * time.Second
+const (
+	// defaultPatience bounds the waits of the suite.
+	defaultPatience = 30 * time.Second
+	// idleTurns is how many turns without an event end a wait whose time is over: this process may
+	// have stood still meanwhile. mostTurns end it in any case.
+	idleTurns = 300
+	mostTurns = 1 << 20
+)
 
 // harness drives a pair and checks what it does.
 type harness struct {
@@ -150,13 +156,24 @@ func (h *harness) rest(events int) {
 	}
 }
 
+// patience begins a wait. isOver, called after each turn, reports whether it has taken too long.
+func (h *harness) patience() (isOver func() bool) {
+	deadline, turns, idle := time.Now().Add(h.pair.Patience), 0, h.idle
+	return func() bool {
+		if turns++; h.idle == 0 {
+			idle = 0
+		}
+		return turns%64 == 0 && (h.idle-idle >= idleTurns || turns >= mostTurns) && time.Now().After(deadline)
+	}
+}
+
 // until drives until cond holds.
 func (h *harness) until(what string, cond func() bool) {
 	h.t.Helper()
-	deadline := time.Now().Add(h.pair.Patience)
-	for i := 0; !cond(); i++ {
+	isOver := h.patience()
+	for !cond() {
 		h.turn()
-		if i%64 == 63 && time.Now().After(deadline) {
+		if isOver() {
 			h.t.Fatalf("waited too long for %s\n%s", what, h.describe())
 		}
 	}

@@ -81,13 +81,13 @@ func (s sleeper) arm() {
 func (s sleeper) isWoken(others func()) {
 	h := s.h
 	h.t.Helper()
-	deadline := time.Now().Add(h.pair.Patience)
+	isOver := h.patience()
 	others()
 	for !s.wakeup.Sleep(napNanos) {
 		// The wakeup may need progress of the other side.
 		h.rest(s.other.progress())
 		h.check()
-		require.True(h.t, time.Now().Before(deadline), "%s slept on", s.name)
+		require.False(h.t, isOver(), "%s slept on", s.name)
 	}
 	s.mu.Lock()
 	s.m.(progress.Idler).Disarm()
@@ -126,9 +126,9 @@ func testWokenByFirst(h *harness, s sleeper) {
 	s.isWoken(func() {
 		h.connectSide(s.other, h.newGeneration())
 		tr := s.other.newSend(8, 16)
-		for deadline := time.Now().Add(h.pair.Patience); s.other.send(tr) != nil; {
-			require.True(h.t, time.Now().Before(deadline), "no resources for the first fragment")
+		for isOver := h.patience(); s.other.send(tr) != nil; {
 			h.rest(s.other.progress())
+			require.False(h.t, isOver(), "no resources for the first fragment")
 		}
 	})
 	h.settle()

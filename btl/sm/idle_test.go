@@ -34,9 +34,12 @@ func wakerRole(t testing.TB, parent *btltest.Process) {
 	parent.AwaitEnd()
 }
 
-// waitFor drives an engine until n fragments have come. It fails after 50 s.
+// patience is how long processes may take that wake each other many times.
+const patience = 4 * time.Minute
+
+// waitFor drives an engine until n fragments have come.
 func waitFor(t *testing.T, eng *progress.Engine, j *journal, n int) {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	w := new(progress.Waiter)
 	w.Reset(1)

@@ -135,7 +135,7 @@ func meshRole(t testing.TB, parent *btltest.Process) {
 	}
 	eng := progress.New(cfg)
 	r.w.Reset(1)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	eng.Lock()
 	eng.AddPoller(m)
@@ -154,7 +154,7 @@ type deepWakeup struct{ *progress.PipeWakeup }
 func (w deepWakeup) Sleep(nanos int64) (woken bool) {
 	// The nap before it, which is for what membarrier misses, stays as it is.
 	if nanos > int64(time.Millisecond) {
-		nanos = int64(time.Minute)
+		nanos = int64(time.Hour)
 	}
 	return w.PipeWakeup.Sleep(nanos)
 }

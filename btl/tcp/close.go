@@ -7,8 +7,12 @@ import (
 )
 
 // goodbyeNanos bounds how long Close waits until the peers' machines have acknowledged the
-// good-byes, and all that was sent before them.
-const goodbyeNanos = 100e6
+// good-byes, and all that was sent before them. Time in which this process stands still between two
+// looks counts as goodbyeGapNanos.
+const (
+	goodbyeNanos    = 100e6
+	goodbyeGapNanos = goodbyeNanos / 16
+)
 
 // Close implements btl.Module.
 func (m *module) Close() error {
@@ -50,7 +54,8 @@ func (m *module) sayGoodbye() {
 			open = append(open, e)
 		}
 	}
-	for deadline := m.cfg.Clock.Now() + goodbyeNanos; len(open) > 0; m.cfg.Pass() {
+	waited := int64(0)
+	for last := m.cfg.Clock.Now(); len(open) > 0; m.cfg.Pass() {
 		waiting := open[:0]
 		for _, e := range open {
 			if !e.continueGoodbye() {
@@ -58,7 +63,9 @@ func (m *module) sayGoodbye() {
 			}
 		}
 		open = waiting
-		if m.cfg.Clock.Now() >= deadline {
+		now := m.cfg.Clock.Now()
+		waited += min(now-last, goodbyeGapNanos)
+		if last = now; waited >= goodbyeNanos {
 			return
 		}
 	}

@@ -112,8 +112,18 @@ func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
 	}
 }
 
+// deepWakeup sleeps until it is woken: the end of a short sleep would hide a missed wakeup.
+type deepWakeup struct{ *progress.PipeWakeup }
+
+func (w deepWakeup) Sleep(nanos int64) (woken bool) {
+	if nanos > int64(time.Millisecond) {
+		nanos = int64(time.Hour)
+	}
+	return w.PipeWakeup.Sleep(nanos)
+}
+
 // TestSleepingRanksAreWoken: two ranks whose engines sleep at once when there is nothing to do play
-// ping-pong. A missed wakeup costs a tenth of a second.
+// ping-pong. After a missed wakeup they sleep on.
 func TestSleepingRanksAreWoken(t *testing.T) {
 	leavesNothing(t)
 	var engines [2]*progress.Engine
@@ -123,7 +133,7 @@ func TestSleepingRanksAreWoken(t *testing.T) {
 	for i := range ms {
 		wakeup := btltest.NewPipeWakeup(t)
 		evs[i] = &waiting{}
-		e := progress.New(progress.Config{Wakeup: wakeup})
+		e := progress.New(progress.Config{Wakeup: deepWakeup{wakeup}})
 		turn := func() {
 			e.Lock()
 			defer e.Unlock()
@@ -144,6 +154,8 @@ func TestSleepingRanksAreWoken(t *testing.T) {
 			require.NoError(t, engines[i].Close())
 		}
 	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	const rounds = 200
 	play := func(i int) error {
 		e := engines[i]
@@ -167,14 +179,13 @@ func TestSleepingRanksAreWoken(t *testing.T) {
 			if refused := eps[i].Send(op); refused != nil {
 				return refused
 			}
-			if failed := e.Wait(context.Background(), w); failed != nil || err != nil {
+			if failed := e.Wait(ctx, w); failed != nil || err != nil {
 				return fmt.Errorf("round %d: %v, %v", round, failed, err)
 			}
 			e.PutWaiter(w)
 		}
 		return nil
 	}
-	start := time.Now()
 	results := make(chan error, 2)
 	for i := range ms {
 		go func() { results <- play(i) }()
@@ -182,8 +193,6 @@ func TestSleepingRanksAreWoken(t *testing.T) {
 	for range ms {
 		require.NoError(t, <-results)
 	}
-	t.Logf("%d rounds in %v", rounds, time.Since(start))
-	require.Less(t, time.Since(start), 8*time.Second, "wakeups are missed")
 	sleeps := uint64(0)
 	for _, e := range engines {
 		e.Lock()

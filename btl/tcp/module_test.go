@@ -162,7 +162,7 @@ func TestConnectWithoutPeerFails(t *testing.T) {
 		{"ECONNREFUSED", true, true, false},
 	} {
 		va := &mate{}
-		cfg := Config{Size: 2, Local: loopback4, Secret: secret, ConnectTimeout: 100 * time.Millisecond, HandshakeTimeout: 20 * time.Millisecond}
+		cfg := Config{Size: 2, Local: loopback4, Secret: secret}
 		a, b := newAt(t, cfg, 0, va), newAt(t, cfg, 1, &mate{})
 		if c.reached {
 			e := connectTo(t, a, 1, b.Address())
@@ -171,6 +171,7 @@ func TestConnectWithoutPeerFails(t *testing.T) {
 			until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
 		}
 		require.NoError(t, b.Close())
+		a.cfg.ConnectTimeout, a.cfg.HandshakeTimeout = 100*time.Millisecond, 20*time.Millisecond
 		theirs, ok := parseRailAddress(b.Address())
 		require.True(t, ok)
 		if c.native == "ETIMEDOUT" {

@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // fakeJob has two ranks, of which one does not answer.
 type fakeJob struct{ name string }
@@ -52,18 +52,19 @@ func listen(t *testing.T, name string) *Server {
 
 func TestAskJobFromAnotherProcess(t *testing.T) {
 	dir := runtimeDir(t)
-	s := listen(t, "mpigo-17-ab")
-	assert.Equal(t, filepath.Join(dir, "mpigo-17-ab.sock"), s.Path())
+	const pid = "4194305" // more than any process has: Dial looks at the user's other jobs, too
+	s := listen(t, "socktest-"+pid+"-ab")
+	assert.Equal(t, filepath.Join(dir, "socktest-"+pid+"-ab.sock"), s.Path())
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-	for _, name := range []string{"mpigo-17-ab", "mpigo-17", "17"} {
+	for _, name := range []string{"socktest-" + pid + "-ab", "socktest-41943", pid} {
 		c, err := Dial(name)
 		require.NoError(t, err, name)
 		for range 2 {
 			a, err := c.Report()
 			require.NoError(t, err)
-			job := fakeJob{"mpigo-17-ab"}
+			job := fakeJob{"socktest-" + pid + "-ab"}
 			assert.Equal(t, Answer{Version: Version, Job: job.Info(), Members: job.Ask(t.Context(), introspect.WantReport)}, a)
 		}
 		c.Close()
@@ -71,7 +72,7 @@ func TestAskJobFromAnotherProcess(t *testing.T) {
 	s.Close()
 	_, err = os.Stat(s.Path())
 	assert.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Dial("17")
+	_, err = Dial(pid)
 	assert.ErrorIs(t, err, ErrNoJob)
 }
 
@@ -89,13 +90,19 @@ func TestJobsListsJobsAndRemovesLeftovers(t *testing.T) {
 		require.NoError(t, os.Chtimes(path, then, then))
 		return path
 	}
-	old, young := leave("socktest-19-ef", time.Hour), leave("socktest-20-gh", 0)
+	old, young := leave("socktest-19-ef", time.Hour), leave("socktest-20-gh", -time.Hour)
 	var names []string
-	for _, job := range Jobs() {
-		if strings.HasPrefix(job.Name, "socktest-1") {
-			names = append(names, job.Name)
+	require.Eventually(t, func() bool {
+		names = nil
+		answered := true // a job that has not answered in time has no start
+		for _, job := range Jobs() {
+			if strings.HasPrefix(job.Name, "socktest-1") {
+				names = append(names, job.Name)
+				answered = answered && !job.Started.IsZero()
+			}
 		}
-	}
+		return answered
+	}, time.Minute, time.Millisecond)
 	assert.Equal(t, []string{"socktest-18-cd", "socktest-170-ab"}, names, "the oldest first")
 	assert.NoFileExists(t, old)
 	_, err := os.Lstat(young)

@@ -19,8 +19,10 @@ const (
 	// maxPause. Many ranks connect at once.
 	firstPause = 200 * time.Millisecond
 	maxPause   = 30 * time.Second
-	// goodbyeTimeout is the time that a rank has for its last words.
-	goodbyeTimeout = 100 * time.Millisecond
+	// goodbyeTimeout is the time that a rank has for its last words. They take no time unless the
+	// hub does not read. It is long enough that the rank may stand still for a while, on a busy
+	// machine: without a good-bye the hub takes the rank for lost.
+	goodbyeTimeout = 3 * time.Second
 	// joinWait is how long Join waits for the connection.
 	joinWait = 100 * time.Millisecond
 )

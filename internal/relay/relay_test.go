@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,13 +14,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/jobsocket"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // rank is a rank that says its number.
 type rank int
@@ -150,12 +152,17 @@ func TestRankWhoseConnectionIsLostConnectsAgain(t *testing.T) {
 
 func TestRankJoinsHubThatComesLater(t *testing.T) {
 	runtimeDir(t)
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	// The port is this socket's, so no other process can take it. Nobody listens there yet.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	taken.Close() // nobody listens there
-	addresses := []byte(strconv.Quote(taken.Addr().String()))
-	join(t, append(append([]byte("["), addresses...), ']'), secret, 1, 2)
-	l, err := net.Listen("tcp", taken.Addr().String())
+	socket := os.NewFile(uintptr(fd), "socket")
+	defer socket.Close()
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	join(t, fmt.Appendf(nil, `["127.0.0.1:%d"]`, at.(*unix.SockaddrInet4).Port), secret, 1, 2)
+	require.NoError(t, unix.Listen(fd, 1))
+	l, err := net.FileListener(socket)
 	require.NoError(t, err)
 	defer l.Close()
 	conn, err := l.Accept()

@@ -13,10 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
 // devicesEnv names two connected devices, separated by a comma. The tests TestDevice… and the
@@ -54,7 +54,7 @@ type end struct {
 func open(t testing.TB) (a, b *end) {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
-		t.Cleanup(func() { goleak.VerifyNone(t) })
+		t.Cleanup(func() { leaks.Verify(t) })
 	}
 	names := strings.Split(os.Getenv(devicesEnv), ",")
 	require.Len(t, names, 2, devicesEnv)

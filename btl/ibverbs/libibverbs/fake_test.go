@@ -15,10 +15,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
 // These tests load a fake library, testdata/fake.c, which needs no device and fails on command.
@@ -39,7 +39,7 @@ func buildFake(t testing.TB, flags ...string) string {
 func fakeDevice(t testing.TB) *device {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
-		t.Cleanup(func() { goleak.VerifyNone(t) })
+		t.Cleanup(func() { leaks.Verify(t) })
 	}
 	p, err := load(buildFake(t))
 	require.NoError(t, err)

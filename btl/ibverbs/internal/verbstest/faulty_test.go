@@ -187,7 +187,7 @@ func runFaulty(rule, test string) (string, error) {
 	if test != "" {
 		pattern += "/^" + strings.ReplaceAll(test, "/", "$/^") + "$"
 	}
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run="+pattern, "-test.timeout=60s")
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run="+pattern, "-test.timeout=300s")
 	cmd.Env = append(os.Environ(), faultEnv+"="+rule)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -341,6 +341,10 @@ func (c *caseRun) recover() {
 	}
 }
 
+// leastSteps is how many steps a wait takes before it fails: this process may have stood still
+// while the time passed.
+const leastSteps = 1000
+
 // wait steps until done returns true. A wait that is known to fail takes a tenth of the time.
 func (c *caseRun) wait(what string, done func() bool) {
 	what = "timed out waiting for " + what
@@ -348,8 +352,9 @@ func (c *caseRun) wait(what string, done func() bool) {
 	if c.known != nil && slices.ContainsFunc(c.known.Seen, func(seen string) bool { return strings.HasPrefix(seen, what) }) {
 		patience /= 10
 	}
+	steps := 0
 	for until := time.Now().Add(patience); !done(); c.step() {
-		if time.Now().After(until) {
+		if steps++; steps > leastSteps && time.Now().After(until) {
 			var states []string
 			for _, q := range c.qps {
 				attr, err := q.Query()
