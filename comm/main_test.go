@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -111,6 +112,13 @@ func tryRun(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.O
 		body(rank{t, w}, w)
 		return nil
 	}, opts...)
+}
+
+// awaitFinalize returns when a rank of this process has called Finalize.
+func awaitFinalize(w *comm.Comm) {
+	for !errors.Is(w.Free(), comm.ErrFinalized) { // the world is not freed
+		runtime.Gosched()
+	}
 }
 
 // sizes of messages, in bytes, on both sides of the limits of the protocols: inline, eager,
