@@ -52,7 +52,7 @@ func TestTrafficSurvivesConnectionFailures(t *testing.T) {
 	cuts := race.Some(100)
 	worlds := tcpWorld(t, ranks, []string{"127.0.0.1", "127.0.0.2"}, new(bool))
 	// The first error ends the calls of all ranks.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	over := make(chan struct{})
 	var traffic, all sync.WaitGroup
@@ -149,7 +149,7 @@ func exchangeUntil(ctx context.Context, w *Comm, over <-chan struct{}, met func(
 // once, and a rank that only receives goes on by the other address.
 func TestRecvSurvivesFailuresOfOneAddress(t *testing.T) {
 	worlds := tcpWorld(t, 2, []string{"127.0.0.1", "127.0.0.2"}, new(bool))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	sender, receiver := worlds[0].WithContext(ctx), worlds[1].WithContext(ctx)
 	done := make(chan error, 1)
@@ -216,7 +216,7 @@ func TestFinalizeReportsLostShortMessage(t *testing.T) {
 			w.job.eng.Turn()
 			return !w.job.pml.HasBcopies()
 		})
-	}, 20*time.Second, time.Millisecond, "the send is never given up")
+	}, time.Minute, time.Millisecond, "the send is never given up")
 	err := w.Finalize()
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "send (peer 1, tag 7)")

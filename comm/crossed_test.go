@@ -146,7 +146,7 @@ func TestCrossedPorts(t *testing.T) {
 }
 
 func testCrossedPorts(t *testing.T, p *ports) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	over := make(chan struct{})
 	var traffic, all sync.WaitGroup
@@ -200,7 +200,7 @@ func isSubset(a, b [][2]int) bool {
 // TestUnequalPorts: of three ports of one rank and two of the other, all carry bytes, both ways.
 func TestUnequalPorts(t *testing.T) {
 	p := newPorts(t, 3, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for !p.allCarry(1 << 20) {
 		require.NoError(t, ctx.Err(), "some port carries next to nothing: %v", p.sent)
