@@ -230,7 +230,7 @@ failover_result() {
 # steps NAME…: the steps to run; with none: all. Each begins a line of the script.
 steps() {
     local name
-    passed=0 failed=0 wanted=("$@")
+    passed=0 failed=0 keep_logs=false wanted=("$@")
     for name in "${wanted[@]}"; do
         grep -qE "^step $name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
     done
@@ -265,10 +265,10 @@ causes() {
 }
 
 # summary: prints how many steps passed. Its status is the script's. The logs go away if none
-# failed.
+# failed and no step has set keep_logs.
 summary() {
     echo "$passed passed, $failed failed"
-    [ "$failed" -eq 0 ] && rm -rf "$logs"
+    [ "$failed" -eq 0 ] && ! $keep_logs && rm -rf "$logs"
     [ "$failed" -eq 0 ]
 }
 
