@@ -202,7 +202,7 @@ func breakConnection(t *testing.T, w *Comm) {
 // TestFinalizeReportsLostShortMessage: a short message is lost, after its send has returned, with
 // the last rail to a rank that nothing else is sent to.
 func TestFinalizeReportsLostShortMessage(t *testing.T) {
-	t.Parallel() // it waits for the grace time, in which a busy machine must make the first connection
+	t.Parallel() // it waits for the grace time, which a busy machine needs for the first connection
 	var blocked bool
 	w := connected(t, "3s", &blocked)[0]
 	locked(w, func() any {

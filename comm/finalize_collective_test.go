@@ -55,7 +55,7 @@ func TestFinalizeReportsCollectiveThatIsNeverOver(t *testing.T) {
 					if w.Rank() == 0 {
 						first <- w
 					} else {
-						awaitFinalize(<-first) // a rank that has finalized long before ends the collective
+						awaitFinalize(<-first) // one that finalizes long before ends the collective
 					}
 					err := w.Finalize()
 					if w.Rank() != 0 {

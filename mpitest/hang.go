@@ -156,7 +156,7 @@ func report(rank observe.Rank) introspect.Report {
 const askLimit = 5 * time.Second
 
 // ask calls f, which may wait for a rank's lock, for all ranks at once. The answer is nil for ranks
-// that hold their locks for too long, which it adds to locked, and for those that are there already.
+// that hold their locks for too long, which it adds to locked, and for those in it already.
 func ask[T any](ranks []observe.Rank, locked []bool, f func(observe.Rank) T) []*T {
 	coming, out := make([]chan T, len(ranks)), make([]*T, len(ranks))
 	for i, rank := range ranks {
