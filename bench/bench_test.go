@@ -276,7 +276,7 @@ func TestProcesses(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 	}
 	with := func(ranks, args string) []string {
-		return append([]string{mpirun, "-n", ranks, "--oversubscribe", "--timeout", "1m", bench}, strings.Fields(args)...)
+		return append([]string{mpirun, "-n", ranks, "--oversubscribe", "--timeout", "3m", bench}, strings.Fields(args)...)
 	}
 
 	status, stdout, stderr := launch(with("2", "latency -m 8:64K -i 5 -x 1 --validate")...)

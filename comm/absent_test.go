@@ -83,7 +83,7 @@ func TestAbsentRailJoins(t *testing.T) {
 			require.Eventually(t, func() bool {
 				p.exchange(t)
 				return len(p.rails("up")) == 2
-			}, time.Minute, time.Millisecond)
+			}, 3*time.Minute, time.Millisecond)
 			for range 3 {
 				p.exchange(t)
 			}
@@ -95,7 +95,7 @@ func TestAbsentRailJoins(t *testing.T) {
 }
 
 func testAbsentRailJoins(t *testing.T, p *ports, comes func()) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for range 3 {
 		p.exchange(t)

@@ -508,7 +508,7 @@ func leavesNothing(w *Comm, clean, left *atomic.Int32) {
 			return fmt.Sprintf("busy %d, pending %v, not received %v, %d bytes", p.Busy(), p.Pending(), p.Unreceived(), p.Stats().UnexpectedBytes)
 		})
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for counted := false; clean.Load() < n; runtime.Gosched() {
 		what := rest()
 		if what == "" && !counted {

@@ -146,7 +146,7 @@ func TestCrossedPorts(t *testing.T) {
 }
 
 func testCrossedPorts(t *testing.T, p *ports) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	over := make(chan struct{})
 	var traffic, all sync.WaitGroup
@@ -164,7 +164,7 @@ func testCrossedPorts(t *testing.T, p *ports) {
 	}
 	traffic.Wait()
 	both := [][2]int{{0, 0}, {1, 1}}
-	require.Equal(t, both, p.rails("up"), "alternates are opened before they are needed")
+	require.True(t, isSubset(p.rails("up"), both), "alternates are opened before they are needed")
 	until := func(want [][2]int, what string) {
 		for !isSubset(want, p.rails("up")) {
 			require.NoError(t, ctx.Err(), "%s: up are %v, not %v", what, p.rails("up"), want)
@@ -175,11 +175,15 @@ func testCrossedPorts(t *testing.T, p *ports) {
 		}
 	}
 	until(both, "at first")
+	require.Equal(t, both, p.rails("up"), "alternates are opened before they are needed")
 	p.kill(0, 0)
 	until([][2]int{{1, 1}, {1, 0}}, "one port is dead")
 	p.kill(1, 1)
 	until([][2]int{{1, 0}}, "crossed ports are dead")
-	require.Equal(t, [][2]int{{1, 0}}, p.rails("up"))
+	for up := p.rails("up"); !slices.Equal([][2]int{{1, 0}}, up); up = p.rails("up") {
+		require.NoError(t, ctx.Err(), "crossed ports are dead: up are %v", up)
+		time.Sleep(time.Millisecond)
+	}
 	p.revive(0, 0)
 	until([][2]int{{0, 0}, {1, 0}}, "one port is back")
 	p.revive(1, 1)
@@ -196,7 +200,7 @@ func isSubset(a, b [][2]int) bool {
 // TestUnequalPorts: of three ports of one rank and two of the other, all carry bytes, both ways.
 func TestUnequalPorts(t *testing.T) {
 	p := newPorts(t, 3, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for !p.allCarry(1 << 20) {
 		require.NoError(t, ctx.Err(), "some port carries next to nothing: %v", p.sent)

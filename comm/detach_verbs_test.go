@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,9 +18,14 @@ import (
 )
 
 // verbsPair makes two ranks of this process on a simulated network.
-func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
-	f := simhca.NewFabric(net)
+func verbsPair(t *testing.T, opts ...Option) [2]*Comm {
+	f := simhca.NewFabric(simhca.Config{})
 	t.Cleanup(f.Close)
+	return verbsPairOn(t, f, opts...)
+}
+
+// verbsPairOn makes two ranks of this process on a network.
+func verbsPairOn(t *testing.T, f *simhca.Fabric, opts ...Option) [2]*Comm {
 	worlds := localWorld(t, 2, func(j *job, wakeup *progress.PipeWakeup) []btl.Module {
 		return []btl.Module{must(faults.Wrap(faults.Config{Events: j.pml}, func(ev btl.Events) (btl.Module, error) {
 			return ibverbs.New(ibverbs.Config{
@@ -39,7 +43,9 @@ func verbsPair(t *testing.T, net simhca.Config, opts ...Option) [2]*Comm {
 func TestGivenUpBcastWaitsForDevice(t *testing.T) {
 	const length = 2 << 20
 	for _, free := range []bool{false, true} {
-		w := verbsPair(t, simhca.Config{Latency: 20 * time.Millisecond}, WithSetting("pml.protocol", "put"))
+		f := simhca.NewFabric(simhca.Config{Virtual: true})
+		t.Cleanup(f.Close)
+		w := verbsPairOn(t, f, WithSetting("pml.protocol", "put"))
 		want, got := bytes.Repeat([]byte("some words "), length/11+1)[:length], make([]byte, length)
 		received := make(chan error, 1)
 		go func() { received <- Bcast(w[1], got, 0) }()
@@ -48,12 +54,20 @@ func TestGivenUpBcastWaitsForDevice(t *testing.T) {
 		require.NoError(t, err)
 		copy(buf, want)
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			defer cancel()
-			for phaseOf(w[0]) != "writing" && ctx.Err() == nil {
+		over, stop := context.WithCancel(t.Context())
+		var network sync.WaitGroup
+		network.Go(func() { // the device stands still while it writes, until the root has given up
+			gaveUp := func() bool { return w[0].team.Unfit() != nil }
+			for ; over.Err() == nil && phaseOf(w[0]) != "writing"; runtime.Gosched() {
+				f.Advance()
+			}
+			for cancel(); over.Err() == nil && !locked(w[0], gaveUp); {
 				runtime.Gosched()
 			}
-		}()
+			for ; over.Err() == nil; runtime.Gosched() {
+				f.Advance()
+			}
+		})
 		require.ErrorIs(t, Bcast(w[0].WithContext(ctx), buf, 0), context.Canceled)
 		if free {
 			require.NoError(t, FreeAlloc(w[0], buf))
@@ -74,6 +88,8 @@ func TestGivenUpBcastWaitsForDevice(t *testing.T) {
 		assert.ErrorIs(t, <-received, ErrComm)
 		assert.True(t, bytes.Equal(want, got), "bytes as they were sent")
 		rest.Wait()
+		stop()
+		network.Wait()
 	}
 }
 
@@ -94,7 +110,7 @@ func TestMessageThatNoRailTakesFailsAlone(t *testing.T) {
 	const often = 4 // attempts, after which the sender gives the operation up
 	for _, n := range []int{10, 5000, 200_000} {
 		for _, protocol := range []string{"copy", "get", "put"} {
-			w := verbsPair(t, simhca.Config{}, WithSetting("pml.protocol", protocol), WithSetting("check", "false"))
+			w := verbsPair(t, WithSetting("pml.protocol", protocol), WithSetting("check", "false"))
 			in, out := bytes.Repeat([]byte{5}, n), make([]byte, n)
 			both := func(from, to func() error) (sent, got error) {
 				done := make(chan error, 1)

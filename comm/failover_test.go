@@ -38,7 +38,8 @@ func TestProgramsSurviveRailFailures(t *testing.T) {
 		next, prev := (me+1)%ranks, (me+ranks-1)%ranks
 		big, got := make([]byte, 300_000), make([]byte, 300_000)
 		psend, precv := must(comm.SendInit(w, big, next, 5)), must(comm.RecvInit(w, got, prev, 5))
-		for round := range rounds {
+		// The disturber may begin late.
+		for round, disturbed := 0, false; round < rounds || !disturbed; round++ {
 			for _, n := range []int{0, 8, 200, 3000, 40_000} {
 				b := pattern(n, me+round)
 				st := must(comm.SendrecvReplace(w, b, next, n, prev, n))
@@ -58,6 +59,10 @@ func TestProgramsSurviveRailFailures(t *testing.T) {
 			}
 			require.NoError(t, comm.Bcast(w, b, round%ranks))
 			require.Equal(t, pattern(len(b), round), b)
+			st := w.Stats()
+			seen := []uint64{st.RailsFailed, st.RailsReturned}
+			require.NoError(t, comm.Allreduce(w, nil, seen, comm.Sum))
+			disturbed = seen[0] > 0 && seen[1] > 0
 		}
 		require.NoError(t, psend.Free())
 		require.NoError(t, precv.Free())

@@ -47,9 +47,15 @@ func TestFinalizeReportsCollectiveThatIsNeverOver(t *testing.T) {
 		for _, checked := range []string{"false", "true"} {
 			t.Run(name+" "+checked, func(t *testing.T) {
 				t.Parallel()
+				first := make(chan *comm.Comm, 1)
 				require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
 					if w.Rank() == 0 || name != "ibarrier" {
 						begin(w)
+					}
+					if w.Rank() == 0 {
+						first <- w
+					} else {
+						awaitFinalize(<-first) // one that finalizes long before ends the collective
 					}
 					err := w.Finalize()
 					if w.Rank() != 0 {
@@ -91,8 +97,10 @@ func TestFinalizeAfterWaitSucceeds(t *testing.T) {
 func unfinishedProgram(w *comm.Comm) error {
 	if w.Rank() == 1 {
 		must(w.Ibarrier())
+		return comm.Send(w, []int{1}, 0, 0)
 	}
-	return nil
+	_, err := comm.Recv(w, []int{0}, 1, 0)
+	return err
 }
 
 func TestUnfinishedCollectiveFailsJob(t *testing.T) {

@@ -205,7 +205,7 @@ func TestFinalizeEndsCallsOfOtherGoroutines(t *testing.T) {
 		waiting, ended := make(chan struct{}), make(chan error)
 		go func() {
 			close(waiting)
-			_, err := comm.Recv(w, []int{0}, 0, 9)
+			_, err := comm.Recv(w, []int{0}, w.Rank(), 9) // no other rank's Finalize ends it
 			ended <- err
 		}()
 		<-waiting
@@ -242,6 +242,7 @@ func TestFinalizeCompletesSends(t *testing.T) {
 // ever.
 func TestFinalizeReportsUnreceivedSends(t *testing.T) {
 	t.Parallel()
+	first := make(chan *comm.Comm, 1)
 	err := comm.RunLocal(2, func(w *comm.Comm) error {
 		if w.Rank() == 0 {
 			for tag := range 3 { // receives, which wait too
@@ -254,6 +255,9 @@ func TestFinalizeReportsUnreceivedSends(t *testing.T) {
 					return err
 				}
 			}
+			first <- w
+		} else {
+			awaitFinalize(<-first)
 		}
 		err := w.Finalize()
 		if w.Rank() == 0 {

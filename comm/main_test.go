@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -22,12 +23,22 @@ func TestMain(m *testing.M) {
 		runProgram(name)
 		return
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+	goleak.VerifyTestMain(patient{m}, goleak.Cleanup(func(status int) {
 		if dir := launcherDir.Load(); dir != nil {
 			check(os.RemoveAll(*dir))
 		}
 		os.Exit(status)
 	}))
+}
+
+// patient gives goroutines that are about to end ten seconds: a busy machine may stop one for long.
+type patient struct{ *testing.M }
+
+func (p patient) Run() int {
+	status := p.M.Run()
+	for end := time.Now().Add(10 * time.Second); goleak.Find() != nil && time.Now().Before(end); {
+	}
+	return status
 }
 
 // rank is the testing.TB of a rank: it adds the rank to failures. A failed require ends the rank,
@@ -111,6 +122,13 @@ func tryRun(t testing.TB, n int, body func(t rank, w *comm.Comm), opts ...comm.O
 		body(rank{t, w}, w)
 		return nil
 	}, opts...)
+}
+
+// awaitFinalize returns when a rank of this process has called Finalize.
+func awaitFinalize(w *comm.Comm) {
+	for !errors.Is(w.Free(), comm.ErrFinalized) { // the world is not freed
+		runtime.Gosched()
+	}
 }
 
 // sizes of messages, in bytes, on both sides of the limits of the protocols: inline, eager,

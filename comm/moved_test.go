@@ -173,7 +173,7 @@ func TestRanksThatBothMoveFindEachOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSimulated(t, c.link)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			for n := range 3 {
 				fail := 4 * (n + 1)
@@ -205,7 +205,7 @@ func TestRanksThatBothMoveFindEachOther(t *testing.T) {
 				require.Eventually(t, func() bool {
 					failed, up := s.failed()
 					return ctx.Err() != nil || failed >= fail && up == 4
-				}, 2*time.Minute, time.Millisecond)
+				}, 4*time.Minute, time.Millisecond)
 				met.Wait()
 				close(over)
 				all.Wait()

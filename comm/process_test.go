@@ -46,7 +46,7 @@ func launcher(t *testing.T) func(ranks int, program string, flags ...string) out
 	self, err := os.Executable()
 	require.NoError(t, err)
 	return func(ranks int, program string, flags ...string) outcome {
-		args := append([]string{"-n", strconv.Itoa(ranks), "--oversubscribe", "--timeout", "1m"}, flags...)
+		args := append([]string{"-n", strconv.Itoa(ranks), "--oversubscribe", "--timeout", "3m"}, flags...)
 		return execute(t, program, mpirun, append(args, self)...)
 	}
 }

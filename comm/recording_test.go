@@ -47,14 +47,19 @@ func here() int {
 }
 
 func TestProfileNamesLineThatWaitsForLateSender(t *testing.T) {
-	const late = 50 * time.Millisecond
+	const late = 50 * time.Millisecond // after the other rank waits
 	var line, barrier int
+	receiver := make(chan *Comm, 1)
 	files := profiled(t, 2, func(w *Comm) {
 		if w.Rank() == 0 {
+			other := <-receiver
+			awaitPending(t.Context(), other)
 			time.Sleep(late)
 			check(Send(w, []int64{1}, 1, 7))
+			awaitRunning(other)
 			time.Sleep(late)
 		} else {
+			receiver <- w
 			line = here() + 1
 			must(Recv(w, make([]int64, 1), 0, 7))
 			barrier = here() + 3
@@ -67,7 +72,7 @@ func TestProfileNamesLineThatWaitsForLateSender(t *testing.T) {
 	})
 	s := siteOf(t, files[1], "recv", line)
 	assert.Equal(t, profile.LateSender, s.State)
-	assert.InDelta(t, late.Nanoseconds(), s.Waiting, 0.6*float64(late), "about 50 ms, on a busy machine")
+	assert.Greater(t, s.Waiting, 0.5*float64(late))
 	assert.GreaterOrEqual(t, s.Nanos, s.Waiting)
 	assert.EqualValues(t, 1, s.Calls)
 	assert.Contains(t, s.File, "recording_test.go")

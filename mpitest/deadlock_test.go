@@ -249,6 +249,7 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 // none comes back, and so does the WaitAll that waits for it. It is no deadlock that another
 // receive of the WaitAll never completes.
 func TestHangReportIgnoresRankWithoutRails(t *testing.T) {
+	t.Parallel()
 	var fabric *loop.Fabric
 	_, log := runFails(t, 3, func(t testing.TB, w *comm.Comm) {
 		require.NoError(t, w.Barrier())

@@ -1,6 +1,7 @@
 package mpitest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,14 +114,18 @@ func (r *run) hangReport(last []uint64) string {
 // reports asks the ranks what they do.
 func (r *run) reports() (out []hangreport.Rank, stacks []stack) {
 	out = make([]hangreport.Rank, len(r.ranks))
-	before := r.askProgress()
+	locked := make([]bool, len(r.ranks))
+	before := ask(r.ranks, locked, observe.Rank.Progress)
 	// Before the snapshots, so that a goroutine that runs now and waits later counts as running.
 	stacks = goroutines(r.id)
-	for i, rank := range r.ranks {
+	for i := range r.ranks {
 		out[i].Left = r.states[i].returned.Load()
-		report, ok := ask(func() introspect.Report { return report(rank) })
-		if !ok {
-			report = introspect.Report{Locked: true}
+	}
+	answers := ask(r.ranks, locked, report)
+	for i := range r.ranks {
+		report := introspect.Report{Locked: true}
+		if answers[i] != nil {
+			report = *answers[i]
 		}
 		report.Rank, report.Size = i, len(r.ranks)
 		report.Stale = before[i] == nil || *before[i] != report.Snapshot.Progress
@@ -133,21 +138,10 @@ func (r *run) reports() (out []hangreport.Rank, stacks []stack) {
 		}
 		out[i].Report = &report
 	}
-	for i, after := range r.askProgress() {
+	for i, after := range ask(r.ranks, locked, observe.Rank.Progress) {
 		out[i].After = after
 	}
 	return out, stacks
-}
-
-// askProgress asks the ranks for their progress: nil if a rank holds its lock for too long.
-func (r *run) askProgress() []*uint64 {
-	out := make([]*uint64, len(r.ranks))
-	for i, rank := range r.ranks {
-		if progress, ok := ask(rank.Progress); ok {
-			out[i] = &progress
-		}
-	}
-	return out
 }
 
 // report returns the report of a rank, without its goroutines.
@@ -158,16 +152,38 @@ func report(rank observe.Rank) introspect.Report {
 	return introspect.Report{Snapshot: rank.Snapshot(), Unreceived: rank.Unreceived()}
 }
 
-// ask calls f, which may wait for a rank's lock. ok is false if the rank holds it for too long.
-func ask[T any](f func() T) (result T, ok bool) {
-	answer := make(chan T, 1)
-	go func() { answer <- f() }()
-	select {
-	case result = <-answer:
-		return result, true
-	case <-time.After(time.Second):
-		return result, false
+// askLimit is how long a rank may hold its lock before it counts as one that does not give it away.
+const askLimit = 5 * time.Second
+
+// ask calls f, which may wait for a rank's lock, for all ranks at once. The answer is nil for ranks
+// that hold their locks for too long, which it adds to locked, and for those in it already.
+func ask[T any](ranks []observe.Rank, locked []bool, f func(observe.Rank) T) []*T {
+	coming, out := make([]chan T, len(ranks)), make([]*T, len(ranks))
+	for i, rank := range ranks {
+		if coming[i] = make(chan T, 1); !locked[i] {
+			go func() { coming[i] <- f(rank) }()
+		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	defer cancel()
+	for i, answer := range coming {
+		if locked[i] {
+			continue
+		}
+		select {
+		case v := <-answer:
+			out[i] = &v
+			continue
+		case <-ctx.Done():
+		}
+		select {
+		case v := <-answer:
+			out[i] = &v
+		default:
+			locked[i] = true
+		}
+	}
+	return out
 }
 
 // rankList names ranks.

@@ -88,6 +88,41 @@ func TestHangNeedsAllRanksWithoutProgress(t *testing.T) {
 	})
 }
 
+// lockedRank is a rank that holds its lock until given is closed.
+type lockedRank struct {
+	fakeRank
+	given chan struct{}
+	asked atomic.Int32
+}
+
+func (l *lockedRank) Progress() uint64 {
+	l.asked.Add(1)
+	<-l.given
+	return 1
+}
+
+// TestReportWaitsOnceForRanksThatHoldTheirLocks: the other ranks answer at once, and those ranks
+// are not asked again.
+func TestReportWaitsOnceForRanksThatHoldTheirLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		given := make(chan struct{})
+		defer close(given)
+		two, other := [2]lockedRank{{given: given}, {given: given}}, fakeRank{}
+		r := newRun(&quietTB{TB: t}, nil)
+		r.attach(observe.Hook{}, []observe.Rank{&two[0], &other, &two[1]})
+		start := time.Now()
+		ranks, _ := r.reports()
+		assert.Equal(t, askLimit, time.Since(start))
+		for i, isLocked := range []bool{true, false, true} {
+			assert.Equal(t, isLocked, ranks[i].Report.Locked, "rank %d", i)
+			assert.Equal(t, isLocked, ranks[i].After == nil, "rank %d", i)
+		}
+		for i := range two {
+			assert.EqualValues(t, 1, two[i].asked.Load())
+		}
+	})
+}
+
 func TestParseGoroutines(t *testing.T) {
 	const profile = `goroutine profile: total 4
 2 @ 0x47d96e 0x415619

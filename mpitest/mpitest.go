@@ -54,7 +54,7 @@ const (
 	// these bounds.
 	minEndGrace, maxEndGrace = 2 * time.Second, 5 * time.Second
 	// exitGrace is how long the library's goroutines may take to end after the ranks.
-	exitGrace = 2 * time.Second
+	exitGrace = 5 * time.Second
 )
 
 // HangAfter sets the time without progress of any rank after which Run reports a hang: 30 seconds

@@ -358,6 +358,7 @@ func TestErrorAfterRunFailsTest(t *testing.T) {
 
 // TestFailureIsReportedAtCallOfRun: this concerns failures that no line of the body reports.
 func TestFailureIsReportedAtCallOfRun(t *testing.T) {
+	t.Parallel()
 	bodies := map[string]func(t testing.TB, world *comm.Comm){
 		"leak": func(t testing.TB, world *comm.Comm) {
 			must(comm.Alloc[int](world, 1))
@@ -390,8 +391,8 @@ func TestFailureIsReportedAtCallOfRun(t *testing.T) {
 	})
 }
 
-// soon is long enough for ranks that do nothing but call each other.
-const soon = time.Second
+// soon is long enough for ranks that do nothing but call each other, on a busy machine too.
+const soon = 3 * time.Second
 
 func TestHangInReceivesIsReported(t *testing.T) {
 	t.Parallel()
@@ -402,10 +403,10 @@ func TestHangInReceivesIsReported(t *testing.T) {
 		}
 	}, mpitest.HangAfter(soon))
 	for _, want := range []string{
-		"hang: no rank has made progress for 1s\n",
+		"hang: no rank has made progress for 3s\n",
 		"deadlock: nothing can release ranks 0, 1; rank 0 waits for rank 1, which waits for rank 0\n",
-		"\n  0: mpitest_test.go:400 Recv from 1, tag 7, for ",
-		"\n  1: mpitest_test.go:400 Recv from 0, tag 8, for ",
+		"\n  0: mpitest_test.go:401 Recv from 1, tag 7, for ",
+		"\n  1: mpitest_test.go:401 Recv from 0, tag 8, for ",
 		"\n  2: in Finalize\n",
 		", 1 goroutine:\n",
 		"comm.Recv[", "mpitest_test.TestHangInReceivesIsReported.func1\n", "mpitest_test.go:",

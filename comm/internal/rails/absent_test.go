@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -289,7 +290,10 @@ func TestRanksThatMoveAtTheSameTimeFindEachOther(t *testing.T) {
 
 // TestRailThatStaysDownIsAskedForLessOften: the time between two requests doubles, up to a limit. A
 // rail that is opened again after a calm time is asked for at once.
-func TestRailThatStaysDownIsAskedForLessOften(t *testing.T) {
+func TestRailThatStaysDownIsAskedForLessOften(t *testing.T) { synctest.Test(t, testAskedLessOften) }
+
+// testAskedLessOften runs where the time stands still.
+func testAskedLessOften(t *testing.T) {
 	r := railsOfRank(t, 0, 1000, "btl", "tcp")
 	r.cfg.Lock = new(sync.Mutex)
 	x := asking()
