@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/leaks"
 )
 
 func TestMain(m *testing.M) {
@@ -23,22 +24,12 @@ func TestMain(m *testing.M) {
 		runProgram(name)
 		return
 	}
-	goleak.VerifyTestMain(patient{m}, goleak.Cleanup(func(status int) {
+	leaks.Main(m, goleak.Cleanup(func(status int) {
 		if dir := launcherDir.Load(); dir != nil {
 			check(os.RemoveAll(*dir))
 		}
 		os.Exit(status)
 	}))
-}
-
-// patient gives goroutines that are about to end ten seconds: a busy machine may stop one for long.
-type patient struct{ *testing.M }
-
-func (p patient) Run() int {
-	status := p.M.Run()
-	for end := time.Now().Add(10 * time.Second); goleak.Find() != nil && time.Now().Before(end); {
-	}
-	return status
 }
 
 // rank is the testing.TB of a rank: it adds the rank to failures. A failed require ends the rank,

@@ -15,10 +15,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/jobsocket"
+	"github.com/mpigo/mpigo/internal/leaks"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
@@ -26,7 +26,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // lockedBuffer is a buffer that may be read while a job writes to it.
 type lockedBuffer struct {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/mpigo/mpigo/internal/leaks"
 	"github.com/mpigo/mpigo/internal/procstate"
 )
 
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		RunWatchdog()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }
 
 // newLocal returns a Local with a job ID that no other test has.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/mpigo/mpigo/internal/leaks"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) == 3 && os.Args[1] == receiverArg:
 		receiveForever(os.Args[2])
 	default:
-		goleak.VerifyTestMain(m)
+		leaks.Main(m)
 	}
 }
 
