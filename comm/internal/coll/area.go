@@ -40,6 +40,7 @@ import (
 type area struct {
 	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
+	world  []int // its ranks, as ranks of the job
 	ranks  int
 	self   int // this rank's number among them
 	block  int // bytes of a rank's cells
@@ -116,8 +117,8 @@ func cellsAt(ranks int) int { return slotsAt(ranks) + ranks*RoundsAhead*areaLine
 // areaBytes is the size of an area.
 func areaBytes(ranks, block int) int { return cellsAt(ranks) + ranks*block }
 
-func newArea(sharer btl.Sharer, mem []byte, ranks, self, block int) *area {
-	return &area{sharer: sharer, mem: mem, ranks: ranks, self: self, block: block}
+func newArea(sharer btl.Sharer, mem []byte, world []int, self, block int) *area {
+	return &area{sharer: sharer, mem: mem, world: world, ranks: len(world), self: self, block: block}
 }
 
 func (a *area) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&a.mem[at])) }
@@ -347,23 +348,22 @@ func (a *area) needRoom(does bool) {
 
 // passRounds says that this rank has passed all rounds before the given one, also to ranks that
 // sleep.
-func (t *Team) passRounds(stamp uint64) {
-	a := t.area
+func (a *area) passRounds(stamp uint64) {
 	if a.told == stamp {
 		return
 	}
 	a.pass(stamp)
 	if atomic.LoadUint64(a.waiting()) != 0 {
-		t.wake()
+		a.wake()
 	}
 }
 
 // wake ends the sleep of the other ranks of the area, which may wait for what this rank has just
 // stored.
-func (t *Team) wake() {
-	for rank := range t.area.ranks {
-		if rank != t.area.self {
-			t.area.sharer.WakePeer(t.group.World(t.local[rank]))
+func (a *area) wake() {
+	for rank, world := range a.world {
+		if rank != a.self {
+			a.sharer.WakePeer(world)
 		}
 	}
 }

@@ -63,7 +63,8 @@ type Schedule struct {
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
 
-	meets   []meet       // of the steps that go through the team's area
+	area    *area        // that a blocking or persistent call may use; nil if there is none
+	meets   []meet       // of the steps that go through it
 	meeting meeting      // the present one
 	hook    func()       // of stepCall
 	check   checking     // in checked mode

@@ -88,6 +88,9 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 		s.MustEnd = true
 	}
 	s.how, s.call, s.root, s.tuning = how, call, root, t.Tuning()
+	if how == Blocking {
+		s.area = t.area
+	}
 	s.move(phaseOpen)
 	if t.next%originSpan == 0 {
 		t.expireOrigins()

@@ -113,16 +113,17 @@ func (t *Team) Tuning() *Tuning {
 }
 
 // isShared reports whether a collective goes through the area, in which each rank has so many
-// bytes, or a part of so many bytes for each rank. Only a blocking call does: the area holds one
-// collective at a time, and its goroutine polls it.
+// bytes, or a part of so many bytes for each rank. A nonblocking call does not: the team's area
+// holds one collective at a time.
 func (s *Schedule) isShared(call meetingCall, bytes int) bool {
+	s.planArea(call, bytes)
 	return len(s.team.leaders) == 1 && s.fitsArea(call, bytes)
 }
 
 // fitsArea reports whether there is an area, and so many bytes may go through it.
 func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
-	t, a := s.tuning, s.team.area
-	if s.how != Blocking || a == nil || bytes > t.SharedBytes {
+	t, a := s.tuning, s.area
+	if a == nil || bytes > t.SharedBytes {
 		return false
 	}
 	fits, unit := bytes <= a.block, max(s.Elem, 1)
