@@ -317,7 +317,7 @@ func (s *Schedule) combineForAll() error {
 // combineAtRoot combines all contributions to a short reduce.
 func (s *Schedule) combineAtRoot() error {
 	out := s.meeting.out
-	return s.combinePieces(0, len(out), len(out), out, nil)
+	return s.combinePieces(0, len(out), min(s.chunk(), len(out)), out, nil)
 }
 
 // combinePieces combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into

@@ -20,7 +20,7 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 		s.reduceByHost(in, out, root)
 	case size > 0 && s.isShared(meetReduceLong, size):
 		m := meet{call: meetReduceLong, in: in, out: out, root: root, order: orderTree}
-		if size <= min(t.SharedShortBytes, s.area.block) {
+		if size <= min(t.SharedReduceBytes, s.area.block) {
 			m.call = meetReduce
 		}
 		if isChain {

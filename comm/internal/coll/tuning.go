@@ -42,6 +42,8 @@ type Tuning struct {
 	// SharedShortBytes is the longest vector that the last rank to arrive combines for all, or, if
 	// the ranks are few, each for itself.
 	SharedShortBytes int
+	// SharedReduceBytes is the longest vector that the root of a reduce combines alone.
+	SharedReduceBytes int
 	// SharedFewRanks is the most ranks of a host that look at each other's slots in shared memory.
 	// More are counted, and the last one to come works for all. Short paths (short.go) have the
 	// default, 2, built in.
@@ -75,6 +77,7 @@ var defaultTuning = Tuning{ // never written
 	SharedBytes:               math.MaxInt,
 	SharedBlockBytes:          256 << 10,
 	SharedShortBytes:          4 << 10,
+	SharedReduceBytes:         128 << 10,
 	SharedFewRanks:            2,
 	SharedPieceBytes:          16 << 10,
 	LeaderBytes:               32 << 10,
