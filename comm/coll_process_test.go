@@ -14,6 +14,8 @@ import (
 // collectivesProgram checks the results of all collectives, in the world and in a part of it.
 func collectivesProgram(w *comm.Comm) error {
 	comm.CheckShared(w)
+	comm.CheckStartsSendNothing(w, 1)
+	comm.CheckStartsSendNothing(w, 20_000)
 	comm.CheckCollectives(w)
 	checkResults(w)
 	half := must(w.Split(w.Rank()%2, -w.Rank()))

@@ -259,6 +259,9 @@ func (s *Schedule) complete(err error) {
 	s.move(phaseOver)
 	if s.how == Persistent {
 		s.endMeetings()
+		if s.area != nil {
+			s.keepTemp()
+		}
 		s.move(phaseReady)
 		if s.team.hub.closed {
 			s.dropArea()

@@ -185,9 +185,7 @@ func (s *Schedule) recycle() {
 	clear(s.Parts)
 	s.steps, s.next, s.waits = s.steps[:0], 0, false
 	s.Reduction = Reduction{}
-	if s.want > len(s.words) && s.want <= tempKeepBytes/wordBytes {
-		s.words = make([]uint64, s.want)
-	}
+	s.keepTemp()
 	s.used, s.want = 0, 0
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
 	s.starts, s.origin = 0, nil

@@ -1,0 +1,195 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/mpigo/mpigo/request"
+)
+
+// Persistent collectives of ranks of one host, whose starts go through shared memory.
+
+// sharedInit is one of them. v has room for an equal part of each rank.
+type sharedInit struct {
+	name string
+	init func(d *Comm, v []int, root int) (request.Request, error)
+}
+
+var sharedInits = []sharedInit{
+	{"barrier", func(d *Comm, _ []int, _ int) (request.Request, error) { return d.BarrierInit() }},
+	{"bcast", func(d *Comm, v []int, root int) (request.Request, error) { return BcastInit(d, v, root) }},
+	{"reduce", func(d *Comm, v []int, root int) (request.Request, error) {
+		return ReduceInit(d, slices.Clone(v), v, Sum, root)
+	}},
+	{"allreduce", func(d *Comm, v []int, _ int) (request.Request, error) { return AllreduceInit(d, nil, v, Sum) }},
+	{"allgather", func(d *Comm, v []int, _ int) (request.Request, error) { return AllgatherInit(d, nil, v) }},
+	{"alltoall", func(d *Comm, v []int, _ int) (request.Request, error) {
+		return AlltoallInit(d, slices.Clone(v), v)
+	}},
+}
+
+// initShared makes the requests of all of them, with parts of so many elements.
+func initShared(d *Comm, part, root int) (reqs []request.Request) {
+	for _, c := range sharedInits {
+		reqs = append(reqs, must(c.init(d, make([]int, part*d.Size()), root)))
+	}
+	return reqs
+}
+
+// startAll starts requests, beginning with one of them, and waits for all.
+func startAll(reqs []request.Request, first int) {
+	for i := range reqs {
+		check(reqs[(first+i)%len(reqs)].Start())
+	}
+	for _, r := range reqs {
+		must(r.Wait())
+	}
+}
+
+// CheckStartsSendNothing checks that starts of w, which is on one host, receive no message, in
+// whatever order.
+func CheckStartsSendNothing(w *Comm, part int) {
+	reqs := initShared(w, part, w.Size()-1)
+	check(w.Barrier())
+	before := locked(w, w.job.pml.Received)
+	for range 50 {
+		startAll(reqs, w.Rank())
+	}
+	if n := locked(w, w.job.pml.Received) - before; n > 0 {
+		failf("rank %d of %d: parts of %d elements: starts have received %d messages", w.Rank(), w.Size(), part, n)
+	}
+	for _, r := range reqs {
+		check(r.Free())
+	}
+}
+
+func TestStartsOfOneHostSendNothing(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
+		for _, n := range []int{2, 3, 8} {
+			runUnchecked(t, n, func(w *Comm) {
+				w.team.SetTuning(sharedTunings[name])
+				for _, part := range []int{1, 20, 3000} {
+					CheckStartsSendNothing(w, part)
+				}
+			}, WithSetting("progress.sleep", "false"))
+		}
+	}
+}
+
+// TestStartsInSharedMemoryAllocateNothing: in the steady state.
+func TestStartsInSharedMemoryAllocateNothing(t *testing.T) {
+	const rounds = 400
+	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
+		for _, n := range []int{2, 5} {
+			runUnchecked(t, n, func(w *Comm) {
+				w.team.SetTuning(sharedTunings[name])
+				for _, part := range []int{1, 500} {
+					reqs := initShared(w, part, 0)
+					for i, r := range reqs {
+						step := func() { // the barrier keeps ranks from running ahead
+							check(startAndWait(r))
+							check(w.Barrier())
+						}
+						for range 5 {
+							step()
+						}
+						if w.Rank() == 0 {
+							assert.Zero(t, testing.AllocsPerRun(rounds, step), "%s of %d, %s, %d ranks", sharedInits[i].name, part, name, n)
+							continue
+						}
+						for range rounds + 1 {
+							step()
+						}
+					}
+				}
+			}, WithSetting("progress.sleep", "false"))
+		}
+	}
+}
+
+// TestStartWhoseOperationPanicsFailsEveryRank: also later starts fail.
+func TestStartWhoseOperationPanicsFailsEveryRank(t *testing.T) {
+	for name, tuning := range sharedTunings {
+		for _, n := range []int{2, 5} {
+			t.Run(fmt.Sprintf("%s, %d ranks", name, n), func(t *testing.T) {
+				runUnchecked(t, n, func(w *Comm) {
+					d := must(w.Dup())
+					d.team.SetTuning(tuning)
+					panics := false
+					sum := func(in, inout []int) {
+						if panics {
+							panic("no sum")
+						}
+						Sum(in, inout)
+					}
+					r := must(AllreduceInit(d, nil, make([]int, 50), sum))
+					check(startAndWait(r))
+					check(w.Barrier())
+					panics = true
+					for range 2 {
+						assert.ErrorContains(t, startAndWait(r), "world/dup: persistent allreduce: ")
+					}
+					check(r.Free())
+					check(w.Barrier())
+				})
+			})
+		}
+	}
+}
+
+// CheckStartsOfKilledRank has the ranks start persistent collectives that a rank, which is then
+// killed, does not start.
+func CheckStartsOfKilledRank(w *Comm, killed int, kill func()) {
+	d := must(w.Dup())
+	var reqs []request.Request
+	for _, part := range []int{1, 5000} {
+		reqs = append(reqs, initShared(d, part, 0)...)
+	}
+	startAll(reqs, 0)
+	if w.Rank() == killed {
+		for range w.Size() - 1 {
+			must(Recv(w, []int{0}, AnySource, 0))
+		}
+		kill()
+	}
+	for _, r := range reqs {
+		check(r.Start())
+	}
+	check(Send(w, []int{0}, killed, 0))
+	for i, r := range reqs {
+		_, err := r.Wait()
+		name := sharedInits[i%len(sharedInits)].name
+		isDue := name != "bcast" && (name != "reduce" || w.Rank() == 0)
+		if err == nil && isDue || err != nil && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrComm) {
+			failf("rank %d: %s: %w", w.Rank(), name, err)
+		}
+	}
+}
+
+// CheckMemoryOfStarts checks that a persistent collective gives its shared memory back when it is
+// freed, and that Finalize does so for those that are not.
+func CheckMemoryOfStarts(w *Comm) {
+	mapped := func() int {
+		return strings.Count(string(must(os.ReadFile("/proc/self/maps"))), "mpigo-sm-shared")
+	}
+	before := mapped()
+	reqs := initShared(w, 10, 0)
+	if got, want := mapped()-before, len(reqs); got != want {
+		failf("%d persistent collectives have %d mappings", want, got)
+	}
+	startAll(reqs, 0)
+	for _, r := range reqs {
+		check(r.Free())
+	}
+	if n := mapped() - before; n > 0 {
+		failf("%d mappings are left", n)
+	}
+	startAll(initShared(w, 10, 0), 0)
+}
