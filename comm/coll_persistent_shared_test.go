@@ -2,7 +2,6 @@ package comm
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -110,36 +109,6 @@ func TestStartsInSharedMemoryAllocateNothing(t *testing.T) {
 					}
 				}
 			}, WithSetting("progress.sleep", "false"))
-		}
-	}
-}
-
-// TestStartWhoseOperationPanicsFailsEveryRank: also later starts fail.
-func TestStartWhoseOperationPanicsFailsEveryRank(t *testing.T) {
-	for name, tuning := range sharedTunings {
-		for _, n := range []int{2, 5} {
-			t.Run(fmt.Sprintf("%s, %d ranks", name, n), func(t *testing.T) {
-				runUnchecked(t, n, func(w *Comm) {
-					d := must(w.Dup())
-					d.team.SetTuning(tuning)
-					panics := false
-					sum := func(in, inout []int) {
-						if panics {
-							panic("no sum")
-						}
-						Sum(in, inout)
-					}
-					r := must(AllreduceInit(d, nil, make([]int, 50), sum))
-					check(startAndWait(r))
-					check(w.Barrier())
-					panics = true
-					for range 2 {
-						assert.ErrorContains(t, startAndWait(r), "world/dup: persistent allreduce: ")
-					}
-					check(r.Free())
-					check(w.Barrier())
-				})
-			})
 		}
 	}
 }

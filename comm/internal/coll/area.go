@@ -10,16 +10,17 @@ import (
 	"github.com/mpigo/mpigo/internal/fence"
 )
 
-// An area is memory that the ranks of a team which are on one host have mapped. Blocking
-// collectives go through it without messages (meeting.go).
+// An area is memory that the ranks of a team which are on one host have mapped. Collectives go
+// through it without messages (meeting.go): the blocking ones of a team through one area, and each
+// persistent one of ranks of one host through an area of its own.
 //
 //	entries | waiting | what each rank has passed | slots of each rank | cells of each rank
 //
 // # Rounds
 //
 // A collective that goes through the area consists of rounds, which all ranks of the area count
-// alike. A round has a stamp: the number of the collective, which all ranks count alike too, and
-// the number of the round in it. Everything about a round is in the entry with the number of the
+// alike. A round has a stamp: the number of the collective, or of the start, which all ranks count
+// alike too, and the number of the round in it. Everything about a round is in the entry with the number of the
 // round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp. So nothing is
 // ever reset, and what is left of a collective that has failed disturbs no later one.
 //
@@ -36,7 +37,7 @@ import (
 // and keep others waiting, as one that sends wrong messages, or none. Lengths are never read from
 // the area, and places are checked.
 //
-// area_setup.go makes it and gives it up.
+// area_setup.go makes it and gives it up, area_persistent.go that of a persistent collective.
 type area struct {
 	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte

@@ -13,6 +13,9 @@ import (
 // steps at all ranks, and a mismatch probe for a start has to find only that a rank has freed the
 // request.
 //
+// On one host the starts meet in shared memory (area_persistent.go). The ranks also compare in the
+// Init call whether all of them can.
+//
 // If a start fails, messages of it may be left over, which a later start would take for its own. So
 // all later starts fail as well, at all ranks.
 
