@@ -20,9 +20,9 @@ import (
 //
 // A collective that goes through the area consists of rounds, which all ranks of the area count
 // alike. A round has a stamp: the number of the collective, or of the start, which all ranks count
-// alike too, and the number of the round in it. Everything about a round is in the entry with the number of the
-// round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp. So nothing is
-// ever reset, and what is left of a collective that has failed disturbs no later one.
+// alike too, and the number of the round in it. Everything about a round is in the entry with the
+// number of the round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp.
+// So nothing is ever reset, and what is left of a collective that has failed disturbs no later one.
 //
 //	entry  Ranks that have come to the round are counted in it, unless they are few. If a rank does
 //	       something for all others, it says in the entry that it has.

@@ -53,10 +53,10 @@ func (t *Team) findHosts() {
 // before Begin of each collective, with the name, root and context of the call. Its error, which is
 // described, ends the call; the call then counts as a collective.
 //
-// The messages for that have a sequence number of their own. The memory is used only if all ranks of
-// all hosts could share it, and all have the same block. No rank completes the set-up unless all
-// ranks take part in it. A rank that gives up in the middle is unfit for collectives, or was told of
-// one that did not begin: so either all ranks have the area, or none, or none of the later
+// The messages for that have a sequence number of their own. The memory is used only if all ranks
+// of all hosts could share it, and all have the same block. No rank completes the set-up unless all
+// ranks take part in it. A rank that gives up in the middle is unfit for collectives, or was told
+// of one that did not begin: so either all ranks have the area, or none, or none of the later
 // collectives succeeds.
 func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	if !t.wantsArea(call) || t.unfit != nil || t.blocking != nil || ctx != nil && ctx.Err() != nil {
