@@ -16,6 +16,10 @@ const (
 // too long.
 const bcastPieces = 8
 
+// reducePieces is the same of a reduce that the root combines alone. All of them are in the area
+// at a time.
+const reducePieces = cellsInTurn
+
 // chunkBytes is the length of the pieces in which contributions are combined, so that a piece of
 // the result stays in the processor's first cache.
 const chunkBytes = 8 << 10
@@ -42,6 +46,11 @@ func (s *Schedule) blockBytes(call meetingCall, length int) int {
 	case meetBcast: // so that others copy a piece while the root puts the next one there
 		if length > smallBytes {
 			return max(min(max(length/bcastPieces, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/cellsInTurn), smallBytes)
+		}
+	case meetReduce: // so that the root combines a piece while others put the next one there
+		piece := max(length/reducePieces, s.tuning.SharedPieceBytes)
+		if piece = piece / max(s.Elem, 1) * s.Elem; piece > 0 {
+			length = min(length, piece)
 		}
 	case meetAllreduceLong, meetReduceLong:
 		unit = s.Elem
@@ -115,7 +124,7 @@ func (s *Schedule) put(place []byte) {
 		s.doCopy(place[:from], have[:from])
 		s.doCopy(place[to:], have[to:])
 	default:
-		s.doCopy(place, m.have()[:len(place)])
+		s.doCopy(place, m.have()[m.at:][:len(place)])
 	}
 }
 
@@ -314,10 +323,15 @@ func (s *Schedule) combineForAll() error {
 	return s.combinePieces(0, n, n, m.out, a.resultPlace(m.stamp, n))
 }
 
-// combineAtRoot combines all contributions to a short reduce.
-func (s *Schedule) combineAtRoot() error {
-	out := s.meeting.out
-	return s.combinePieces(0, len(out), min(s.chunk(), len(out)), out, nil)
+// combineAtRoot combines all contributions to a block of a reduce. It reports whether it was the
+// last one.
+func (s *Schedule) combineAtRoot() (done bool, err error) {
+	m := &s.meeting
+	n := s.blockLen()
+	if err := s.combinePieces(0, n, min(s.chunk(), n), m.out[m.at:][:n], nil); err != nil || s.failed() != nil {
+		return false, err
+	}
+	return m.advance(n, s.length()), nil
 }
 
 // combinePieces combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into

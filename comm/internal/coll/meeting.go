@@ -224,7 +224,7 @@ func (s *Schedule) come() (done bool, err error) {
 			s.area.wake()
 		}
 		if m.call == meetReduce && a.self != m.root {
-			return true, nil
+			return m.advance(s.blockLen(), s.length()), nil
 		}
 		m.await(meetingAll, a.count(stamp), a.allCounted(stamp), anyRank)
 		return false, nil
@@ -244,7 +244,7 @@ func (s *Schedule) comeAmongFew() (done bool, err error) {
 	missing := s.publishAmongFew(m.stamp)
 	switch {
 	case m.call == meetReduce && a.self != m.root:
-		return true, nil
+		return m.advance(s.blockLen(), s.length()), nil
 	case missing != nobody:
 		m.await(meetingAll, a.published(missing, m.stamp), m.stamp, anyRank)
 		return false, nil
@@ -330,7 +330,7 @@ func (s *Schedule) allHere() (done bool, err error) {
 		if len(m.out) == 0 { // a barrier: keep the lock
 			return true, nil
 		}
-		return true, s.combineAtRoot()
+		return s.combineAtRoot()
 	case meetAllreduceLong, meetReduceLong:
 		return s.combineRange()
 	case meetReduceScatter:
