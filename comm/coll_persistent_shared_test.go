@@ -69,6 +69,75 @@ func CheckStartsSendNothing(w *Comm, part int) {
 	}
 }
 
+// CheckResultsOfStarts checks the results of starts, with short and long buffers.
+func CheckResultsOfStarts(d *Comm) {
+	n, rank := d.Size(), d.Rank()
+	for _, part := range []int{1, 40, 3000} {
+		whole := n * part
+		in := make([]int, whole)
+		for i := range in {
+			in[i] = 100_000*rank + i
+		}
+		of := func(rank, i int) int { return 100_000*rank + i }
+		sum := func(i int) int { return 100_000*(n*(n-1)/2) + n*i }
+		for _, c := range []struct {
+			name string
+			out  []int
+			init func(out []int) (request.Request, error)
+			want func(i int) int
+		}{
+			{"bcast", slices.Clone(in), func(out []int) (request.Request, error) { return BcastInit(d, out, n-1) },
+				func(i int) int { return of(n-1, i) }},
+			{"allreduce", make([]int, whole), func(out []int) (request.Request, error) { return AllreduceInit(d, in, out, Sum) },
+				sum},
+			{"allgather", make([]int, whole), func(out []int) (request.Request, error) { return AllgatherInit(d, in[:part], out) },
+				func(i int) int { return of(i/part, i%part) }},
+			{"alltoall", make([]int, whole), func(out []int) (request.Request, error) { return AlltoallInit(d, in, out) },
+				func(i int) int { return of(i/part, rank*part+i%part) }},
+			{"reduce", make([]int, whole), func(out []int) (request.Request, error) { return ReduceInit(d, in, out, Sum, 0) },
+				func(i int) int {
+					if rank != 0 {
+						return 0
+					}
+					return sum(i)
+				}},
+			{"reducescatterblock", make([]int, part),
+				func(out []int) (request.Request, error) { return ReduceScatterBlockInit(d, in, out, Sum) },
+				func(i int) int { return sum(rank*part + i) }},
+		} {
+			r := must(c.init(c.out))
+			for range 3 {
+				check(startAndWait(r))
+			}
+			check(r.Free())
+			for i, got := range c.out {
+				if want := c.want(i); got != want {
+					failf("rank %d of %d: %s: element %d of %d is %d, not %d", rank, n, c.name, i, len(c.out), got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestMemoryOfActiveStartCannotBeFreed: FreeAlloc of a buffer fails while a start uses it.
+func TestMemoryOfActiveStartCannotBeFreed(t *testing.T) {
+	runUnchecked(t, 2, func(w *Comm) {
+		buf := must(Alloc[int](w, 1000))
+		r := must(BcastInit(w, buf, 0))
+		if w.Rank() == 1 {
+			check(r.Start())
+			assert.ErrorIs(t, FreeAlloc(w, buf), ErrPending)
+			check(Send(w, []int{1}, 0, 0))
+			must(r.Wait())
+		} else {
+			must(Recv(w, []int{0}, 1, 0))
+			check(startAndWait(r))
+		}
+		check(r.Free())
+		check(FreeAlloc(w, buf))
+	})
+}
+
 func TestStartsOfOneHostSendNothing(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
 		for _, n := range []int{2, 3, 8} {

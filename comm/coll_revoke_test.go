@@ -282,7 +282,7 @@ var revokeTuning = &coll.Tuning{
 // sharedRevokeTuning is revokeTuning with shared memory.
 func sharedRevokeTuning() *coll.Tuning {
 	t := *revokeTuning
-	t.SharedBytes, t.SharedShortBytes, t.SharedReduceBytes = 1<<40, 64, 64
+	t.SharedBytes, t.SharedShortBytes = 1<<40, 64
 	return &t
 }
 

@@ -82,14 +82,7 @@ func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 						}
 					}
 				}
-				for _, r := range initShared(d, 3, 0) {
-					check(startAndWait(r))
-				}
-				sum := []int{w.Rank()}
-				check(startAndWait(must(AllreduceInit(d, nil, sum, Sum))))
-				if sum[0] != n*(n-1)/2 {
-					failf("a start gives %d", sum[0])
-				}
+				CheckResultsOfStarts(d)
 				assert.False(t, shares(d))
 			})
 		})

@@ -1,17 +1,20 @@
 package coll
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // A persistent collective of ranks of one host has an area of its own, because starts have no order
-// among the collectives of the team. A builder plans it: its area then has no memory, and its only
-// step is a meeting. Init makes the memory if all ranks have planned the same.
+// among the collectives of the team. A builder plans it: the schedule then has a meeting, and an
+// area without memory. Init makes the memory if all ranks have planned the same.
 
 // planArea plans an area for a persistent collective that may go through it: each rank has so many
 // bytes, or a part of so many bytes for each rank.
 func (s *Schedule) planArea(call meetingCall, bytes int) {
 	t := s.team
 	switch {
-	case s.how != Persistent, t.size == 1, s.tuning.SharedBytes <= 0:
+	case t.size == 1, s.tuning.SharedBytes <= 0, t.hub.block == 0:
 		return
 	case t.areaState == areaOff, t.hub.closed, t.hub.ByMessages:
 		return
@@ -29,7 +32,7 @@ func (s *Schedule) planArea(call meetingCall, bytes int) {
 	if puts < block/cellsInTurn {
 		block = alignArea(max(cellsInTurn*puts, 1))
 	}
-	s.area = newArea(nil, nil, make([]int, t.size), t.number(t.rank), block)
+	s.area = &area{ranks: t.size, self: t.number(t.rank), block: block}
 	if !s.fitsArea(call, bytes) {
 		s.area = nil
 	}
@@ -62,6 +65,9 @@ func (s *Schedule) share(ctx context.Context) error {
 	}
 	s.area = a
 	s.team.hub.addKept(s)
+	if s.team.hub.closed { // meanwhile; the start will fail
+		s.dropArea()
+	}
 	return nil
 }
 
@@ -70,8 +76,9 @@ func (s *Schedule) shareNothing() {
 	if s.area == nil {
 		return
 	}
-	m := s.meets[0]
-	s.steps, s.meets, s.area = s.steps[:0], s.meets[:0], nil
+	i := slices.IndexFunc(s.steps, func(st step) bool { return st.kind == stepMeet })
+	m, after := s.meets[0], slices.Clone(s.steps[i+1:]) // these wait for it
+	s.steps, s.meets, s.area = s.steps[:i], s.meets[:0], nil
 	tuning := *s.tuning
 	tuning.SharedBytes = 0
 	s.tuning = &tuning
@@ -89,6 +96,7 @@ func (s *Schedule) shareNothing() {
 	case meetAlltoall:
 		s.Alltoall(m.in, m.out)
 	}
+	s.steps = append(s.steps, after...)
 }
 
 // leaveArea forgets the area of a schedule that is not running. The memory of a persistent

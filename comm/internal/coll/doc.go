@@ -22,9 +22,9 @@
 //   - A persistent call (Schedule.Keep) keeps the steps. Each start runs them as a nonblocking call
 //     does.
 //
-// The ranks of one host exchange no messages, but meet in memory that they share. This holds for
-// blocking and persistent calls. Nonblocking ones go by messages, because any number of them may be
-// under way, and memory for them would have to be found anew in each call.
+// In some collectives the ranks of one host exchange no messages, but meet in memory that they
+// share, in blocking and persistent calls. Nonblocking calls go by messages, because any number of
+// them may be under way, and memory for them would have to be found anew in each call.
 //
 // A collective that fails at one rank fails at all ranks: the rank revokes it. Calls that do not
 // belong together are found by mismatch probes. Both are control fragments of pml (pml/control.go),

@@ -149,7 +149,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 		to := min(at+block, size)
 		used := s.used
 		m := meet{call: meetReduceLong, in: have[at:to], root: first, order: orderTree}
-		if to-at <= s.tuning.SharedReduceBytes {
+		if s.isCombinedAtRoot(to - at) {
 			m.call = meetReduce
 		}
 		if isRoot {
@@ -212,7 +212,7 @@ func (s *Schedule) allreduceByHost(in, out []byte) {
 
 func (s *Schedule) allreduceByLeaders(in, out []byte) {
 	m := meet{call: meetReduceLong, in: in, out: out}
-	if len(out) <= s.tuning.SharedReduceBytes {
+	if s.isCombinedAtRoot(len(out)) {
 		m.call = meetReduce
 	}
 	if s.rank != s.team.local[0] {

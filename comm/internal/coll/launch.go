@@ -51,6 +51,7 @@ func (k *task) Run() {
 
 // goOnWaiting looks whether a wait is over, and goes on.
 func (s *Schedule) goOnWaiting() {
+	s.meeting.watch = false // if it was to post receives, which is too late now
 	s.unwatch()
 	s.endWait()
 	s.move(phaseRunning)
@@ -80,9 +81,14 @@ func (s *Schedule) advance() {
 			break
 		}
 		if s.meeting.word != nil && !s.isOutstanding() {
+			if s.team.hub.closed { // nobody polls the area any more
+				err = errAreaGone
+				break
+			}
 			s.move(phaseWaiting)
 			s.beginWait()
 			s.markActive()
+			s.pollMeeting() // a rank may have seen, just before, that nobody waits
 			return
 		}
 	}

@@ -162,7 +162,7 @@ func (s *Schedule) endMeetings() {
 	if m.rounds > 0 && s.area != nil {
 		s.area.passRounds((s.inArea() + 1) << roundBits)
 	}
-	m.meet, m.word, m.rounds, m.checked = meet{}, nil, 0, false
+	m.meet, m.word, m.rounds, m.checked, m.watch = meet{}, nil, 0, false, false
 }
 
 // inArea is the number in the stamps of the schedule's rounds.

@@ -94,11 +94,11 @@ func (s *Schedule) compareInits(ctx context.Context) error {
 // are put aside meanwhile.
 func (s *Schedule) aside(ctx context.Context, f func(ctx context.Context) error) error {
 	steps, words, used, want := s.steps, s.words, s.used, s.want
-	noBuffers, reduction := s.noBuffers, s.Reduction
+	noBuffers := s.noBuffers
 	s.steps, s.words, s.used, s.noBuffers, s.waits = nil, nil, 0, true, false
 	err := f(ctx)
 	s.steps, s.words, s.used, s.want, s.next = steps, words, used, want, 0
-	s.noBuffers, s.Reduction, s.hook = noBuffers, reduction, nil
+	s.noBuffers, s.hook = noBuffers, nil
 	return err
 }
 

@@ -257,8 +257,8 @@ func (s *Schedule) temp(n int) []byte {
 // that memory must be done before any later step runs.
 func (s *Schedule) untemp(used int) { s.used = used }
 
-// keepTemp makes temporary memory that is kept, if the last collective would have needed more, and
-// nothing uses any.
+// keepTemp makes more temporary memory that is kept, if the last collective would have needed it.
+// Steps that use the memory before keep that.
 func (s *Schedule) keepTemp() {
 	if s.want > len(s.words) && s.want <= tempKeepBytes/wordBytes {
 		s.words = make([]uint64, s.want)

@@ -98,7 +98,6 @@ func TestShortPathsFitTheGeneralWay(t *testing.T) {
 		tuning := DefaultTuning(crowded)
 		assert.Equal(t, 2, tuning.SharedFewRanks)
 		assert.LessOrEqual(t, MostCombined, tuning.SharedShortBytes, "one rank combines all")
-		assert.LessOrEqual(t, MostCombined, tuning.SharedReduceBytes, "the root combines all")
 		assert.LessOrEqual(t, MostCombined, tuning.AllreduceDoublingBytes, "not by a ring")
 		assert.LessOrEqual(t, MostCombined, tuning.ReduceTreeBytes, "not by a chain")
 		assert.LessOrEqual(t, MostCopied, tuning.SharedPieceBytes, "one block")

@@ -49,7 +49,7 @@ type Team struct {
 	hub       *Hub
 	area      *area
 	areaState areaState
-	hosts            // known when the area has been set up
+	hosts            // known once an area is set up or planned
 	lastShort uint64 // number of the last collective that ended on its short path
 	// shortTemps is for intermediate results on short paths.
 	shortTemps []byte
