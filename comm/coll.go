@@ -84,9 +84,6 @@ func (c *Comm) open(how coll.How, call string, root int, err error, short func()
 // run does the schedule, or begins it, or makes its request, by the form of the call. It gives up
 // when the context of the view ends. typ is nil if the call has no slices of the user's.
 func (c *Comm) run(s *coll.Schedule, typ elemType) (request.Request, error) {
-	if s.Op != nil && s.How() != blocking {
-		s.Returns = c.job.ownOps.has(s.Op)
-	}
 	if c.job.eng.Calls != nil { // a name of a nonblocking call is made, which allocates
 		defer c.endCall(c.beginCall(s.Name(), s.Root(), none, s.Bytes()))
 	}

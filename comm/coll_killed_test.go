@@ -158,8 +158,33 @@ func TestRankKilledInSharedMemoryFailsTheOthers(t *testing.T) {
 	}
 }
 
+// killedStartsProgram has rank 2 kill itself while the others wait in starts of persistent
+// collectives.
+func killedStartsProgram(w *comm.Comm) error {
+	comm.CheckStartsOfKilledRank(w, killed, func() {
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {}
+	})
+	fmt.Println("ended")
+	return nil
+}
+
+func TestRankKilledBeforeStartsFailsTheOthers(t *testing.T) {
+	for _, sleep := range []string{"true", "false"} {
+		for rank, got := range unmanaged(t, 4, "killed starts", "MPIGO_PROGRESS_SLEEP="+sleep) {
+			if rank == killed {
+				assert.Equal(t, -1, got.status, "killed")
+				continue
+			}
+			assert.Equal(t, "ended\n", got.stdout, got.stderr)
+			assert.Equal(t, 1, got.status, "Finalize cannot succeed")
+		}
+	}
+}
+
 // finalizedMemoryProgram checks that Finalize leaves no shared memory mapped.
 func finalizedMemoryProgram(w *comm.Comm) error {
+	comm.CheckMemoryOfStarts(w)
 	comm.SharingMemory(w, "short")
 	check(comm.SharingMemory(w, "long").Free())
 	check(w.Barrier())

@@ -14,6 +14,9 @@ import (
 // collectivesProgram checks the results of all collectives, in the world and in a part of it.
 func collectivesProgram(w *comm.Comm) error {
 	comm.CheckShared(w)
+	comm.CheckResultsOfStarts(w)
+	comm.CheckStartsSendNothing(w, 1)
+	comm.CheckStartsSendNothing(w, 20_000)
 	comm.CheckCollectives(w)
 	checkResults(w)
 	half := must(w.Split(w.Rank()%2, -w.Rank()))
@@ -60,6 +63,7 @@ func TestRevokedCollectivesOfProcesses(t *testing.T) {
 // freedRequestsProgram has one rank free its requests of persistent collectives that the others
 // start, and checks that a rank that is only late fails nothing.
 func freedRequestsProgram(w *comm.Comm) error {
+	comm.CheckResultsOfStarts(w)
 	comm.CheckFreedRequests(w)
 	if w.Rank() == 0 {
 		fmt.Println("no start hangs")

@@ -46,7 +46,7 @@ func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int,
 	if err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
-	s.Reduction = op
+	c.reduceWith(s, op)
 	s.Reduce(in, out, root)
 	return c.run(s, typ)
 }
@@ -60,9 +60,17 @@ func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, typ el
 	if err := checkReduction(in, out, op); err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
-	s.Reduction = op
+	c.reduceWith(s, op)
 	s.Allreduce(in, out)
 	return c.run(s, typ)
+}
+
+// reduceWith sets the operation of a collective, before its builder is called.
+func (c *Comm) reduceWith(s *coll.Schedule, op coll.Reduction) {
+	s.Reduction = op
+	if s.How() != blocking {
+		s.Returns = c.job.ownOps.has(op.Op)
+	}
 }
 
 // checkOp checks that there is an operation.

@@ -43,7 +43,7 @@ func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll
 	if err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
-	s.Reduction = op
+	c.reduceWith(s, op)
 	s.ReduceScatter(in, out, s.Ints)
 	return c.run(s, typ)
 }
@@ -72,7 +72,7 @@ func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reductio
 	for r := range n {
 		s.Ints = append(s.Ints, total/n*(r+1))
 	}
-	s.Reduction = op
+	c.reduceWith(s, op)
 	s.ReduceScatter(in, out, s.Ints)
 	return c.run(s, typ)
 }

@@ -29,7 +29,7 @@ func (c *Comm) scan(how coll.How, call string, in, out []byte, op coll.Reduction
 	if err := checkReduction(in, out, op); err != nil {
 		return request.Request{}, s.Refuse(err)
 	}
-	s.Reduction = op
+	c.reduceWith(s, op)
 	if call == "scan" {
 		s.Scan(in, out)
 	} else {

@@ -82,6 +82,7 @@ func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 						}
 					}
 				}
+				CheckResultsOfStarts(d)
 				assert.False(t, shares(d))
 			})
 		})

@@ -30,7 +30,7 @@ var sharedTunings = map[string]*coll.Tuning{
 // sharedTuning has vectors of up to so many bytes combined by the rank that arrives last.
 func sharedTuning(shortBytes int) *coll.Tuning {
 	t := *coll.DefaultTuning(false)
-	t.SharedBytes, t.SharedShortBytes, t.SharedFewRanks = 1<<40, shortBytes, 0
+	t.SharedBytes, t.SharedShortBytes, t.SharedReduceBytes, t.SharedFewRanks = 1<<40, shortBytes, 0, 0
 	t.SharedAfter, t.SharedBlockBytes = 0, 0
 	lowerLimits(&t)
 	return &t

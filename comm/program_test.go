@@ -59,6 +59,7 @@ func runProgram(name string) {
 		"splits given up":       splitsGivenUpProgram,
 		"stopped":               stoppedProgram,
 		"killed":                killedProgram,
+		"killed starts":         killedStartsProgram,
 		"finalized shared":      finalizedSharedProgram,
 		"finalized memory":      finalizedMemoryProgram,
 	}[name]

@@ -16,6 +16,7 @@ func (j *job) makePML(resolve func(peer int) ([]pml.Route, error)) {
 	j.hub = coll.NewHub(j.pml, int(j.settings.Bytes("coll.shared.bytes")), func(bytes int) {
 		j.progressAsync().collective(bytes)
 	})
+	j.hub.ByMessages = j.check != nil
 }
 
 // pmlConfig is the configuration of the point-to-point layer that the user's settings ask for.

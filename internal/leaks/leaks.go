@@ -13,7 +13,8 @@ import (
 // patience is how long goroutines may take to end.
 const patience = 10 * time.Second
 
-// Main is a TestMain. It fails if a goroutine outlives the tests.
+// Main is a TestMain. It fails if a goroutine outlives the tests. It waits for goroutines that an
+// option ignores, too.
 func Main(m *testing.M, options ...goleak.Option) {
 	goleak.VerifyTestMain(tests{m}, options...)
 }

@@ -82,7 +82,7 @@ func table() []Tunable {
 		{Key: "check", Kind: Bool, Default: "false",
 			Doc: "checked mode: compare types, roots, operations and lengths of calls between ranks, and watch buffers and requests; the same at all ranks"},
 		{Key: "coll.shared.bytes", Kind: Bytes, Default: "1M", Min: 0, Max: 1 << 30,
-			Doc: "room of each rank in the memory that a communicator's ranks on one host share for blocking collectives; each host has its own; longer buffers go through it in blocks if it is 256K or more, else by messages; 0, or different at some rank of any host: all go by messages"},
+			Doc: "room of each rank in the memory that a communicator's ranks on one host share for blocking collectives, and in that of a persistent collective; each host has its own; longer buffers go through it in blocks if it is 256K or more, else by messages; 0, or different at some rank of any host: all go by messages"},
 		{Key: "cpuprofile", Kind: String, Default: "off",
 			Doc: "directory to which each rank writes a CPU profile for go tool pprof, as mpirun-go --cpuprofile asks for; off: none"},
 		{Key: "pml.eager.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 30,

@@ -8,11 +8,11 @@ func (s *Schedule) Allreduce(in, out []byte) {
 		s.copy(out[:len(in)], in)
 	case len(out) > 0 && s.team.aligned > 0 && s.byHost(meetAllreduceLong, len(out)):
 		s.allreduceByHost(in, out)
-	case len(out) == 0 || !s.isShared(meetAllreduceLong, len(out)):
+	case len(out) == 0 || !s.meetsInArea(meetAllreduceLong, len(out)):
 		s.allreduceByMessages(in, out)
 	default:
 		m := meet{call: meetAllreduceLong, in: in, out: out}
-		if len(out) <= min(s.tuning.SharedShortBytes, s.team.area.block) {
+		if len(out) <= min(s.tuning.SharedShortBytes, s.area.block) {
 			m.call = meetAllreduce
 		}
 		if s.isRing(len(out)) {

@@ -5,7 +5,7 @@ func (s *Schedule) Alltoall(in, out []byte) {
 	n, t := s.size, s.tuning
 	size := len(out) / n
 	s.agreed = len(out)
-	if s.isShared(meetAlltoall, size) {
+	if s.meetsInArea(meetAlltoall, size) {
 		s.meet(meet{call: meetAlltoall, in: in, out: out})
 		return
 	}

@@ -10,18 +10,19 @@ import (
 	"github.com/mpigo/mpigo/internal/fence"
 )
 
-// An area is memory that the ranks of a team which are on one host have mapped. Blocking
-// collectives go through it without messages (meeting.go).
+// An area is memory that the ranks of a team which are on one host have mapped. Collectives go
+// through it without messages (meeting.go): the blocking ones of a team through one area, and each
+// persistent one of ranks of one host through an area of its own.
 //
 //	entries | waiting | what each rank has passed | slots of each rank | cells of each rank
 //
 // # Rounds
 //
 // A collective that goes through the area consists of rounds, which all ranks of the area count
-// alike. A round has a stamp: the number of the collective, which all ranks count alike too, and
-// the number of the round in it. Everything about a round is in the entry with the number of the
-// round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp. So nothing is
-// ever reset, and what is left of a collective that has failed disturbs no later one.
+// alike. A round has a stamp: the number of the collective, or of the start, which all ranks count
+// alike too, and the number of the round in it. Everything about a round is in the entry with the
+// number of the round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp.
+// So nothing is ever reset, and what is left of a collective that has failed disturbs no later one.
 //
 //	entry  Ranks that have come to the round are counted in it, unless they are few. If a rank does
 //	       something for all others, it says in the entry that it has.
@@ -36,10 +37,11 @@ import (
 // and keep others waiting, as one that sends wrong messages, or none. Lengths are never read from
 // the area, and places are checked.
 //
-// area_setup.go makes it and gives it up.
+// area_setup.go makes it and gives it up, area_persistent.go that of a persistent collective.
 type area struct {
 	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
+	world  []int // its ranks, as ranks of the job
 	ranks  int
 	self   int // this rank's number among them
 	block  int // bytes of a rank's cells
@@ -116,8 +118,8 @@ func cellsAt(ranks int) int { return slotsAt(ranks) + ranks*RoundsAhead*areaLine
 // areaBytes is the size of an area.
 func areaBytes(ranks, block int) int { return cellsAt(ranks) + ranks*block }
 
-func newArea(sharer btl.Sharer, mem []byte, ranks, self, block int) *area {
-	return &area{sharer: sharer, mem: mem, ranks: ranks, self: self, block: block}
+func newArea(sharer btl.Sharer, mem []byte, world []int, self, block int) *area {
+	return &area{sharer: sharer, mem: mem, world: world, ranks: len(world), self: self, block: block}
 }
 
 func (a *area) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&a.mem[at])) }
@@ -347,23 +349,22 @@ func (a *area) needRoom(does bool) {
 
 // passRounds says that this rank has passed all rounds before the given one, also to ranks that
 // sleep.
-func (t *Team) passRounds(stamp uint64) {
-	a := t.area
+func (a *area) passRounds(stamp uint64) {
 	if a.told == stamp {
 		return
 	}
 	a.pass(stamp)
 	if atomic.LoadUint64(a.waiting()) != 0 {
-		t.wake()
+		a.wake()
 	}
 }
 
 // wake ends the sleep of the other ranks of the area, which may wait for what this rank has just
 // stored.
-func (t *Team) wake() {
-	for rank := range t.area.ranks {
-		if rank != t.area.self {
-			t.area.sharer.WakePeer(t.group.World(t.local[rank]))
+func (a *area) wake() {
+	for rank, world := range a.world {
+		if rank != a.self {
+			a.sharer.WakePeer(world)
 		}
 	}
 }

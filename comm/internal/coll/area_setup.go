@@ -3,7 +3,6 @@ package coll
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 
 	"github.com/mpigo/mpigo/btl"
 )
@@ -39,21 +38,26 @@ func (t *Team) wantsArea(call string) bool {
 	if tuning.SharedBytes <= 0 || t.next < tuning.SharedAfter {
 		return false
 	}
+	t.findHosts()
+	return len(t.leaders) < t.size && t.mostLocal <= mostAreaRanks
+}
+
+// findHosts finds out which ranks are on which host.
+func (t *Team) findHosts() {
 	if t.leaders == nil {
 		t.hosts = hostsOf(t.size, t.rank, t.owner.Host)
 	}
-	return len(t.leaders) < t.size && t.mostLocal <= mostAreaRanks
 }
 
 // Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
 // before Begin of each collective, with the name, root and context of the call. Its error, which is
 // described, ends the call; the call then counts as a collective.
 //
-// The messages for that have a sequence number of their own. On each host a rank makes the memory,
-// the others map it. It is used only if all ranks of all hosts could do so, and all have the same
-// block. No rank completes the set-up unless all ranks take part in it. A rank that gives up in the
-// middle is unfit for collectives, or was told of one that did not begin: so either all ranks have
-// the area, or none, or none of the later collectives succeeds.
+// The messages for that have a sequence number of their own. The memory is used only if all ranks
+// of all hosts could share it, and all have the same block. No rank completes the set-up unless all
+// ranks take part in it. A rank that gives up in the middle is unfit for collectives, or was told
+// of one that did not begin: so either all ranks have the area, or none, or none of the later
+// collectives succeeds.
 func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	if !t.wantsArea(call) || t.unfit != nil || t.blocking != nil || ctx != nil && ctx.Err() != nil {
 		return nil
@@ -70,7 +74,22 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	}()
 	s.setUp = true
 	s.NoBuffers()
-	block, leader, isAlone := t.hub.block, t.local[0], len(t.local) == 1
+	a, err := s.shareArea(ctx, t.hub.block)
+	if a != nil {
+		t.area, t.areaState = a, areaUsed
+		t.hub.addTeam(t)
+	} else if err == nil {
+		t.areaState = areaOff
+	}
+	return err
+}
+
+// shareArea does a schedule of its own, on s, which has no steps: on each host a rank makes memory
+// with room for so many bytes of each rank, and the others map it. It returns nil if some rank, on
+// whatever host, could not do so, or has another block.
+func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
+	t := s.team
+	leader, isAlone := t.local[0], len(t.local) == 1
 	var sharer btl.Sharer // nil: this rank shares nothing
 	if block > 0 && !isAlone {
 		sharer = t.p.Sharer(t.ctx, t.local)
@@ -82,7 +101,7 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	}
 	const keyBytes = len(btl.Key{})
 	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
-	able := s.temp(wordBytes)
+	able, all := s.temp(wordBytes), s.temp(s.size*wordBytes)
 	clear(offer)
 	if t.rank == leader && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
@@ -110,35 +129,36 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 		}
 		binary.LittleEndian.PutUint64(able, setUpWord(usable))
 	})
-	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true}
-	s.allreduceDoubling(s.folding(), nil, able)
-	err = s.Run(ctx)
+	s.allgatherBruck(able, all)
+	err := s.run(ctx)
 	if mem != nil && sharer != nil && t.rank == leader {
 		sharer.Hide(mem)
 	}
-	result := binary.LittleEndian.Uint64(able)
-	if err == nil && !isSetUp(result) {
-		err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
-		s.giveUp(err)
+	areAble := mem != nil
+	for rank := range s.size {
+		word := binary.LittleEndian.Uint64(all[rank*wordBytes:])
+		if err == nil && !isSetUp(word) {
+			err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
+			s.giveUp(err)
+		}
+		areAble = areAble && word == setUpWord(block)
 	}
-	if err == nil && mem != nil && result == setUpWord(block) {
-		t.area, t.areaState = newArea(sharer, mem, len(t.local), slices.Index(t.local, t.rank), block), areaUsed
-		t.hub.addTeam(t)
-		return nil
+	if err == nil && areAble {
+		var world []int
+		for _, rank := range t.local {
+			world = append(world, t.group.World(rank))
+		}
+		return newArea(sharer, mem, world, t.number(t.rank), block), nil
 	}
 	if mem != nil && sharer != nil {
 		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong
 	}
-	if err == nil {
-		t.areaState = areaOff
-	}
-	return err
+	return nil, err
 }
 
 // setUpWord is what a rank tells the others at the end of a set-up: the block of the memory that it
 // can share, which may differ from that of other hosts, or 0. If a rank has made another call, its
-// message may be as long, and may combine such words with others. So the upper half of a word is a
-// hash of the lower one, and all ranks get a word that is none of these.
+// messages may be as long. So the upper half of a word is a hash of the lower one.
 func setUpWord(block int) uint64 {
 	h := uint32(block) ^ 0x7365_7475
 	h = (h ^ h>>16) * 0x85eb_ca6b
@@ -148,29 +168,14 @@ func setUpWord(block int) uint64 {
 
 func isSetUp(word uint64) bool { return word == setUpWord(int(uint32(word))) }
 
-// both is the operation on two such words: their value if they are equal, else the word for 0, but
-// no such word if one of them is none.
-type both struct{}
-
-// Combine implements Combiner.
-func (both) Combine(in, inout []byte) {
-	v, w := binary.LittleEndian.Uint64(in), binary.LittleEndian.Uint64(inout)
-	result := uint64(0)
-	switch {
-	case !isSetUp(v) || !isSetUp(w):
-	case v == w:
-		result = v
-	default:
-		result = setUpWord(0)
-	}
-	binary.LittleEndian.PutUint64(inout, result)
-}
-
-// dropArea gives the area up.
+// dropArea gives the team's area up.
 func (t *Team) dropArea() {
 	if t.area != nil {
 		if t.area.sharer != nil {
 			_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
+		}
+		if t.blocking != nil && t.blocking.area == t.area {
+			t.blocking.area = nil
 		}
 		t.area, t.areaState = nil, areaOff
 		t.hub.removeTeam(t)

@@ -15,8 +15,10 @@ func testAreas(ranks int) []*area {
 	block := alignArea(1000)
 	mem := bytesOfWords(make([]uint64, areaBytes(ranks, block)/wordBytes))
 	areas := make([]*area, ranks)
+	world := make([]int, ranks)
 	for rank := range areas {
-		areas[rank] = newArea(nil, mem, ranks, rank, block)
+		world[rank] = rank
+		areas[rank] = newArea(nil, mem, world, rank, block)
 	}
 	return areas
 }

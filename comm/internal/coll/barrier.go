@@ -4,7 +4,7 @@ package coll
 // step a rank tells another rank, twice as far away as in the step before, that all ranks in
 // between have arrived, and hears the same from the rank as far on the other side.
 func (s *Schedule) Barrier() {
-	if s.isShared(meetBarrier, 0) {
+	if s.meetsInArea(meetBarrier, 0) {
 		s.meet(meet{call: meetBarrier})
 		return
 	}

@@ -7,7 +7,7 @@ func (s *Schedule) Bcast(buf []byte, root int) {
 	switch {
 	case s.byHost(meetBcast, len(buf)):
 		s.bcastByHost(buf, root)
-	case s.isShared(meetBcast, len(buf)):
+	case s.meetsInArea(meetBcast, len(buf)):
 		m := meet{call: meetBcast, root: root}
 		if s.rank == root {
 			m.in = buf

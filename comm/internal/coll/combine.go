@@ -16,6 +16,10 @@ const (
 // too long.
 const bcastPieces = 8
 
+// reducePieces is the same of a reduce that the root combines alone. All of them are in the area
+// at a time.
+const reducePieces = cellsInTurn
+
 // chunkBytes is the length of the pieces in which contributions are combined, so that a piece of
 // the result stays in the processor's first cache.
 const chunkBytes = 8 << 10
@@ -24,9 +28,9 @@ const chunkBytes = 8 << 10
 func (s *Schedule) length() int {
 	switch m := &s.meeting; m.call {
 	case meetBcast:
-		return max(len(m.in), len(m.out))
+		return len(m.buffer())
 	case meetAllgather, meetAlltoall:
-		return len(m.out) / s.team.area.ranks
+		return len(m.out) / s.area.ranks
 	default:
 		return len(m.have())
 	}
@@ -36,12 +40,17 @@ func (s *Schedule) length() int {
 // room for two blocks, and for cellsInTurn of a bcast, so that a rank need not wait for room at
 // each block.
 func (s *Schedule) blockBytes(call meetingCall, length int) int {
-	a := s.team.area
+	a := s.area
 	room, unit := a.block, 1
 	switch call {
 	case meetBcast: // so that others copy a piece while the root puts the next one there
 		if length > smallBytes {
 			return max(min(max(length/bcastPieces, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/cellsInTurn), smallBytes)
+		}
+	case meetReduce: // so that the root combines a piece while others put the next one there
+		piece := max(length/reducePieces, s.tuning.SharedPieceBytes)
+		if piece = piece / max(s.Elem, 1) * s.Elem; piece > 0 {
+			length = min(length, piece)
 		}
 	case meetAllreduceLong, meetReduceLong:
 		unit = s.Elem
@@ -73,11 +82,11 @@ func (m *meeting) have() []byte {
 func (s *Schedule) putBytes() int {
 	switch m := &s.meeting; {
 	case m.call == meetAlltoall:
-		return s.team.area.ranks * s.blockLen()
-	case m.call == meetReduce && s.team.area.self == m.root && m.in != nil:
+		return s.area.ranks * s.blockLen()
+	case m.call == meetReduce && s.area.self == m.root && m.in != nil:
 		return 0
 	case m.call == meetGatherRanges:
-		from, to := s.rangeOf(s.team.area.self)
+		from, to := s.rangeOf(s.area.self)
 		return to - from
 	}
 	return s.blockLen()
@@ -85,7 +94,7 @@ func (s *Schedule) putBytes() int {
 
 // put puts this rank's contribution to the present block into its place in the area.
 func (s *Schedule) put(place []byte) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	n := s.blockLen()
 	switch m.call {
 	case meetBcast:
@@ -115,14 +124,14 @@ func (s *Schedule) put(place []byte) {
 		s.doCopy(place[:from], have[:from])
 		s.doCopy(place[to:], have[to:])
 	default:
-		s.doCopy(place, m.have()[:len(place)])
+		s.doCopy(place, m.have()[m.at:][:len(place)])
 	}
 }
 
 // copyBlocks copies a block of an allgather or an alltoall from all ranks. It reports whether it
 // was the last one.
 func (s *Schedule) copyBlocks() (done bool) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	n, length := s.blockLen(), s.length()
 	for rank := range a.ranks {
 		to := m.out[rank*length+m.at:][:n]
@@ -173,7 +182,7 @@ func (o order) tempsOf(ranks, bytes int) int {
 
 // makeCombining prepares the combining of pieces of up to so many bytes.
 func (s *Schedule) makeCombining(bytes int) combining {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	c := combining{
 		a: a, stamp: m.stamp, block: s.blockLen(), order: m.order, op: s.Op, commutes: s.Commutes, root: m.root,
 		temps: s.temp(m.order.tempsOf(a.ranks, bytes)),
@@ -309,15 +318,20 @@ func (c *combining) chain(dest []byte) {
 
 // combineForAll combines all contributions to a short allreduce, for all ranks.
 func (s *Schedule) combineForAll() error {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	n := len(m.out)
 	return s.combinePieces(0, n, n, m.out, a.resultPlace(m.stamp, n))
 }
 
-// combineAtRoot combines all contributions to a short reduce.
-func (s *Schedule) combineAtRoot() error {
-	out := s.meeting.out
-	return s.combinePieces(0, len(out), len(out), out, nil)
+// combineAtRoot combines all contributions to a block of a reduce. It reports whether it was the
+// last one.
+func (s *Schedule) combineAtRoot() (done bool, err error) {
+	m := &s.meeting
+	n := s.blockLen()
+	if err := s.combinePieces(0, n, min(s.chunk(), n), m.out[m.at:][:n], nil); err != nil || s.failed() != nil {
+		return false, err
+	}
+	return m.advance(n, s.length()), nil
 }
 
 // combinePieces combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into
@@ -355,14 +369,14 @@ func (c combiningPieces) do() {
 
 // rangeOf is the range of the present block that a rank combines.
 func (s *Schedule) rangeOf(rank int) (from, to int) {
-	n, ranks := s.blockLen(), s.team.area.ranks
+	n, ranks := s.blockLen(), s.area.ranks
 	return share(n, s.Elem, ranks, rank), share(n, s.Elem, ranks, rank+1)
 }
 
 // combineRange combines this rank's range of a block, puts it into the area in place of its
 // contribution to that, and comes to the second round.
 func (s *Schedule) combineRange() (done bool, err error) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	n := s.blockLen()
 	from, to := s.rangeOf(a.self)
 	dest, result := a.at(a.self, m.stamp, n)[from:to], []byte(nil)
@@ -388,7 +402,7 @@ func (s *Schedule) combineRange() (done bool, err error) {
 			return false, errAreaWrong
 		}
 		if last {
-			s.team.wake()
+			s.area.wake()
 		}
 	}
 	if m.call == meetReduceLong && a.self != m.root {
@@ -407,17 +421,17 @@ func (s *Schedule) chunk() int { return max(chunkBytes/s.Elem*s.Elem, s.Elem) }
 // combineOwnRange combines this rank's range of all contributions.
 func (s *Schedule) combineOwnRange() (done bool, err error) {
 	m := &s.meeting
-	from, to := s.rangeOf(s.team.area.self)
+	from, to := s.rangeOf(s.area.self)
 	if err := s.combinePieces(from, to, min(s.chunk(), s.blockLen()), m.out[from:to], nil); err != nil || s.failed() != nil {
 		return false, err
 	}
-	s.team.passRounds(m.stamp + 1) // others may wait for room while this rank exchanges messages
+	s.area.passRounds(m.stamp + 1) // others may wait for room while this rank exchanges messages
 	return true, nil
 }
 
 // gatherRanges copies the ranges of the other ranks.
 func (s *Schedule) gatherRanges() {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	for rank := range a.ranks {
 		if from, to := s.rangeOf(rank); rank != a.self {
 			s.doCopy(m.out[from:to], a.at(rank, m.stamp, to-from))
@@ -439,7 +453,7 @@ func (s *Schedule) ringPart(at int) (part, end int) {
 // copyRanges copies the ranges of a block that other ranks have combined, and goes on to the next
 // block. It reports whether there is none.
 func (s *Schedule) copyRanges() (done bool) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	a.allArrived(m.stamp + 1)
 	n := s.blockLen()
 	out := m.out[m.at:][:n]

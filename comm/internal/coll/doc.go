@@ -22,6 +22,10 @@
 //   - A persistent call (Schedule.Keep) keeps the steps. Each start runs them as a nonblocking call
 //     does.
 //
+// In some collectives the ranks of one host exchange no messages, but meet in memory that they
+// share, in blocking and persistent calls. Nonblocking calls go by messages, because any number of
+// them may be under way, and memory for them would have to be found anew in each call.
+//
 // A collective that fails at one rank fails at all ranks: the rank revokes it. Calls that do not
 // belong together are found by mismatch probes. Both are control fragments of pml (pml/control.go),
 // whose handler a Team is.
@@ -42,6 +46,8 @@
 //	errors.go        the errors of collectives
 //	area.go          memory that the ranks of one host share
 //	area_setup.go    making it, and giving it up
+//	area_persistent.go
+//	                 the memory of a persistent collective
 //	meeting.go       collectives through that memory
 //	meeting_wait.go  how a rank waits in one
 //	combine.go       what they copy and combine there

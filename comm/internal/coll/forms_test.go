@@ -18,7 +18,7 @@ func TestPhasesOfSchedule(t *testing.T) {
 		phaseApart:   {phaseRunning},
 		phaseWaiting: {phaseRunning},
 		phaseFailing: {phaseOver},
-		phaseOver:    {phaseIdle, phaseReady},
+		phaseOver:    {phaseIdle, phaseRunning, phaseReady},
 		phaseReady:   {phaseIdle, phaseRunning},
 	}
 	for from := phaseIdle; from <= phaseReady; from++ {

@@ -142,7 +142,7 @@ func (s *Schedule) scatterTree(in, out []byte, root, size int) {
 func (s *Schedule) Allgather(in, out []byte) {
 	n := s.size
 	s.agreed = len(out)
-	if s.isShared(meetAllgather, len(out)/n) {
+	if s.meetsInArea(meetAllgather, len(out)/n) {
 		s.meet(meet{call: meetAllgather, in: in, out: out})
 		return
 	}

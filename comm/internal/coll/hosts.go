@@ -149,7 +149,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 		to := min(at+block, size)
 		used := s.used
 		m := meet{call: meetReduceLong, in: have[at:to], root: first, order: orderTree}
-		if to-at <= s.tuning.SharedShortBytes {
+		if s.isCombinedAtRoot(to - at) {
 			m.call = meetReduce
 		}
 		if isRoot {
@@ -180,7 +180,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 
 // blockByHost is the length of the blocks in which a vector of so many bytes is combined by host.
 func (s *Schedule) blockByHost(bytes int) int {
-	if room := s.team.area.block; bytes > room {
+	if room := s.area.block; bytes > room {
 		return room / 2 / s.Elem * s.Elem
 	}
 	return bytes
@@ -212,7 +212,7 @@ func (s *Schedule) allreduceByHost(in, out []byte) {
 
 func (s *Schedule) allreduceByLeaders(in, out []byte) {
 	m := meet{call: meetReduceLong, in: in, out: out}
-	if len(out) <= s.tuning.SharedShortBytes {
+	if s.isCombinedAtRoot(len(out)) {
 		m.call = meetReduce
 	}
 	if s.rank != s.team.local[0] {

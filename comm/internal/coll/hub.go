@@ -10,11 +10,15 @@ import (
 // Hub polls the shared memory of a rank's teams while collectives wait for a change of it. A rank
 // has one. The engine's lock guards it.
 type Hub struct {
+	// ByMessages has persistent collectives go by messages, whose buffers their steps show.
+	ByMessages bool
+
 	p       *pml.PML
 	block   int         // bytes of a rank's cell, see area; 0: no memory is shared
 	added   bool        // to the engine's pollers
 	closed  bool        // areas go as soon as no collective uses them
 	teams   []*Team     // that have an area
+	kept    []*Schedule // persistent collectives that have one
 	waiting []*Schedule // that wait for a change of shared memory
 	// active counts the nonblocking collectives that wait for something. background has the rank
 	// make progress while the program computes, for one of so many bytes.
@@ -49,19 +53,44 @@ func (h *Hub) Close() {
 	for _, t := range slices.Clone(h.teams) {
 		t.tidyArea()
 	}
+	for _, s := range slices.Clone(h.kept) {
+		if s.phase != phaseApart {
+			s.endWait()
+			s.meeting.word = nil
+			s.dropArea()
+		}
+	}
 }
 
 // addTeam takes a team that has an area.
 func (h *Hub) addTeam(t *Team) {
 	h.teams = append(h.teams, t)
+	h.poll()
+}
+
+// addKept takes a persistent collective that has an area.
+func (h *Hub) addKept(s *Schedule) {
+	h.kept = append(h.kept, s)
+	h.poll()
+}
+
+// poll has the engine poll the hub from now on.
+func (h *Hub) poll() {
 	if !h.added {
 		h.added = true
 		h.p.Engine().AddPoller(h)
 	}
 }
 
-func (h *Hub) removeTeam(t *Team) {
-	h.teams = slices.DeleteFunc(h.teams, func(other *Team) bool { return other == t })
+func (h *Hub) removeTeam(t *Team) { h.teams = without(h.teams, t) }
+
+func (h *Hub) removeKept(s *Schedule) { h.kept = without(h.kept, s) }
+
+func without[T comparable](list []T, v T) []T {
+	if i := slices.Index(list, v); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
 }
 
 // Progress implements progress.Poller.
@@ -69,7 +98,7 @@ func (h *Hub) Progress() int {
 	h.quiet = 0
 	n := 0
 	for _, s := range h.waiting {
-		n += s.meeting.poll()
+		n += s.pollMeeting()
 	}
 	return n
 }
@@ -97,8 +126,11 @@ func (h *Hub) keepMoving() {
 
 func (h *Hub) add(s *Schedule) { h.waiting = append(h.waiting, s) }
 
-func (h *Hub) remove(s *Schedule) {
-	if i := slices.Index(h.waiting, s); i >= 0 {
+// remove reverts add, and reports whether the schedule was there.
+func (h *Hub) remove(s *Schedule) bool {
+	i := slices.Index(h.waiting, s)
+	if i >= 0 {
 		h.waiting = slices.Delete(h.waiting, i, i+1)
 	}
+	return i >= 0
 }

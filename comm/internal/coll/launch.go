@@ -40,13 +40,22 @@ func (s *Schedule) Launch(ctx context.Context) (request.Request, error) {
 func (k *task) Run() {
 	switch s := (*Schedule)(k); s.phase {
 	case phaseWaiting:
-		s.unwatch()
-		s.move(phaseRunning)
-		s.advance()
+		if !s.watchNow() {
+			s.goOnWaiting()
+		}
 	case phaseFailing:
 		s.unwatch()
 		s.drain()
 	}
+}
+
+// goOnWaiting looks whether a wait is over, and goes on.
+func (s *Schedule) goOnWaiting() {
+	s.meeting.watch = false // if it was to post receives, which is too late now
+	s.unwatch()
+	s.endWait()
+	s.move(phaseRunning)
+	s.advance()
 }
 
 // advance does what can be done of the steps now.
@@ -64,9 +73,23 @@ func (s *Schedule) advance() {
 			return
 		}
 		var waiting bool
-		if waiting, err = s.post(); err == nil && !waiting {
+		if waiting, err = s.post(); err != nil {
+			break
+		}
+		if !waiting {
 			err = s.failed()
 			break
+		}
+		if s.meeting.word != nil && !s.isOutstanding() {
+			if s.team.hub.closed { // nobody polls the area any more
+				err = errAreaGone
+				break
+			}
+			s.move(phaseWaiting)
+			s.beginWait()
+			s.markActive()
+			s.pollMeeting() // a rank may have seen, just before, that nobody waits
+			return
 		}
 	}
 	if err == nil && s.atEnd != nil {
@@ -83,9 +106,19 @@ func (s *Schedule) advance() {
 }
 
 // Look implements progress.Ahead: a call that waits for the collective, while that waits for one
-// message only, looks for that message, and goes on with the steps at once.
+// message only, or for a change of shared memory, looks for that, and goes on with the steps at
+// once.
 func (s *Schedule) Look() (events int, able bool) {
-	if s.phase != phaseWaiting || len(s.recvs) != 1 || len(s.sends) > 0 {
+	switch {
+	case s.phase != phaseWaiting:
+		return 0, false
+	case s.meeting.word != nil && !s.isOutstanding():
+		if !s.meeting.looks() {
+			return 0, true
+		}
+		s.goOnWaiting()
+		return 1, true
+	case len(s.recvs) != 1 || len(s.sends) > 0:
 		return 0, false
 	}
 	r := s.recvs[0].req
@@ -131,6 +164,7 @@ func (s *Schedule) interrupt() {
 
 // collect takes what has ended, and returns how much has not. After an error the rest remains.
 func (s *Schedule) collect() (active int, err error) {
+	watches, err := s.endWatches()
 	for _, r := range s.recvs {
 		if r.req.State() == request.Active || err != nil {
 			s.recvs[active] = r
@@ -156,7 +190,7 @@ func (s *Schedule) collect() (active int, err error) {
 	}
 	clear(s.sends[left:])
 	s.sends = s.sends[:left]
-	return active + left, err
+	return watches + active + left, err
 }
 
 // watch has the schedule run when everything that is posted has ended, of which there is so much,
@@ -175,6 +209,9 @@ func (s *Schedule) eachPosted(f func(o *request.Object)) {
 	for _, r := range s.recvs {
 		f(&r.req.Object)
 	}
+	for _, r := range s.meeting.watches {
+		f(&r.req.Object)
+	}
 	for _, r := range s.sends {
 		f(&r.Object)
 	}
@@ -186,16 +223,23 @@ func (s *Schedule) eachPosted(f func(o *request.Object)) {
 // drain completes a schedule that has failed as soon as its buffers are the user's again: when the
 // messages that were arriving are here, and no device reads a buffer.
 func (s *Schedule) drain() {
-	active := 0
-	for _, r := range s.recvs {
-		if r.req.State() == request.Active {
-			s.recvs[active] = r
-			active++
-		} else {
-			r.req.Abandon()
-		}
+	for _, r := range s.meeting.watches {
+		r.req.Cancel()
 	}
-	s.recvs = s.recvs[:active]
+	active := 0
+	for _, list := range []*[]postedRecv{&s.recvs, &s.meeting.watches} {
+		n := 0
+		for _, r := range *list {
+			if r.req.State() == request.Active {
+				(*list)[n] = r
+				n++
+			} else {
+				r.req.Abandon()
+			}
+		}
+		*list = (*list)[:n]
+		active += n
+	}
 	left := 0
 	for _, d := range s.lent {
 		if d.State() == request.Active {
@@ -220,7 +264,14 @@ func (s *Schedule) complete(err error) {
 	s.unmarkActive()
 	s.move(phaseOver)
 	if s.how == Persistent {
+		s.endMeetings()
+		if s.area != nil {
+			s.keepTemp()
+		}
 		s.move(phaseReady)
+		if s.team.hub.closed {
+			s.dropArea()
+		}
 	} else {
 		s.end()
 	}

@@ -64,6 +64,14 @@ type meet struct {
 	order   order
 }
 
+// buffer is the buffer of a bcast.
+func (m *meet) buffer() []byte {
+	if m.in != nil {
+		return m.in
+	}
+	return m.out
+}
+
 type meetingCall uint8
 
 const (
@@ -95,6 +103,7 @@ const anyRank = -1
 
 var (
 	errAreaWrong  = errors.New("a rank has written to the memory that the ranks share what cannot be right")
+	errAreaGone   = errors.New("the job has ended")
 	errManyRounds = errors.New("the buffers are too long for the memory that the ranks share: raise coll.shared.bytes, or set it to 0")
 )
 
@@ -107,6 +116,9 @@ func (s *Schedule) meet(m meet) {
 // goOn does what can be done of a meeting without waiting, and reports whether it is over.
 func (s *Schedule) goOn(index int) (done bool, err error) {
 	m := &s.meeting
+	if s.area == nil {
+		return false, errAreaGone
+	}
 	if m.call == meetNowhere {
 		m.meet, m.phase, m.at = s.meets[index], meetingCome, 0
 	}
@@ -144,16 +156,21 @@ func (s *Schedule) goOn(index int) (done bool, err error) {
 	}
 }
 
-// endMeetings forgets the meetings of the schedule, and the user's buffers. This rank looks at
-// nothing of them any more.
+// endMeetings ends the meetings of a call or a start: this rank looks at nothing of them any more.
 func (s *Schedule) endMeetings() {
 	m := &s.meeting
-	if m.rounds > 0 && s.team.area != nil {
-		s.team.passRounds((s.count + 1) << roundBits)
+	if m.rounds > 0 && s.area != nil {
+		s.area.passRounds((s.inArea() + 1) << roundBits)
 	}
-	m.meet, m.word, m.rounds, m.checked = meet{}, nil, 0, false
-	clear(s.meets)
-	s.meets = s.meets[:0]
+	m.meet, m.word, m.rounds, m.checked, m.watch = meet{}, nil, 0, false, false
+}
+
+// inArea is the number in the stamps of the schedule's rounds.
+func (s *Schedule) inArea() uint64 {
+	if s.isKept() {
+		return s.starts
+	}
+	return s.count
 }
 
 // await has the meeting wait for *word to be target.
@@ -163,12 +180,12 @@ func (m *meeting) await(phase meetingPhase, word *uint64, target uint64, from in
 
 // come comes to the round of the next block, with what this rank puts into the area.
 func (s *Schedule) come() (done bool, err error) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	if m.rounds >= mostRound { // a block may have a second round
 		return false, errManyRounds
 	}
-	stamp := s.count<<roundBits | uint64(m.rounds)
-	s.team.passRounds(stamp)
+	stamp := s.inArea()<<roundBits | uint64(m.rounds)
+	s.area.passRounds(stamp)
 	puts := m.call != meetBcast || a.self == m.root
 	bytes := s.putBytes()
 	isPut := a.isPut(stamp)
@@ -192,7 +209,7 @@ func (s *Schedule) come() (done bool, err error) {
 	}
 	if m.call == meetBcast {
 		a.publish(stamp)
-		s.team.wake()
+		s.area.wake()
 		return m.advance(s.blockLen(), s.length()), nil
 	}
 	if s.isFew() {
@@ -204,10 +221,10 @@ func (s *Schedule) come() (done bool, err error) {
 		return false, errAreaWrong
 	case m.call != meetBarrier && m.call != meetAllreduce:
 		if last {
-			s.team.wake()
+			s.area.wake()
 		}
 		if m.call == meetReduce && a.self != m.root {
-			return true, nil
+			return m.advance(s.blockLen(), s.length()), nil
 		}
 		m.await(meetingAll, a.count(stamp), a.allCounted(stamp), anyRank)
 		return false, nil
@@ -219,15 +236,15 @@ func (s *Schedule) come() (done bool, err error) {
 }
 
 // isFew reports whether the ranks of the area are so few that each looks at all others itself.
-func (s *Schedule) isFew() bool { return s.team.area.ranks <= s.tuning.SharedFewRanks }
+func (s *Schedule) isFew() bool { return s.area.ranks <= s.tuning.SharedFewRanks }
 
 // comeAmongFew comes to a round in which nobody is counted, after this rank has filled its slot.
 func (s *Schedule) comeAmongFew() (done bool, err error) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	missing := s.publishAmongFew(m.stamp)
 	switch {
 	case m.call == meetReduce && a.self != m.root:
-		return true, nil
+		return m.advance(s.blockLen(), s.length()), nil
 	case missing != nobody:
 		m.await(meetingAll, a.published(missing, m.stamp), m.stamp, anyRank)
 		return false, nil
@@ -239,10 +256,10 @@ func (s *Schedule) comeAmongFew() (done bool, err error) {
 // rank publishes before it looks, so at least the last one sees all others. missing is a rank that
 // has not come, or nobody.
 func (s *Schedule) publishAmongFew(stamp uint64) (missing int) {
-	a := s.team.area
+	a := s.area
 	a.publish(stamp)
 	if missing = a.missing(stamp); missing == nobody {
-		s.team.wake()
+		s.area.wake()
 	}
 	return missing
 }
@@ -250,7 +267,7 @@ func (s *Schedule) publishAmongFew(stamp uint64) (missing int) {
 // isMissing has the meeting wait for the next of few ranks that has not come to a round. It reports
 // false if there is none.
 func (s *Schedule) isMissing(stamp uint64) bool {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	if !s.isFew() {
 		return false // all were counted
 	}
@@ -270,7 +287,7 @@ func (m *meeting) advance(bytes, length int) (done bool) {
 
 // doForAll completes a barrier or a short allreduce for all ranks, of which this is the last.
 func (s *Schedule) doForAll() (done bool, err error) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	a.allArrived(m.stamp)
 	if err := s.checkCalls(); err != nil {
 		return false, err
@@ -281,13 +298,13 @@ func (s *Schedule) doForAll() (done bool, err error) {
 		}
 	}
 	a.finish(m.stamp)
-	s.team.wake()
+	s.area.wake()
 	return true, nil
 }
 
 // takeResult copies the result that another rank has made.
 func (s *Schedule) takeResult() error {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	a.allArrived(m.stamp)
 	result, ok := a.result(m.stamp, len(m.out))
 	if !ok {
@@ -299,7 +316,7 @@ func (s *Schedule) takeResult() error {
 
 // allHere goes on when all ranks have come to the first round of a block.
 func (s *Schedule) allHere() (done bool, err error) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	a.allArrived(m.stamp)
 	if err := s.checkCalls(); err != nil {
 		return false, err
@@ -313,7 +330,7 @@ func (s *Schedule) allHere() (done bool, err error) {
 		if len(m.out) == 0 { // a barrier: keep the lock
 			return true, nil
 		}
-		return true, s.combineAtRoot()
+		return s.combineAtRoot()
 	case meetAllreduceLong, meetReduceLong:
 		return s.combineRange()
 	case meetReduceScatter:
@@ -327,7 +344,7 @@ func (s *Schedule) allHere() (done bool, err error) {
 
 // takeBlock copies a block of the root.
 func (s *Schedule) takeBlock() (done bool, err error) {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	if !m.checked {
 		m.checked = true
 		if err := s.checkCall(m.root, s.signature()); err != nil {
@@ -337,7 +354,7 @@ func (s *Schedule) takeBlock() (done bool, err error) {
 	n := s.blockLen()
 	s.doCopy(m.out[m.at:][:n], a.at(m.root, m.stamp, n))
 	if done = m.advance(n, s.length()); !done {
-		s.team.passRounds(m.stamp + 1)
+		s.area.passRounds(m.stamp + 1)
 	}
 	return done, nil
 }
@@ -351,7 +368,7 @@ func (s *Schedule) checkCalls() error {
 	}
 	m.checked = true
 	ours := s.signature()
-	for rank := range s.team.area.ranks {
+	for rank := range s.area.ranks {
 		if err := s.checkCall(rank, ours); err != nil {
 			return err
 		}
@@ -362,7 +379,7 @@ func (s *Schedule) checkCalls() error {
 // checkComers compares this rank's call with those of the ranks that have come so far. A rank that
 // has made another call may have gone on without counting itself, and will not be told.
 func (s *Schedule) checkComers() error {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	if m.checked || m.orMore {
 		return nil
 	}
@@ -379,7 +396,7 @@ func (s *Schedule) checkComers() error {
 
 // checkCall compares this rank's call with that of a rank of the area.
 func (s *Schedule) checkCall(rank int, ours Signature) error {
-	theirs := s.team.area.signature(rank, s.meeting.stamp)
+	theirs := s.area.signature(rank, s.meeting.stamp)
 	if theirs == ours {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 // meetingOf is a schedule of rank 0 of an area of so many ranks. It has no engine.
 func meetingOf(ranks int, m meet) *Schedule {
-	s := &Schedule{team: &Team{area: testAreas(ranks)[0]}, tuning: DefaultTuning(false)}
+	s := &Schedule{team: &Team{}, area: testAreas(ranks)[0], tuning: DefaultTuning(false)}
 	s.meeting.meet = m
 	return s
 }
@@ -19,8 +19,7 @@ func TestMeetingTakesNoMoreRoundsThanAStampHas(t *testing.T) {
 	s := meetingOf(2, meet{call: meetBarrier})
 	s.tuning = &Tuning{SharedBytes: 1 << 40}
 	s.Elem = 8
-	s.how = Blocking
-	block := s.team.area.block / 2 / s.Elem * s.Elem
+	block := s.area.block / 2 / s.Elem * s.Elem
 	require.True(t, s.fitsArea(meetAllreduceLong, 1000*block))
 	// A block takes two rounds for the reduction, and as many for the bcast as that has pieces.
 	const roundsPerBlock = 2 + bcastPieces + 1

@@ -15,6 +15,9 @@ import (
 // posts a receive from each rank that it may wait for, under a tag that no message has (watchTag).
 // These receives fail if the rank is lost, and mismatch probes and deadlock reports go by them.
 // When the wait is over, they are cancelled.
+//
+// A blocking call waits in its goroutine. A start of a persistent collective waits as one that
+// waits for messages (launch.go): it is queued in the engine.
 
 // isReady reports whether what the rank waits for has come.
 func (m *meeting) isReady() bool {
@@ -50,30 +53,51 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 func (s *Schedule) beginWait() {
 	s.team.hub.add(s)
 	if s.meeting.orMore {
-		s.team.area.needRoom(true)
+		s.area.needRoom(true)
 	}
 }
 
+// endWait reverts beginWait, if that was called.
 func (s *Schedule) endWait() {
-	s.team.hub.remove(s)
-	if s.meeting.orMore && s.team.area != nil {
-		s.team.area.needRoom(false)
+	if s.team.hub.remove(s) && s.meeting.orMore && s.area != nil {
+		s.area.needRoom(false)
 	}
 }
 
 // Look implements progress.Ahead.
 func (m *meeting) Look() (events int, able bool) {
-	const looks = 32
-	for range looks {
-		if m.isReady() {
-			m.spin = 0
-			return 1, true
-		}
+	if m.looks() {
+		m.spin = 0
+		return 1, true
 	}
 	return 0, true
 }
 
-// poll ends the wait if it is over, and returns the number of events.
+// looks is isReady, for a fraction of a microsecond.
+func (m *meeting) looks() bool {
+	const looks = 32
+	for range looks {
+		if m.isReady() {
+			return true
+		}
+	}
+	return false
+}
+
+// pollMeeting ends the wait of the meeting if it is over, and returns the number of events.
+func (s *Schedule) pollMeeting() int {
+	m := &s.meeting
+	switch {
+	case s.isInline:
+		return m.poll()
+	case m.word == nil || !m.isReady():
+		return 0
+	}
+	s.team.p.Engine().Queue((*task)(s))
+	return 1
+}
+
+// poll is pollMeeting of a blocking call.
 func (m *meeting) poll() int {
 	if m.word == nil {
 		return 0
@@ -99,17 +123,84 @@ func (m *meeting) interrupt() {
 	}
 }
 
-// watchSoon is called when the rank is about to sleep. A meeting that waits then posts receives.
+// watchSoon is called when the rank is about to sleep while the meeting waits, which then posts
+// receives.
 func (s *Schedule) watchSoon() {
-	if m := &s.meeting; m.wait && !m.waiter.Done() {
+	switch m := &s.meeting; {
+	case !s.isInline:
+		if !m.watch && len(m.watches) == 0 {
+			m.watch = true
+			s.team.p.Engine().Queue((*task)(s))
+		}
+	case m.wait && !m.waiter.Done():
 		m.watch = true
 		m.waiter.Finish()
 	}
 }
 
+// watchNow posts these receives for a start of a persistent collective, if it is time for that. It
+// reports false if the meeting has to be looked at, because the wait is over, or may be.
+func (s *Schedule) watchNow() bool {
+	m := &s.meeting
+	if !m.watch {
+		return false
+	}
+	m.watch = false
+	if m.word == nil || m.isReady() || s.failed() != nil {
+		return false
+	}
+	s.postWatches()
+	for _, r := range m.watches {
+		if r.req.State() != request.Active {
+			return false
+		}
+	}
+	s.watch(1)
+	return true
+}
+
+// postWatches posts a receive from each rank that the meeting may wait for.
+func (s *Schedule) postWatches() {
+	m, t := &s.meeting, s.team
+	for number, rank := range t.local {
+		if s.mayAwait(number) {
+			r := t.p.Irecv(t.ctx, nil, 1, rank, s.tag|watchTag, s.call)
+			m.watches = append(m.watches, postedRecv{r, rank, 0})
+		}
+	}
+}
+
+// endWatches cancels these receives, and returns how many of them are still active. An error is
+// that of a rank which the meeting waits for; the rest of the receives then remains.
+func (s *Schedule) endWatches() (active int, err error) {
+	m := &s.meeting
+	for _, r := range m.watches {
+		if r.req.Cancel(); r.req.State() == request.Active || err != nil {
+			m.watches[active] = r
+			active++
+			continue
+		}
+		err = s.endWatch(r)
+	}
+	m.watches = m.watches[:active]
+	return active, err
+}
+
+// endWatch takes one of these receives, which is complete.
+func (s *Schedule) endWatch(r postedRecv) error {
+	st, err := r.req.Take()
+	switch {
+	case err == nil && st.Cancelled, !s.mayAwaitRank(r.peer):
+		return nil
+	case err == nil, errors.Is(err, request.ErrTruncate):
+		return s.otherCall(r.peer) // nobody sends that
+	}
+	return s.badMessage(r, st, err)
+}
+
 // watchRanks waits as awaitMeeting, with a receive from each rank that the collective may wait for.
 func (s *Schedule) watchRanks(ctx context.Context) error {
-	m, t := &s.meeting, s.team
+	m := &s.meeting
 	if err := s.checkComers(); err != nil {
 		return err
 	}
@@ -120,12 +211,7 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 			r.req.Cancel()
 		}
 	}()
-	for number, rank := range t.local {
-		if s.mayAwait(number) {
-			r := t.p.Irecv(t.ctx, nil, 1, rank, s.tag|watchTag, s.call)
-			m.watches = append(m.watches, postedRecv{r, rank, 0})
-		}
-	}
+	s.postWatches()
 	m.poll() // a receive may have ended at once
 	for len(m.watches) > 0 {
 		last := len(m.watches) - 1
@@ -134,13 +220,8 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 			return err
 		}
 		m.watches = m.watches[:last]
-		st, err := r.req.Take()
-		switch {
-		case err == nil && st.Cancelled, !s.mayAwaitRank(r.peer):
-		case err == nil, errors.Is(err, request.ErrTruncate):
-			return s.otherCall(r.peer) // nobody sends that
-		default:
-			return s.badMessage(r, st, err)
+		if err := s.endWatch(r); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -149,10 +230,10 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 // mayAwait reports whether the meeting may wait for a rank of the area now. One that has come may
 // have gone on.
 func (s *Schedule) mayAwait(number int) bool {
-	m, a := &s.meeting, s.team.area
+	m, a := &s.meeting, s.area
 	stamp := m.stamp
 	switch {
-	case number == a.self, m.word == nil, m.isReady():
+	case m.word == nil, m.isReady(), number == a.self:
 		return false
 	case m.from != anyRank:
 		return number == m.from

@@ -113,7 +113,7 @@ func (t *Team) stillAwaits(from, tag int) bool {
 	if s == nil {
 		return false
 	}
-	s.meeting.poll() // the rank may have ended the wait before it answered
+	s.pollMeeting() // the rank may have ended the wait before it answered
 	if slices.Contains(s.awaited(), from) {
 		return true
 	}
@@ -229,8 +229,10 @@ func (s *Schedule) declineStarts() {
 // in a call that comes before those in which the others wait. Starts have no order, so it probes
 // for all of them.
 func (h handler) Idle() {
-	if h.blocking != nil {
-		h.blocking.watchSoon()
+	for _, s := range h.hub.waiting {
+		if s.team == h.Team {
+			s.watchSoon()
+		}
 	}
 	if len(h.calls) > 0 && h.calls[0].isStuck() {
 		s := h.calls[0]

@@ -2,6 +2,7 @@ package coll
 
 import (
 	"context"
+	"encoding/binary"
 	"runtime"
 
 	"github.com/mpigo/mpigo/request"
@@ -11,6 +12,9 @@ import (
 // Init call is a collective in which the ranks compare their calls. So all starts have the same
 // steps at all ranks, and a mismatch probe for a start has to find only that a rank has freed the
 // request.
+//
+// On one host the starts meet in shared memory (area_persistent.go). The ranks also compare in the
+// Init call whether all of them can.
 //
 // If a start fails, messages of it may be left over, which a later start would take for its own. So
 // all later starts fail as well, at all ranks.
@@ -22,6 +26,9 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 		return request.Request{}, err
 	}
 	if err := s.compareInits(ctx); err != nil {
+		return request.Request{}, err
+	}
+	if err := s.share(ctx); err != nil {
 		return request.Request{}, err
 	}
 	t := s.team
@@ -53,26 +60,46 @@ func (s *Schedule) Starts() uint64 { return s.starts }
 // runtime.CallersFrames takes them. It returns none during that call.
 func (s *Schedule) Origin() []uintptr { return s.origin }
 
-// compareInits gathers the signatures of all ranks' calls. It borrows the schedule for that.
+// compareInits gathers the signatures of all ranks' calls, and whether they plan to share memory,
+// which they then do only if all of them do.
 func (s *Schedule) compareInits(ctx context.Context) error {
 	if s.isChecked {
 		return s.checkInit(ctx)
 	}
-	steps, words, used, want, noBuffers, ours := s.steps, s.words, s.used, s.want, s.noBuffers, s.signature()
-	all := make([]byte, s.size*signatureBytes)
-	s.steps, s.words, s.used, s.noBuffers, s.waits = nil, nil, 0, true, false
-	s.allgatherBruck(ours.append(nil), all)
-	err := s.run(ctx)
-	s.steps, s.words, s.used, s.want, s.noBuffers, s.next = steps, words, used, want, noBuffers, 0
+	const bytes = signatureBytes + wordBytes
+	ours, block := s.signature(), s.plannedBlock()
+	all := make([]byte, s.size*bytes)
+	err := s.aside(ctx, func(ctx context.Context) error {
+		s.allgatherBruck(binary.LittleEndian.AppendUint64(ours.append(nil), uint64(block)), all)
+		return s.run(ctx)
+	})
 	if err != nil {
 		return err
 	}
+	agreed := true
 	for rank := range s.size {
-		if theirs := decodeSignature(all[rank*signatureBytes:]); theirs != ours {
+		of := all[rank*bytes:]
+		if theirs := decodeSignature(of); theirs != ours {
 			return s.explain(&RevokedError{Rank: rank, Reason: differenceOf(theirs, ours), Theirs: &theirs, Ours: &ours})
 		}
+		agreed = agreed && binary.LittleEndian.Uint64(of[signatureBytes:]) == uint64(block)
+	}
+	if !agreed {
+		s.shareNothing()
 	}
 	return nil
+}
+
+// aside calls f, which makes and runs steps that an Init call needs itself. The steps of the starts
+// are put aside meanwhile.
+func (s *Schedule) aside(ctx context.Context, f func(ctx context.Context) error) error {
+	steps, words, used, want := s.steps, s.words, s.used, s.want
+	noBuffers := s.noBuffers
+	s.steps, s.words, s.used, s.noBuffers, s.waits = nil, nil, 0, true, false
+	err := f(ctx)
+	s.steps, s.words, s.used, s.want, s.next = steps, words, used, want, 0
+	s.noBuffers, s.hook = noBuffers, nil
+	return err
 }
 
 // Start implements request.Operation.
@@ -80,6 +107,10 @@ func (s *Schedule) Start() {
 	s.starts++
 	s.next, s.isInline = 0, false
 	s.probed, s.wasIdle = s.probed[:0], false
+	if s.area != nil {
+		s.meeting.checked = true // the Init calls were compared
+		s.team.hub.keepMoving()
+	}
 	s.move(phaseRunning)
 	s.advance()
 }

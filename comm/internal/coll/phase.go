@@ -47,7 +47,8 @@ func (h How) form() int {
 //	apart    running  that step ends
 //	waiting  running  what it waited for has ended, or something has failed
 //	failing  over     no device and no message that is arriving uses a buffer of it any more
-//	over     idle     a blocking call ends, the request is released, or Keep has failed
+//	over     running  persistent: Keep runs steps of its own once more
+//	         idle     a blocking call ends, the request is released, or Keep has failed
 //	         ready    persistent: Keep, or a start, has ended
 //	ready    running  Start
 //	         idle     Free
@@ -78,7 +79,7 @@ const phaseLegal uint64 = 1<<(phaseIdle*8+phaseOpen) |
 	1<<(phaseApart*8+phaseRunning) |
 	1<<(phaseWaiting*8+phaseRunning) |
 	1<<(phaseFailing*8+phaseOver) |
-	1<<(phaseOver*8+phaseIdle) | 1<<(phaseOver*8+phaseReady) |
+	1<<(phaseOver*8+phaseRunning) | 1<<(phaseOver*8+phaseIdle) | 1<<(phaseOver*8+phaseReady) |
 	1<<(phaseReady*8+phaseRunning) | 1<<(phaseReady*8+phaseIdle)
 
 func (s *Schedule) move(to phase) {

@@ -18,9 +18,9 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 		s.copy(out[:len(in)], in)
 	case size > 0 && !isChain && s.team.aligned > 0 && s.byHost(meetReduceLong, size):
 		s.reduceByHost(in, out, root)
-	case size > 0 && s.isShared(meetReduceLong, size):
+	case size > 0 && s.meetsInArea(meetReduceLong, size):
 		m := meet{call: meetReduceLong, in: in, out: out, root: root, order: orderTree}
-		if size <= min(t.SharedShortBytes, s.team.area.block) {
+		if s.isCombinedAtRoot(size) {
 			m.call = meetReduce
 		}
 		if isChain {

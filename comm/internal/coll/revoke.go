@@ -206,11 +206,13 @@ func (h handler) Finalizing() { h.noFurtherCalls(Finalized) }
 
 // Uses implements pml.Handler.
 func (h handler) Uses(mem []byte) bool {
-	return slices.ContainsFunc(h.underWayOrKept(), func(s *Schedule) bool {
-		return s.isRunning() && slices.ContainsFunc(s.steps, func(st step) bool {
-			return Overlap(mem, st.a) || Overlap(mem, st.b)
-		})
-	})
+	return slices.ContainsFunc(h.underWayOrKept(), func(s *Schedule) bool { return s.isRunning() && s.uses(mem) })
+}
+
+// uses reports whether a step reads or writes memory.
+func (s *Schedule) uses(mem []byte) bool {
+	return slices.ContainsFunc(s.steps, func(st step) bool { return Overlap(mem, st.a) || Overlap(mem, st.b) }) ||
+		slices.ContainsFunc(s.meets, func(m meet) bool { return Overlap(mem, m.in) || Overlap(mem, m.out) })
 }
 
 // Orphans returns the handler of REVOKEs and mismatch probes for communicators that a rank does not

@@ -51,7 +51,7 @@ func (s *Schedule) Call(ctx context.Context) (request.Request, error) {
 // Run does the schedule. If ctx, which may be nil, ends, the collective is given up; if ctx has
 // ended before, the call does not count.
 func (s *Schedule) Run(ctx context.Context) error {
-	if s.team.area != nil {
+	if s.area != nil {
 		s.team.hub.keepMoving()
 	}
 	if err := s.admit(ctx); err != nil {
@@ -180,13 +180,12 @@ func (s *Schedule) recycle() {
 	t := s.team
 	s.declineStarts()
 	s.move(phaseIdle)
+	s.leaveArea()
 	clear(s.steps)
 	clear(s.Parts)
 	s.steps, s.next, s.waits = s.steps[:0], 0, false
 	s.Reduction = Reduction{}
-	if s.want > len(s.words) && s.want <= tempKeepBytes/wordBytes {
-		s.words = make([]uint64, s.want)
-	}
+	s.keepTemp()
 	s.used, s.want = 0, 0
 	s.agreed, s.inPlace, s.noBuffers = 0, false, false
 	s.starts, s.origin = 0, nil

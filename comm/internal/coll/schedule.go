@@ -63,7 +63,8 @@ type Schedule struct {
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
 
-	meets   []meet       // of the steps that go through the team's area
+	area    *area        // that a blocking or persistent call may use; nil if there is none
+	meets   []meet       // of the steps that go through it
 	meeting meeting      // the present one
 	hook    func()       // of stepCall
 	check   checking     // in checked mode
@@ -255,6 +256,14 @@ func (s *Schedule) temp(n int) []byte {
 // untemp gives back what temp has returned since s.used was the given number. The steps that use
 // that memory must be done before any later step runs.
 func (s *Schedule) untemp(used int) { s.used = used }
+
+// keepTemp makes more temporary memory that is kept, if the last collective would have needed it.
+// Steps that use the memory before keep that.
+func (s *Schedule) keepTemp() {
+	if s.want > len(s.words) && s.want <= tempKeepBytes/wordBytes {
+		s.words = make([]uint64, s.want)
+	}
+}
 
 func bytesOfWords(words []uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*wordBytes)

@@ -116,9 +116,9 @@ func (t *Team) BcastShort(buf []byte, root int) bool {
 			return false
 		}
 		a.publish(stamp)
-		t.wake()
+		t.area.wake()
 	} else {
-		t.passRounds(stamp)
+		t.area.passRounds(stamp)
 		if !t.awaitShort(a.published(root, stamp), stamp) || a.signature(root, stamp) != sign {
 			return false
 		}
@@ -194,7 +194,7 @@ func (t *Team) shortStamp() uint64 { return (t.count + 1) << roundBits }
 // fillShort fills this rank's slot for the round, if there is room.
 func (t *Team) fillShort(sign *Signature, mine []byte) bool {
 	a, stamp := t.area, t.shortStamp()
-	t.passRounds(stamp)
+	t.area.passRounds(stamp)
 	if a.isPut(stamp) {
 		return true
 	}
@@ -222,7 +222,7 @@ func (t *Team) comeShort(sign *Signature, mine []byte) bool {
 		last = a.hasCome(1-a.self, stamp)
 	}
 	if last {
-		t.wake()
+		t.area.wake()
 	}
 	return ok
 }
@@ -263,7 +263,7 @@ func (t *Team) meetShort(sign *Signature, mine, in, out []byte, r Reduction) boo
 			copy(a.resultPlace(stamp, len(out)), out)
 		}
 		a.finish(stamp)
-		t.wake()
+		t.area.wake()
 	case !t.awaitShort(a.done(stamp), stamp):
 		return false
 	default:
@@ -344,7 +344,7 @@ func (t *Team) endShort() {
 	t.next = nextNumber(seq)
 	t.count++
 	t.lastShort = t.count
-	t.passRounds(t.shortStamp())
+	t.area.passRounds(t.shortStamp())
 	t.p.Engine().CountCompletion(false)
 	if t.ctx.HasUnexpected() {
 		t.discardPassed(seq, false)

@@ -49,7 +49,7 @@ type Team struct {
 	hub       *Hub
 	area      *area
 	areaState areaState
-	hosts            // known when the area has been set up
+	hosts            // known once an area is set up or planned
 	lastShort uint64 // number of the last collective that ended on its short path
 	// shortTemps is for intermediate results on short paths.
 	shortTemps []byte
@@ -88,6 +88,9 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 		s.MustEnd = true
 	}
 	s.how, s.call, s.root, s.tuning = how, call, root, t.Tuning()
+	if how == Blocking {
+		s.area = t.area
+	}
 	s.move(phaseOpen)
 	if t.next%originSpan == 0 {
 		t.expireOrigins()

@@ -42,6 +42,10 @@ type Tuning struct {
 	// SharedShortBytes is the longest vector that the last rank to arrive combines for all, or, if
 	// the ranks are few, each for itself.
 	SharedShortBytes int
+	// SharedReduceBytes is the longest vector that the root of a reduce combines alone, if those of
+	// its host's ranks have SharedReduceAllBytes together. It combines those of up to
+	// SharedShortBytes alone in any case.
+	SharedReduceBytes, SharedReduceAllBytes int
 	// SharedFewRanks is the most ranks of a host that look at each other's slots in shared memory.
 	// More are counted, and the last one to come works for all. Short paths (short.go) have the
 	// default, 2, built in.
@@ -75,6 +79,8 @@ var defaultTuning = Tuning{ // never written
 	SharedBytes:               math.MaxInt,
 	SharedBlockBytes:          256 << 10,
 	SharedShortBytes:          4 << 10,
+	SharedReduceBytes:         128 << 10,
+	SharedReduceAllBytes:      1 << 20, // eight ranks are the most that were measured
 	SharedFewRanks:            2,
 	SharedPieceBytes:          16 << 10,
 	LeaderBytes:               32 << 10,
@@ -112,17 +118,27 @@ func (t *Team) Tuning() *Tuning {
 	return DefaultTuning(t.owner.Crowded())
 }
 
-// isShared reports whether a collective goes through the area, in which each rank has so many
-// bytes, or a part of so many bytes for each rank. Only a blocking call does: the area holds one
-// collective at a time, and its goroutine polls it.
-func (s *Schedule) isShared(call meetingCall, bytes int) bool {
+// meetsInArea reports whether a collective goes through an area, in which each rank has so many
+// bytes, or a part of so many bytes for each rank. For a persistent call it plans the area. A
+// nonblocking call has none: the team's area holds one collective at a time.
+func (s *Schedule) meetsInArea(call meetingCall, bytes int) bool {
+	if s.how == Persistent {
+		s.planArea(call, bytes)
+	}
 	return len(s.team.leaders) == 1 && s.fitsArea(call, bytes)
+}
+
+// isCombinedAtRoot reports whether the root of a reduce combines vectors of so many bytes alone.
+func (s *Schedule) isCombinedAtRoot(bytes int) bool {
+	t, a := s.tuning, s.area
+	return bytes <= a.block &&
+		(bytes <= t.SharedShortBytes || bytes <= t.SharedReduceBytes && bytes*a.ranks <= t.SharedReduceAllBytes)
 }
 
 // fitsArea reports whether there is an area, and so many bytes may go through it.
 func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
-	t, a := s.tuning, s.team.area
-	if s.how != Blocking || a == nil || bytes > t.SharedBytes {
+	t, a := s.tuning, s.area
+	if a == nil || bytes > t.SharedBytes {
 		return false
 	}
 	fits, unit := bytes <= a.block, max(s.Elem, 1)
@@ -133,7 +149,7 @@ func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
 		return false
 	}
 	if fits && call != meetBcast {
-		return true // one block
+		return true // one block, or reducePieces of them
 	}
 	// For a block, allreduceByHost takes two rounds for the reduction, and up to bcastPieces+1 for
 	// the pieces of the bcast.

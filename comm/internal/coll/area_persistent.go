@@ -1,0 +1,116 @@
+package coll
+
+import (
+	"context"
+	"slices"
+)
+
+// A persistent collective of ranks of one host has an area of its own, because starts have no order
+// among the collectives of the team. A builder plans it: the schedule then has a meeting, and an
+// area without memory. Init makes the memory if all ranks have planned the same.
+
+// planArea plans an area for a persistent collective that may go through it: each rank has so many
+// bytes, or a part of so many bytes for each rank.
+func (s *Schedule) planArea(call meetingCall, bytes int) {
+	t := s.team
+	switch {
+	case t.size == 1, s.tuning.SharedBytes <= 0, t.hub.block == 0:
+		return
+	case t.areaState == areaOff, t.hub.closed, t.hub.ByMessages:
+		return
+	case s.Op != nil && !s.Returns: // each rank calls its own operation, which may fail
+		return
+	}
+	t.findHosts()
+	if len(t.leaders) > 1 || t.mostLocal > mostAreaRanks {
+		return
+	}
+	block, puts := t.hub.block, bytes
+	if call == meetAlltoall {
+		puts *= s.size
+	}
+	if puts < block/cellsInTurn {
+		block = alignArea(max(cellsInTurn*puts, 1))
+	}
+	s.area = &area{ranks: t.size, self: t.number(t.rank), block: block}
+	if !s.fitsArea(call, bytes) {
+		s.area = nil
+	}
+}
+
+// plannedBlock is the block of a planned area, 0 if there is none.
+func (s *Schedule) plannedBlock() int {
+	if s.area == nil {
+		return 0
+	}
+	return s.area.block
+}
+
+// share makes the area that is planned. If that fails at any rank, the collective goes by messages.
+func (s *Schedule) share(ctx context.Context) error {
+	if s.area == nil {
+		return nil
+	}
+	var a *area
+	err := s.aside(ctx, func(ctx context.Context) (err error) {
+		a, err = s.shareArea(ctx, s.area.block)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a == nil {
+		s.shareNothing()
+		return nil
+	}
+	s.area = a
+	s.team.hub.addKept(s)
+	if s.team.hub.closed { // meanwhile; the start will fail
+		s.dropArea()
+	}
+	return nil
+}
+
+// shareNothing replaces the meeting of a planned area by messages.
+func (s *Schedule) shareNothing() {
+	if s.area == nil {
+		return
+	}
+	i := slices.IndexFunc(s.steps, func(st step) bool { return st.kind == stepMeet })
+	m, after := s.meets[0], slices.Clone(s.steps[i+1:]) // these wait for it
+	s.steps, s.meets, s.area = s.steps[:i], s.meets[:0], nil
+	tuning := *s.tuning
+	tuning.SharedBytes = 0
+	s.tuning = &tuning
+	switch m.call {
+	case meetBarrier:
+		s.Barrier()
+	case meetBcast:
+		s.Bcast(m.buffer(), m.root)
+	case meetReduce, meetReduceLong:
+		s.Reduce(m.in, m.out, m.root)
+	case meetAllreduce, meetAllreduceLong:
+		s.Allreduce(m.in, m.out)
+	case meetAllgather:
+		s.Allgather(m.in, m.out)
+	case meetAlltoall:
+		s.Alltoall(m.in, m.out)
+	}
+	s.steps = append(s.steps, after...)
+}
+
+// leaveArea forgets the area of a schedule that is not running. The memory of a persistent
+// collective is given back.
+func (s *Schedule) leaveArea() {
+	clear(s.meets)
+	s.meets = s.meets[:0]
+	s.dropArea()
+}
+
+func (s *Schedule) dropArea() {
+	if s.how == Persistent && s.area != nil && s.area.sharer != nil {
+		_ = s.area.sharer.Unshare(s.area.mem) // it is mapped
+		s.team.hub.removeKept(s)
+	}
+	s.area = nil
+}
