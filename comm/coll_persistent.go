@@ -9,6 +9,10 @@ import "github.com/mpigo/mpigo/request"
 // and are read and written where they were at Init. Counts and displacements may be used again
 // after Init. If a start fails, all later ones do. Cancel, and Free while the request is active,
 // are ErrRequest. Free is local: starts at other ranks that wait for this rank fail (ErrComm).
+//
+// Between ranks of one host, a barrier, Bcast, Reduce, Allreduce, Allgather or Alltoall keeps
+// memory that they share until Free: for each rank about four times what it contributes, but no
+// more than the setting coll.shared.bytes.
 
 // BarrierInit is the persistent form of [Comm.Barrier].
 func (c *Comm) BarrierInit() (request.Request, error) { return c.barrier(persistent) }
