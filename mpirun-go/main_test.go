@@ -149,9 +149,14 @@ func launcher(ts *testscript.TestScript) int {
 	return 0
 }
 
+// cmdSignal sends a signal. STOP takes effect before it returns.
 func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: signal NAME launcher|FILE")
 	}
-	ts.Check(syscall.Kill(readPID(ts, args[1]), unix.SignalNum("SIG"+args[0])))
+	pid := readPID(ts, args[1])
+	ts.Check(syscall.Kill(pid, unix.SignalNum("SIG"+args[0])))
+	if args[0] == "STOP" {
+		waitUntil(ts, args[1]+" to stop", func() bool { return state(pid) == "T" })
+	}
 }
