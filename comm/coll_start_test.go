@@ -24,6 +24,24 @@ func hasProbed(c *Comm) bool {
 	})
 }
 
+// TestInitsOfOtherLengthsAreErrCount: also at a rank that was probed before it made the call.
+func TestInitsOfOtherLengthsAreErrCount(t *testing.T) {
+	runUnchecked(t, 2, func(w *Comm) {
+		defer hurry(w)()
+		length := 10
+		if w.Rank() == 1 {
+			length = 20
+			for !locked(w, func() bool { return reflect.ValueOf(w.team).Elem().FieldByName("probes").Len() > 0 }) {
+				_, _, err := w.Iprobe(0, 0) // makes progress
+				check(err)
+			}
+		}
+		_, err := AllreduceInit(w, nil, make([]int, length), Sum)
+		assert.ErrorIs(t, err, ErrCount)
+		assert.ErrorIs(t, err, ErrComm)
+	})
+}
+
 func startAndWait(r request.Request) error {
 	if err := r.Start(); err != nil {
 		return err

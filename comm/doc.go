@@ -75,9 +75,14 @@
 // mismatch that leaves no rank waiting may go unnoticed. Checked mode compares the calls of all
 // ranks each time, and says how they differ: try --set check=true first if results are wrong.
 //
-// Starts of persistent collectives have no order. So a start waits for a rank that has not started
-// the collective, whatever else that rank calls, as long as it keeps the request. The start fails
-// once that rank has freed the request, is gone or is in Finalize. When a start fails, all later
+// A persistent collective is a request: AllreduceInit and its like make it, with the buffers of all
+// its starts; Start and Wait of the request, or StartAll and WaitAll of package request, run it as
+// often as wanted; Free ends it. The memory that ranks of one host share for it, of up to
+// coll.shared.bytes a rank, goes with it.
+//
+// Starts have no order. So a start waits for a rank that has not started the collective, whatever
+// else that rank calls, as long as it keeps the request. The start fails once that rank has freed
+// the request, is gone or is in Finalize: Wait returns the error. When a start fails, all later
 // starts do.
 //
 // If only arguments were wrong, the communicator can still be used. After any other failure it is

@@ -175,7 +175,7 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 		}
 	}
 	p.sends.each(func(s *SendRequest) {
-		if s.ctx == c && s.tag == tag && s.awaitsMatch() {
+		if s.ctx == c && s.tag == tag && s.AwaitsMatch() {
 			awaited = append(awaited, s.peer.Rank())
 		}
 	})

@@ -62,7 +62,7 @@ func (p *PML) launchPending(pr *peer) {
 func (p *PML) failUnmatched(pr *peer, matches func(s *SendRequest) bool, err error) {
 	pr.pending.remove(matches)
 	p.sends.each(func(s *SendRequest) {
-		if s.peer == pr && s.awaitsMatch() && matches(s) {
+		if s.peer == pr && s.AwaitsMatch() && matches(s) {
 			s.fail(err)
 		}
 	})

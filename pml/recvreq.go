@@ -451,6 +451,9 @@ func (r *RecvRequest) finish(err error) {
 	}
 }
 
+// AwaitsMatch reports whether the receive has not matched a message.
+func (r *RecvRequest) AwaitsMatch() bool { return r.state == recvPosted }
+
 // Cancel implements request.Operation. It cancels a receive that has not matched.
 func (r *RecvRequest) Cancel() {
 	if r.state != recvPosted {

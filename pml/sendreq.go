@@ -548,7 +548,7 @@ func (s *SendRequest) pending() Pending {
 	req := s.pair.or(&s.Object)
 	return Pending{
 		Op: s.op, Sends: true, Context: s.ctx.id, Caller: s.ctx.caller, Peer: s.dest, Tag: s.tag, Bytes: int64(len(s.buf)),
-		Phase: s.state.String(), GoesOn: !s.awaitsMatch() || s.ctx.mayFail(s.peer.Rank()),
+		Phase: s.state.String(), GoesOn: !s.AwaitsMatch() || s.ctx.mayFail(s.peer.Rank()),
 		Abandoned: req.Abandoned(), Request: req,
 	}
 }

@@ -54,8 +54,8 @@ var sendLegal = [7][7]bool{
 	sendRestarting: {sendStreaming: true, sendIdle: true},
 }
 
-// awaitsMatch reports whether the send waits for the receiver to match its message.
-func (s *SendRequest) awaitsMatch() bool { return s.state == sendRTS || s.state == sendPending }
+// AwaitsMatch reports whether the send waits for the receiver to match its message.
+func (s *SendRequest) AwaitsMatch() bool { return s.state == sendRTS || s.state == sendPending }
 
 // move makes a transition. It is short enough to be inlined.
 func (s *SendRequest) move(to sendState) {

@@ -37,7 +37,7 @@ func (s *Schedule) otherCall(peer int) error {
 // explain makes the user's error of the error that ended the collective.
 func (s *Schedule) explain(err error) error {
 	if revoked := (*RevokedError)(nil); errors.As(err, &revoked) {
-		err = &callError{s.Name(), s.rank, s.noBuffers, revoked}
+		err = &callError{s.Name(), s.rank, s.callHasNoBuffers(), revoked}
 	}
 	return s.describe(err)
 }
@@ -46,7 +46,7 @@ func (s *Schedule) explain(err error) error {
 type callError struct {
 	call      string
 	self      int  // this rank
-	noBuffers bool // as of the schedule
+	noBuffers bool // of the user's
 	cause     *RevokedError
 }
 

@@ -121,14 +121,39 @@ func (t *Team) stillAwaits(from, tag int) bool {
 	return false
 }
 
-// awaited lists the ranks of the job that this rank waits for in the collective.
+// awaited lists the ranks of the job that this rank waits for in the collective. A rank may be
+// listed several times.
 func (s *Schedule) awaited() []int {
+	if s.how != Blocking && !s.isInline { // there may be thousands: look at its own operations only
+		return s.awaitedByPosted()
+	}
 	p, ctx, t := s.team.p, s.team.ctx, s.team
 	watched := p.Awaited(ctx, s.tag|watchTag)
 	return append(p.Awaited(ctx, s.tag), slices.DeleteFunc(watched, func(world int) bool {
 		rank, _ := t.group.Rank(world)
 		return !s.mayAwaitRank(rank)
 	})...)
+}
+
+// awaitedByPosted is awaited of a collective whose operations all have requests.
+func (s *Schedule) awaitedByPosted() (awaited []int) {
+	g := s.team.group
+	for _, r := range s.recvs {
+		if r.req.AwaitsMatch() {
+			awaited = append(awaited, g.World(r.peer))
+		}
+	}
+	for _, r := range s.meeting.watches {
+		if r.req.AwaitsMatch() && s.mayAwaitRank(r.peer) {
+			awaited = append(awaited, g.World(r.peer))
+		}
+	}
+	for _, r := range s.sends {
+		if r.AwaitsMatch() {
+			awaited = append(awaited, g.World(r.Dest()))
+		}
+	}
+	return awaited
 }
 
 // probed answers a probe, or keeps it.

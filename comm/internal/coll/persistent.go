@@ -90,6 +90,14 @@ func (s *Schedule) compareInits(ctx context.Context) error {
 	return nil
 }
 
+// callHasNoBuffers reports whether the call has no slices of the user's, whatever steps run now.
+func (s *Schedule) callHasNoBuffers() bool {
+	if s.how == Persistent && !s.isKept() && !s.isChecked { // perhaps aside, where noBuffers is set
+		return s.tag&ownForm != 0
+	}
+	return s.noBuffers
+}
+
 // aside calls f, which makes and runs steps that an Init call needs itself. The steps of the starts
 // are put aside meanwhile.
 func (s *Schedule) aside(ctx context.Context, f func(ctx context.Context) error) error {

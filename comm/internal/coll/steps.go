@@ -205,7 +205,7 @@ func (s *Schedule) revokeFor(cause error) {
 		}
 		s.team.markUnfit(s.Name(), cause, lost)
 	case errors.Is(cause, request.ErrCount), errors.Is(cause, request.ErrTruncate), errors.As(cause, &call):
-		if s.noBuffers {
+		if s.callHasNoBuffers() {
 			s.Revoke(Differs)
 		} else {
 			s.Revoke(Lengths)
