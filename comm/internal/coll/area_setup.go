@@ -69,6 +69,9 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	defer func() {
 		s.Leave()
 		if err != nil { // otherwise the call goes on, also if the communicator was freed meanwhile
+			if t.noFurther != 0 {
+				t.declineProbes(t.noFurther)
+			}
 			t.removeIfFreed()
 		}
 	}()
@@ -101,7 +104,7 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 	}
 	const keyBytes = len(btl.Key{})
 	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
-	able, all := s.temp(wordBytes), s.temp(s.size*wordBytes)
+	able := s.temp(wordBytes)
 	clear(offer)
 	if t.rank == leader && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
@@ -129,21 +132,18 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 		}
 		binary.LittleEndian.PutUint64(able, setUpWord(usable))
 	})
-	s.allgatherBruck(able, all)
+	s.Reduction = Reduction{Op: both{}, Elem: wordBytes, Commutes: true, Returns: true}
+	s.allreduceDoubling(s.folding(), nil, able)
 	err := s.run(ctx)
 	if mem != nil && sharer != nil && t.rank == leader {
 		sharer.Hide(mem)
 	}
-	areAble := mem != nil
-	for rank := range s.size {
-		word := binary.LittleEndian.Uint64(all[rank*wordBytes:])
-		if err == nil && !isSetUp(word) {
-			err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
-			s.giveUp(err)
-		}
-		areAble = areAble && word == setUpWord(block)
+	result := binary.LittleEndian.Uint64(able)
+	if err == nil && !isSetUp(result) {
+		err = s.explain(&RevokedError{Rank: s.rank, Reason: Differs})
+		s.giveUp(err)
 	}
-	if err == nil && areAble {
+	if err == nil && mem != nil && result == setUpWord(block) {
 		var world []int
 		for _, rank := range t.local {
 			world = append(world, t.group.World(rank))
@@ -158,7 +158,8 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 
 // setUpWord is what a rank tells the others at the end of a set-up: the block of the memory that it
 // can share, which may differ from that of other hosts, or 0. If a rank has made another call, its
-// messages may be as long. So the upper half of a word is a hash of the lower one.
+// message may be as long, and may combine such words with others. So the upper half of a word is a
+// hash of the lower one, and all ranks get a word that is none of these.
 func setUpWord(block int) uint64 {
 	h := uint32(block) ^ 0x7365_7475
 	h = (h ^ h>>16) * 0x85eb_ca6b
@@ -167,6 +168,24 @@ func setUpWord(block int) uint64 {
 }
 
 func isSetUp(word uint64) bool { return word == setUpWord(int(uint32(word))) }
+
+// both is the operation on two such words: their value if they are equal, else the word for 0, but
+// no such word if one of them is none.
+type both struct{}
+
+// Combine implements Combiner.
+func (both) Combine(in, inout []byte) {
+	v, w := binary.LittleEndian.Uint64(in), binary.LittleEndian.Uint64(inout)
+	result := uint64(0)
+	switch {
+	case !isSetUp(v) || !isSetUp(w):
+	case v == w:
+		result = v
+	default:
+		result = setUpWord(0)
+	}
+	binary.LittleEndian.PutUint64(inout, result)
+}
 
 // dropArea gives the team's area up.
 func (t *Team) dropArea() {

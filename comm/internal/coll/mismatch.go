@@ -65,6 +65,9 @@ type mismatch struct {
 }
 
 func (s *Schedule) signature() Signature {
+	if s.ours != (Signature{}) {
+		return s.ours
+	}
 	if s.setUp { // whatever call the rank is in
 		return Signature{Call: hashOf("set up")}
 	}
@@ -170,7 +173,7 @@ func (t *Team) probed(pr probe) {
 	case t.revoked != nil, t.unfit != nil:
 		t.answer(from, pr.seq, Unfit)
 		return
-	case t.noFurther != 0:
+	case t.noFurther != 0 && !t.isAboutToCall(pr.seq):
 		t.answer(from, pr.seq, t.noFurther)
 		return
 	}
@@ -190,11 +193,21 @@ func (t *Team) noFurtherCalls(reason Reason) {
 	t.declineProbes(reason)
 }
 
+// isAboutToCall reports whether this rank is in the set-up of memory before the call with a number
+// (see Prepare). It makes that call even if the communicator is freed meanwhile.
+func (t *Team) isAboutToCall(seq int) bool {
+	return t.blocking != nil && t.blocking.setUp && seq == t.next && t.unfit == nil && t.revoked == nil
+}
+
 // declineProbes answers the probes that this rank keeps: it will not come to these collectives.
 func (t *Team) declineProbes(reason Reason) {
 	probes := t.probes
 	t.probes = nil
 	for _, pr := range probes {
+		if t.isAboutToCall(pr.seq) {
+			t.probes = append(t.probes, pr)
+			continue
+		}
 		t.answer(t.group.World(pr.rank), pr.seq, reason)
 	}
 }

@@ -102,11 +102,12 @@ func (s *Schedule) callHasNoBuffers() bool {
 // are put aside meanwhile.
 func (s *Schedule) aside(ctx context.Context, f func(ctx context.Context) error) error {
 	steps, words, used, want := s.steps, s.words, s.used, s.want
-	noBuffers := s.noBuffers
+	noBuffers, reduction := s.noBuffers, s.Reduction
+	s.ours = s.signature()
 	s.steps, s.words, s.used, s.noBuffers, s.waits = nil, nil, 0, true, false
 	err := f(ctx)
 	s.steps, s.words, s.used, s.want, s.next = steps, words, used, want, 0
-	s.noBuffers, s.hook = noBuffers, nil
+	s.noBuffers, s.Reduction, s.hook, s.ours = noBuffers, reduction, nil, Signature{}
 	return err
 }
 

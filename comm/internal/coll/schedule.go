@@ -47,6 +47,7 @@ type Schedule struct {
 	idleReceived uint64
 	awaitedBy    []int // ranks that have probed for a start of this persistent collective
 
+	ours   Signature // of an Init call while it is aside
 	starts uint64    // of a persistent collective, so far
 	origin []uintptr // of its Init call
 
