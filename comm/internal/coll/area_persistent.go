@@ -107,6 +107,7 @@ func (s *Schedule) leaveArea() {
 	s.dropArea()
 }
 
+// dropArea gives the memory of a persistent collective back. Starts fail from then on.
 func (s *Schedule) dropArea() {
 	if s.how == Persistent && s.area != nil && s.area.sharer != nil {
 		_ = s.area.sharer.Unshare(s.area.mem) // it is mapped

@@ -87,9 +87,9 @@ func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
 	return err
 }
 
-// shareArea does a schedule of its own, on s, which has no steps: on each host a rank makes memory
-// with room for so many bytes of each rank, and the others map it. It returns nil if some rank, on
-// whatever host, could not do so, or has another block.
+// shareArea runs steps of its own on s, which has none, and replaces its Reduction: on each host a
+// rank makes memory with room for so many bytes of each rank, and the others map it. It returns nil
+// if some rank, on whatever host, could not do so, or has another block.
 func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 	t := s.team
 	leader, isAlone := t.local[0], len(t.local) == 1

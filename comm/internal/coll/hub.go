@@ -54,7 +54,7 @@ func (h *Hub) Close() {
 		t.tidyArea()
 	}
 	for _, s := range slices.Clone(h.kept) {
-		if s.phase != phaseApart {
+		if s.phase != phaseApart { // otherwise it uses the memory now, and drops it at its end
 			s.endWait()
 			s.meeting.word = nil
 			s.dropArea()

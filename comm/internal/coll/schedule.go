@@ -47,7 +47,7 @@ type Schedule struct {
 	idleReceived uint64
 	awaitedBy    []int // ranks that have probed for a start of this persistent collective
 
-	ours   Signature // of an Init call while it is aside
+	ours   Signature // of an Init call while it runs other steps, see aside; else zero
 	starts uint64    // of a persistent collective, so far
 	origin []uintptr // of its Init call
 
