@@ -15,12 +15,14 @@ var (
 	errWrongPeer = errors.New("another process than the peer answers there")
 )
 
-// sideOf is the end that an error of the system points to (tcp(7), ip(7)).
+// sideOf is the end that an error of the system points to (tcp(7), ip(7)). If the system finds no
+// address or route of the peer, that is the peer's: the rail reaches others (O2IBLND, "Handling
+// Errors on Sends").
 func sideOf(errno unix.Errno) btl.Side {
 	switch errno {
-	case unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EACCES, unix.EPERM:
+	case unix.ENETDOWN, unix.ENODEV, unix.EADDRNOTAVAIL, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ENOSPC, unix.EACCES, unix.EPERM:
 		return btl.SideLocal
-	case unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE:
+	case unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN:
 		return btl.SideRemote
 	}
 	return btl.SideBoth
