@@ -48,6 +48,7 @@ func (d *device) Query() (verbs.DeviceAttr, error) {
 		MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr),
 		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom), Atomics: a.atomics != 0,
 		MaxMRBytes: uint64(a.max_mr_size), VendorID: uint32(a.vendor_id),
+		CurState: a.cur_state != 0, PortEvents: a.port_events != 0,
 	}, nil
 }
 

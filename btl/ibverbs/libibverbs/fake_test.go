@@ -155,7 +155,7 @@ func TestFakeQueriesReturnAttributes(t *testing.T) {
 	d := fakeDevice(t)
 	attr, err := d.Query()
 	require.NoError(t, err)
-	assert.Equal(t, verbs.DeviceAttr{Ports: 2, MaxQP: 11, MaxQPRdAtom: 3, MaxQPInitRdAtom: 4, MaxMRBytes: 1 << 40, Atomics: true, VendorID: 0x2c9}, attr)
+	assert.Equal(t, verbs.DeviceAttr{Ports: 2, MaxQP: 11, MaxQPRdAtom: 3, MaxQPInitRdAtom: 4, MaxMRBytes: 1 << 40, Atomics: true, VendorID: 0x2c9, PortEvents: true}, attr)
 	port, err := d.QueryPort(2)
 	require.NoError(t, err)
 	assert.Equal(t, verbs.PortAttr{State: verbs.PortActive, MaxMTU: verbs.MTU4096, ActiveMTU: verbs.MTU2048, GIDs: 3, PKeys: 7, MaxMsg: 1 << 30,

@@ -324,6 +324,8 @@ int mpigo_query_device(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_d
 		.max_qp_rd_atom = d.max_qp_rd_atom, .max_qp_init_rd_atom = d.max_qp_init_rd_atom,
 		.atomics = d.atomic_cap != IBV_ATOMIC_NONE, .vendor_id = d.vendor_id,
 		.max_mr_size = d.max_mr_size,
+		.cur_state = (d.device_cap_flags & IBV_DEVICE_CURR_QP_STATE_MOD) != 0,
+		.port_events = (d.device_cap_flags & IBV_DEVICE_PORT_ACTIVE_EVENT) != 0,
 	};
 	return 0;
 }

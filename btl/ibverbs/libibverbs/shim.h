@@ -70,7 +70,7 @@ struct mpigo_lib {
 
 struct mpigo_device_attr {
 	int32_t ports, max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_pd, max_srq, max_srq_wr, max_qp_rd_atom,
-		max_qp_init_rd_atom, atomics;
+		max_qp_init_rd_atom, atomics, cur_state, port_events;
 	uint32_t vendor_id;
 	uint64_t max_mr_size;
 };

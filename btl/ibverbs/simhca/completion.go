@@ -154,14 +154,31 @@ func (q *queuePair) enterError() {
 	}
 	q.stopTimers()
 	q.resp.dropResponses()
+	if q.hca.cfg.LastWQEDelay > 0 && !q.fatal {
+		q.last, q.hasLast = q.recvCQ.takeBack(q)
+		q.f.events.schedule(&q.lastTimer, q.f.now()+q.hca.cfg.LastWQEDelay)
+		q.flushSends()
+		return
+	}
 	q.flushSends()
+	q.endReceives()
+}
+
+// endReceives ends what a queue pair in ERR does with its receives: it takes no more of a shared
+// queue (InfiniBand error model, 3.3.3).
+func (q *queuePair) endReceives() {
+	if q.hasLast {
+		q.hasLast = false
+		q.deliver(&q.last, false)
+	}
 	q.flushReceives()
-	if q.srq != nil && !q.fatal {
-		// The queue pair takes no more receives from the shared queue (InfiniBand error model,
-		// 3.3.3).
+	if q.srq != nil && !q.fatal && q.hca.cfg.LastWQEDelay >= 0 {
 		q.raise(verbs.EventQPLastWQEReached)
 	}
 }
+
+// endsReceivesLater reports whether the queue pair is in ERR and endReceives is still to come.
+func (q *queuePair) endsReceivesLater() bool { return q.lastTimer.slot != 0 }
 
 // enterSQE moves a queue pair of UC or UD to SQE after a failed send request. It flushes the send
 // queue; the queue pair still receives (Queue pair states, 2.6).

@@ -44,7 +44,7 @@ func (c *context) Query() (verbs.DeviceAttr, error) {
 		Ports: c.hca.cfg.Ports, MaxQP: c.hca.cfg.MaxQP, MaxQPWR: c.hca.cfg.MaxQPWR, MaxSGE: verbs.MaxSGE,
 		MaxCQ: 65536, MaxCQE: c.hca.cfg.MaxCQE, MaxMR: maxRegions, MaxPD: 1024, MaxSRQ: 1024, MaxSRQWR: maxSRQWR,
 		MaxQPRdAtom: c.hca.cfg.MaxReads, MaxQPInitRdAtom: c.hca.cfg.MaxReads, MaxMRBytes: c.hca.cfg.MaxMRBytes, Atomics: true,
-		VendorID: c.hca.cfg.VendorID,
+		VendorID: c.hca.cfg.VendorID, CurState: !c.hca.cfg.NoCurState, PortEvents: !c.hca.cfg.NoPortEvents,
 	}, nil
 }
 

@@ -142,6 +142,20 @@ func (e *cqe) release() {
 	*e = cqe{}
 }
 
+// takeBack removes the newest completion, if it is of a message to queue pair p.
+func (q *completionQueue) takeBack(p *queuePair) (c cqe, ok bool) {
+	if q.broken || q.head == q.tail {
+		return cqe{}, false
+	}
+	e := q.at(q.tail - 1)
+	if e.qp != p || e.send || e.wc.Status != verbs.StatusSuccess {
+		return cqe{}, false
+	}
+	q.tail--
+	c, *e = *e, cqe{}
+	return c, true
+}
+
 // purge removes the completions of queue pair p from the queue (Queue pair states, 5.2).
 func (q *completionQueue) purge(p *queuePair) {
 	to := q.head

@@ -5,11 +5,12 @@ import "time"
 type eventKind uint8
 
 const (
-	evPacket eventKind = iota // a packet arrives
-	evAck                     // a requester's acknowledgment timeout expires
-	evRNR                     // the delay that an RNR NAK requested is over
-	evLate                    // a delayed completion enters its queue
-	evLookup                  // a path is resolved
+	evPacket  eventKind = iota // a packet arrives
+	evAck                      // a requester's acknowledgment timeout expires
+	evRNR                      // the delay that an RNR NAK requested is over
+	evLate                     // a delayed completion enters its queue
+	evLookup                   // a path is resolved
+	evLastWQE                  // a queue pair in ERR ends its receives
 )
 
 // event is a future event. It is embedded in the packet, queue pair or lookup that it concerns, so

@@ -175,3 +175,18 @@ func TestPostToFullSRQFails(t *testing.T) {
 	b.modify(verbs.StateReset) // drops the completion
 	require.NoError(t, post())
 }
+
+// Without PORT_ACTIVE_EVENT, a port changes its state silently. Its other events come.
+func TestPortWithoutEventsChangesSilently(t *testing.T) {
+	a, _ := pair(t, setup{device: DeviceConfig{NoPortEvents: true}})
+	attr, err := a.dev.Query()
+	require.NoError(t, err)
+	require.False(t, attr.PortEvents)
+	for _, up := range []bool{false, true} {
+		a.hca.SetLink(1, up)
+		require.Empty(t, a.events())
+		require.Equal(t, up, a.port().State.Up())
+	}
+	a.hca.Raise(verbs.EventSMChange, 1)
+	require.Equal(t, []verbs.EventType{verbs.EventSMChange}, a.events())
+}

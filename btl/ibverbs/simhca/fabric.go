@@ -145,6 +145,8 @@ func (f *Fabric) fire(e *event) {
 		e.qp.deliverLate()
 	case evLookup:
 		e.path.finish()
+	case evLastWQE:
+		e.qp.endReceives()
 	}
 	f.deliverReady()
 }

@@ -50,13 +50,26 @@ func (k FaultKind) String() string { return faultNames[k] }
 // Fault is a fault to inject.
 type Fault struct {
 	Kind FaultKind
-	// Queue pair of the request, receive or responder; 0: any RC queue pair of the device.
-	QPN     uint32
-	After   int // number of requests, receives or responses to spare first
-	Count   int // number of times the fault strikes; 0: once
-	Status  verbs.Status
-	Delay   time.Duration
-	Mistake verbs.Mistake
+	// Queue pair of the request, receive or responder; 0: any RC queue pair of the device, or with
+	// Datagrams any UD queue pair.
+	QPN       uint32
+	Datagrams bool
+	After     int // number of requests, receives or responses to spare first
+	Count     int // number of times the fault strikes; 0: once
+	Status    verbs.Status
+	Delay     time.Duration
+	Mistake   verbs.Mistake
+}
+
+// concerns reports whether the fault may strike a queue pair.
+func (f *Fault) concerns(q *queuePair) bool {
+	if f.QPN != 0 {
+		return f.QPN == q.num
+	}
+	if f.Datagrams {
+		return q.service == verbs.ServiceUD
+	}
+	return q.service == verbs.ServiceRC
 }
 
 // rule is an injected fault that has not struck Count times.
@@ -103,7 +116,7 @@ func (q *queuePair) fault(kinds faultKinds) *Fault {
 func (q *queuePair) matchFault(kinds faultKinds) *Fault {
 	h := q.hca
 	for i, r := range h.faults {
-		if kinds&(1<<r.Kind) == 0 || r.QPN != q.num && (r.QPN != 0 || q.service != verbs.ServiceRC) {
+		if kinds&(1<<r.Kind) == 0 || !r.concerns(q) {
 			continue
 		}
 		if r.After > 0 {

@@ -29,6 +29,8 @@ type end struct {
 	ah   verbs.AH
 	mtu  verbs.MTU
 	psn  uint32
+	// route, if not nil, is used instead of pathTo.
+	route *verbs.AHAttr
 
 	initRdAtomic, destRdAtomic uint8
 	timeout, retries, rnr      uint8
@@ -136,6 +138,9 @@ func connect(t testing.TB, a, b *end) {
 
 // pathTo returns the address vector of the peer.
 func (e *end) pathTo(to *end) verbs.AHAttr {
+	if e.route != nil {
+		return *e.route
+	}
 	return verbs.AHAttr{Port: 1, IsGlobal: true, DGID: to.gid, SGIDIndex: 1, HopLimit: 3}
 }
 

@@ -20,6 +20,9 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.AttrMask) error {
 	if from == verbs.StateSQD && to != verbs.StateErr && to != verbs.StateReset && !q.drained() {
 		return invalid(call, "the send queue is still draining") // Queue pair states, 2.5
 	}
+	if err := q.checkDevice(call, to, mask); err != nil {
+		return err
+	}
 	if err := q.checkAttr(call, attr, mask); err != nil {
 		return err
 	}
@@ -59,6 +62,21 @@ func (q *queuePair) toReset() {
 	q.sendCQ.purge(q)
 	q.recvCQ.purge(q)
 	q.f.replayStale(q, true)
+}
+
+// checkDevice checks a change that the tables permit against what the device is configured to
+// refuse.
+func (q *queuePair) checkDevice(call string, to verbs.QPState, mask verbs.AttrMask) error {
+	from, cfg := q.attr.State, &q.hca.cfg
+	switch {
+	case mask&verbs.AttrCurState != 0 && cfg.NoCurState:
+		return invalid(call, "the device does not support CUR_STATE")
+	case from == verbs.StateSQE && to == verbs.StateRTS && cfg.KeepsSQE && mask&verbs.AttrCurState == 0:
+		return invalid(call, "the device leaves SQE only with CUR_STATE")
+	case from != verbs.StateErr && to == verbs.StateReset && cfg.ResetFromErrOnly:
+		return invalid(call, "the device goes to RESET only from ERR")
+	}
+	return nil
 }
 
 // checkAttr checks the selected attributes against the device's limits.

@@ -3,6 +3,7 @@ package simhca
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
@@ -37,6 +38,23 @@ type DeviceConfig struct {
 	MaxMsgBytes uint32
 	MaxMRBytes  uint64 // 1 << 40; longest memory region
 	VendorID    uint32
+
+	// NoCurState: the device lacks CURR_QP_STATE_MOD, so Modify refuses CUR_STATE (Queue pair
+	// states, 3).
+	NoCurState bool
+	// KeepsSQE: Modify takes a queue pair from SQE to RTS only with CUR_STATE, as of a driver that
+	// does not notice that the queue pair has left RTS.
+	KeepsSQE bool
+	// ResetFromErrOnly: Modify refuses RESET from any state but ERR (Queue pair states, 2.1).
+	ResetFromErrOnly bool
+	// NoPortEvents: the device lacks PORT_ACTIVE_EVENT, so it raises neither PORT_ERR nor
+	// PORT_ACTIVE (InfiniBand error model, 3.5).
+	NoPortEvents bool
+	// LastWQEDelay is how long a queue pair in ERR takes to end its receives. The completion of the
+	// last message that has arrived, unless it was polled, and those of flushed receives enter
+	// their queue only then, behind the flushed sends. With a shared queue LAST_WQE_REACHED
+	// follows. 0: at once; negative: at once, and the event is not raised.
+	LastWQEDelay time.Duration
 	// MaxLocked limits the registered bytes; RegMR returns ErrNoMemory beyond it. 0: no limit.
 	MaxLocked int64
 }

@@ -70,7 +70,8 @@ func (p *port) attr() verbs.PortAttr {
 	return a
 }
 
-// SetLink takes a port's link down, with PORT_ERR, or up, with PORT_ACTIVE. While the link is down,
+// SetLink takes a port's link down, with PORT_ERR, or up, with PORT_ACTIVE, unless the device has
+// NoPortEvents. While the link is down,
 // the port loses all packets in both directions; queue pairs keep their states (InfiniBand error
 // model, 3.5.2).
 func (h *HCA) SetLink(port int, up bool) {
@@ -90,7 +91,9 @@ func (h *HCA) setLink(num int, up bool) {
 	} else {
 		maps.DeleteFunc(h.resolved, func(e pathEnd, _ struct{}) bool { return e.port == num })
 	}
-	h.raiseUnaffiliated(event, num)
+	if !h.cfg.NoPortEvents {
+		h.raiseUnaffiliated(event, num)
+	}
 }
 
 // SetMTU sets a port's active MTU, at most the device's, as a change to the network interface

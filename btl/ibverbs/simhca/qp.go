@@ -42,6 +42,9 @@ type queuePair struct {
 	ackTimer  event
 	rnrTimer  event
 	lateTimer event
+	lastTimer event // of endReceives, with DeviceConfig.LastWQEDelay
+	last      cqe   // of the last message, while lastTimer runs
+	hasLast   bool
 	late      []lateCompletion // delayed by FaultLateCompletion
 
 	lastArrival time.Duration // latest arrival time of a packet that it sent
@@ -98,6 +101,7 @@ func (d *domain) CreateQP(init verbs.QPInit) (verbs.QP, error) {
 	q.ackTimer = event{kind: evAck, qp: q}
 	q.rnrTimer = event{kind: evRNR, qp: q}
 	q.lateTimer = event{kind: evLate, qp: q}
+	q.lastTimer = event{kind: evLastWQE, qp: q}
 	q.clear()
 	q.sendCQ.qps = append(q.sendCQ.qps, q)
 	if q.recvCQ != q.sendCQ {
@@ -193,6 +197,10 @@ func (q *queuePair) clear() {
 	q.stopTimers()
 	q.f.events.cancel(&q.lateTimer)
 	q.late = nil
+	if q.hasLast && q.last.srq != nil {
+		q.last.srq.inUse--
+	}
+	q.hasLast = false
 	q.sq.reset()
 	q.rq.freed, q.rq.taken, q.rq.posted = 0, 0, 0
 	q.req = requester{}
@@ -205,6 +213,7 @@ func (q *queuePair) clear() {
 func (q *queuePair) stopTimers() {
 	q.f.events.cancel(&q.ackTimer)
 	q.f.events.cancel(&q.rnrTimer)
+	q.f.events.cancel(&q.lastTimer)
 }
 
 // Destroy implements verbs.QP.

@@ -168,7 +168,7 @@ func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		}
 		*r.at(r.posted) = wrs[i]
 		r.posted++
-		if posting == verbs.PostFlushed {
+		if posting == verbs.PostFlushed && !q.endsReceivesLater() {
 			q.flushReceives()
 		}
 	}

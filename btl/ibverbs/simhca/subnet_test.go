@@ -92,6 +92,45 @@ func TestLIDLeadsWithinSubnet(t *testing.T) {
 	require.Len(t, a.sendTo(b, verbs.AHAttr{DLID: b.port().LID}), 1)
 }
 
+// A packet that comes by another port of the device than that of its queue pair is dropped, for
+// each service and on each kind of network (InfiniBand error model, 4.3).
+func TestPacketByOtherPortIsDropped(t *testing.T) {
+	for _, link := range []verbs.LinkLayer{verbs.LinkInfiniBand, verbs.LinkEthernet} {
+		for _, service := range services {
+			for _, port := range []int{1, 2} {
+				a, b := pair(t, setup{service: service, cfg: Config{Link: link}, device: DeviceConfig{Ports: 2}, idle: true})
+				gids, err := b.dev.GIDs(port)
+				require.NoError(t, err)
+				attr, err := b.dev.QueryPort(port)
+				require.NoError(t, err)
+				path := verbs.AHAttr{Port: 1, DLID: attr.LID, IsGlobal: true, DGID: gids[0].GID, HopLimit: 3}
+				a.ah, err = a.pd.CreateAH(path)
+				require.NoError(t, err)
+				back := path
+				back.DLID, back.DGID = a.port().LID, a.gidAt(0)
+				a.route, b.route = &path, &back
+				connect(t, a, b)
+				b.recv(9, 0, 100)
+				a.exec(a.wr(1, verbs.WRSend, b, 0, 8))
+				status := "1 SUCCESS"
+				if port == 2 && service == verbs.ServiceRC {
+					status = "1 RETRY_EXC_ERR"
+				}
+				require.Equal(t, []string{status}, a.results())
+				require.Len(t, b.poll(), 2-port, "%v, %v, port %d", link, service, port)
+			}
+		}
+	}
+}
+
+// gidAt returns an entry of the first port's GID table.
+func (e *end) gidAt(index int) verbs.GID {
+	e.t.Helper()
+	gids, err := e.dev.GIDs(1)
+	require.NoError(e.t, err)
+	return gids[index].GID
+}
+
 // Path bits choose among the LIDs of the destination, and of the source.
 func TestPathBitsChooseLIDs(t *testing.T) {
 	ends := datagrams(t, DeviceConfig{LMC: 2}, DeviceConfig{LMC: 2})

@@ -103,6 +103,11 @@ type DeviceAttr struct {
 	MaxMRBytes      uint64 // longest memory region
 	Atomics         bool
 	VendorID        uint32
+	// CurState: Modify takes AttrCurState (IBV_DEVICE_CURR_QP_STATE_MOD). Some devices take it
+	// without that.
+	CurState bool
+	// PortEvents: the device raises PORT_ERR and PORT_ACTIVE (IBV_DEVICE_PORT_ACTIVE_EVENT).
+	PortEvents bool
 }
 
 // VendorSoftRoCE is the vendor ID of Linux's soft-RoCE (rdma_rxe).

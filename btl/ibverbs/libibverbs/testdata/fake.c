@@ -255,6 +255,7 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 	a->max_mr_size = UINT64_C(1) << 40;
 	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->vendor_id = 0x2c9;
+	a->device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT;
 	return 0;
 }
 
