@@ -41,6 +41,8 @@ var faults = []struct {
 	{"status", "Refusals/READ/bad-key", "status at the requester"},
 	{"event lost", "Events/COMM_EST/RC", "timed out waiting"},
 	{"event lost", "Refusals/WRITE/bad-key", "timed out waiting"},
+	{executesRefused, "Refusals/WRITE/bad-key", "the memory of the responder has changed"},
+	{executesRefused, "Refusals/ATOMIC/bad-key", "the memory of the responder has changed"},
 	{"event twice", "Events/COMM_EST/RC", "number of events"},
 	{"event without object", "Events/SQ_DRAINED/idle", "timed out waiting"},
 	{"draining not reported", "Events/SQ_DRAINED/outstanding-send", "a send is outstanding, but draining is false, events 0"},
@@ -66,6 +68,9 @@ var faults = []struct {
 	{"listed without a result", "Statuses/SUCCESS/RC", "lacks Why or Seen"},
 	{"listed twice", "Statuses/REM_ACCESS_ERR/key/WRITE", "two patterns of Differs match"},
 }
+
+// executesRefused: a refused request changes the responder's memory, and its event is lost.
+const executesRefused = "executed though refused"
 
 // TestFaultyProvider runs the suite on a faulty provider in the processes of the other tests.
 func TestFaultyProvider(t *testing.T) {
@@ -244,7 +249,7 @@ func (d *faultyDevice) NextEvent() (verbs.AsyncEvent, bool, error) {
 		ev.CQ = q
 	}
 	switch d.rule {
-	case "event lost", listedEvent, "listed but fails before":
+	case "event lost", executesRefused, listedEvent, "listed but fails before":
 		if d.rule == listedEvent && ev.Type.Info().Affiliation == verbs.AffiliationPort {
 			break
 		}
@@ -376,6 +381,8 @@ func (q *faultyCQ) Poll(wcs []verbs.WC) (int, error) {
 	out := wcs[:0]
 	for _, wc := range wcs[:n] {
 		switch {
+		case q.d.rule == executesRefused && wc.Status == verbs.StatusWRFlushErr:
+			q.d.damage[1024] ^= 1
 		case q.d.rule == "flush lost" && wc.Status == verbs.StatusWRFlushErr:
 			continue
 		case q.d.rule == "flush as failure" && wc.Status == verbs.StatusWRFlushErr:

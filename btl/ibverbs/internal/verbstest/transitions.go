@@ -46,6 +46,9 @@ func (c *caseRun) at(service verbs.Services, s verbs.QPState) *wire {
 
 func makeTransition(c *caseRun, row verbs.Transition, optional verbs.AttrMask) {
 	w := c.at(row.Service, row.From)
+	if !c.a.attr.CurState {
+		optional &^= verbs.AttrCurState
+	}
 	attr := w.a.attr(row.To)
 	attr.CurState = row.From
 	require.NoError(c, w.a.Modify(attr, verbs.AttrState|row.Required|optional))
