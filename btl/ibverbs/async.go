@@ -78,11 +78,7 @@ func (m *module) react(ev *verbs.AsyncEvent) {
 	case failDevice:
 		m.loseDevice(err.Native, err.Err)
 	case portDown:
-		if m.portUp {
-			m.setPort(false)
-			m.downAt = m.cfg.Clock.Now() // m.now may be old while a completion is handled
-			m.Unsettled = true
-		}
+		m.portFails()
 	case portUp, requery:
 		m.requery(err)
 	}
@@ -96,6 +92,35 @@ func (m *module) endpointOf(qp verbs.QP) *endpoint {
 		}
 	}
 	return nil
+}
+
+// portFails handles a port that is down: nothing is posted, and after a grace the rail fails.
+func (m *module) portFails() {
+	if m.portUp {
+		m.setPort(false)
+		m.downAt = m.cfg.Clock.Now() // m.now may be old while a completion is handled
+		m.Unsettled = true
+	}
+}
+
+// lookAtPort finds out whether the port is down, before an error is judged that may be a symptom of
+// that. The event may still be to come, and not every device raises it (InfiniBand error model,
+// 3.5).
+func (m *module) lookAtPort() {
+	if m.h == nil || m.h.lost || !m.portUp {
+		return
+	}
+	if port, err := m.h.dev.QueryPort(m.cfg.Port); err == nil && !port.State.Up() {
+		m.portFails()
+	}
+}
+
+// awaitPort looks now and then whether a port is up again of which the device raises no events.
+func (m *module) awaitPort() {
+	if m.h != nil && !m.portUp && !m.h.attr.PortEvents && m.now >= m.portCheckAt {
+		m.portCheckAt = m.now + checkNanos
+		m.stale, m.Unsettled = true, true
+	}
 }
 
 // setPort records whether the port carries traffic.
@@ -158,9 +183,8 @@ func (m *module) requeryPKey(err *btl.Error) {
 	err.Class, err.Side = btl.ClassPath, btl.SideLocal
 	if failed != nil {
 		err.Err = fmt.Errorf("%w: %w", err.Err, failed)
-	} else if restart := h.restartUD(&m.cfg); restart != nil {
-		m.loseDevice(verbs.EventQPFatal.Native(), fmt.Errorf("datagram queue pair: %w", restart))
-		return
+	} else if m.restartUD(err.Native, err.Err); m.reopen {
+		return // that has failed the rail
 	}
 	m.FailRail(err)
 }

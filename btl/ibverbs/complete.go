@@ -121,6 +121,7 @@ func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 	m := e.m
 	if v.class == btl.ClassFlushed || wc.Status == verbs.StatusLocQPOpErr {
 		m.readEvents()
+		m.lookAtPort()
 		if e.State() != btl.Up || e.isCertain() {
 			return
 		}
@@ -177,6 +178,9 @@ func (m *module) failDeferredEndpoints() int {
 		if m.now < e.symptomUntil {
 			m.KeepFailing(e)
 			continue
+		}
+		if e.symptomUntil != 0 {
+			m.lookAtPort()
 		}
 		if e.symptomUntil != 0 && !m.portUp {
 			m.ReplaceDeferred(e, m.portIsDown(e.p.rank, e.Deferred().Native))

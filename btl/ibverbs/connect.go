@@ -33,6 +33,7 @@ const (
 var (
 	errNoAnswer = errors.New("the peer does not answer")
 	errNoRoute  = errors.New("there is no route to the peer")
+	errNoLookup = errors.New("the device cannot look up the path to the peer")
 	// errMoved: the cause passes, so a peer that gets a REJ with it asks again.
 	errMoved = fmt.Errorf("%w: the port's address or partition is changing", unix.EAGAIN)
 )
@@ -119,14 +120,17 @@ func (m *module) noAnswerError(e *endpoint) *btl.Error {
 		return e.rejection
 	}
 	p := e.p
-	side, err := btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
+	class, side, err := btl.ClassPath, btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
 	if p.noRouteTries > 0 {
-		side, err = btl.SideLocal, fmt.Errorf("%w: none from %v to %v: %w", errNoRoute, m.h.address(), p.address, p.noRoute)
+		if class, side = pathFault(p.noRoute); side == btl.SideLocal {
+			return m.NewError(p.rank, class, side, "", fmt.Errorf("%w, from %v to %v: %w", errNoLookup, m.h.address(), p.address, p.noRoute))
+		}
+		err = fmt.Errorf("%w: none from %v to %v: %w", errNoRoute, m.h.address(), p.address, p.noRoute)
 	}
 	if m.h.pkey < fullMember {
 		err = fmt.Errorf("%w (this port is a limited member of partition %v, which reaches only full members)", err, m.h.pkey)
 	}
-	return m.NewError(p.rank, btl.ClassPath, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
+	return m.NewError(p.rank, class, side, "", fmt.Errorf("%w (if these ports, or the addresses that ibverbs.gid chooses, are not on one network, choose others)", err))
 }
 
 // tellFailure reports to the peer that this end of the incarnation has failed.
@@ -173,98 +177,6 @@ func (m *module) carry(p *peer, msg *message) {
 	if p.ah != nil && p.ahTo == p.address || m.resolve(&lookup{p: p, to: p.address, epoch: msg.epoch, out: msg}) {
 		m.post(p, msg)
 	}
-}
-
-// post sends a message by the peer's handle.
-func (m *module) post(p *peer, msg *message) {
-	h := m.h
-	if h.lost || !m.portUp || len(h.free) == 0 || m.codec == nil {
-		return
-	}
-	i := h.free[len(h.free)-1]
-	buf := h.udSends.buffer(int(i))
-	n := len(m.codec.append(buf[:0], msg))
-	wr := [1]verbs.SendWR{{
-		ID: uint64(makeID(wrUDSend, 0, 0, uint32(i))), Opcode: verbs.WRSend, Flags: verbs.SendSignaled, NumSGE: 1,
-		AH: p.ah.Handle(), RemoteQPN: p.ahTo.qpn, RemoteQKey: p.ahTo.qkey,
-	}}
-	wr[0].SGE[0] = h.udSends.sge(int(i), n)
-	if _, err := h.ud.PostSend(wr[:]); err == nil {
-		h.free = h.free[:len(h.free)-1]
-	}
-}
-
-// pollDatagrams handles datagrams that have arrived, and returns the number of events.
-func (m *module) pollDatagrams() int {
-	h := m.h
-	if h.lost {
-		return 0
-	}
-	n, err := h.udCQ.Poll(m.wcs[:])
-	for i := range n {
-		wc := m.wcs[i]
-		id := wrID(wc.ID)
-		entry := id.entry()
-		switch {
-		case h.sentUD(&wc):
-		case id.kind() == wrUDRecv && entry < uint32(h.udRecvDepth) && wc.Status == verbs.StatusSuccess:
-			if n := int(wc.ByteLen); n >= verbs.GRHBytes && n <= verbs.GRHBytes+maxMessageBytes {
-				if msg, ok := m.codec.parse(h.udRecvs.buffer(int(entry))[verbs.GRHBytes:n]); ok {
-					m.cfg.Siblings.recipient(m, &msg).handle(&msg)
-				}
-			}
-			if h.postUDRecv(int(entry)) != nil {
-				m.loseDevice(verbs.EventQPFatal.Native(), errors.New("datagram queue pair"))
-				return n
-			}
-		case id.kind() == wrUDRecv && wc.Status == verbs.StatusWRFlushErr:
-			m.readEvents() // an event may be the cause
-			if !m.portUp {
-				m.loseDevice(verbs.EventPortErr.Native(), fmt.Errorf("port %d of %s is down, and its datagram queue pair has failed", m.cfg.Port, m.cfg.Device))
-			}
-			m.loseDevice(wc.Status.Native(), errors.New("datagram queue pair"))
-			return n
-		}
-	}
-	if err != nil {
-		m.readEvents() // an event may be the cause
-		m.loseDevice(verbs.EventCQErr.Native(), err)
-		return n + 1
-	}
-	if n > 0 || m.armUD() {
-		m.Unsettled = true // there may be more
-	}
-	return n
-}
-
-// hasUDSends reports whether datagrams are in flight.
-func (h *hca) hasUDSends() bool { return !h.lost && len(h.free) < h.udSendDepth }
-
-// pollUDSends takes completions of sent datagrams while the module closes.
-func (h *hca) pollUDSends(wcs []verbs.WC) {
-	if h.lost {
-		return
-	}
-	n, err := h.udCQ.Poll(wcs)
-	h.lost = err != nil
-	for i := range n {
-		h.sentUD(&wcs[i])
-	}
-}
-
-// sentUD handles the completion of a datagram that was sent. It reports whether wc is one.
-func (h *hca) sentUD(wc *verbs.WC) bool {
-	id := wrID(wc.ID)
-	if id.kind() != wrUDSend || id.entry() >= uint32(h.udSendDepth) {
-		return false
-	}
-	h.free = append(h.free, int32(id.entry()))
-	if wc.Status != verbs.StatusSuccess && wc.Status != verbs.StatusWRFlushErr {
-		// The failed send has taken the queue pair to SQE. If it is not in SQE, this has no effect.
-		attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
-		_ = h.ud.Modify(&attr, verbs.AttrState|verbs.AttrCurState)
-	}
-	return true
 }
 
 // handle handles a message of a module of this job, which may be a replay.
@@ -461,10 +373,12 @@ func (e *endpoint) toRTS() bool {
 }
 
 // modify changes the state of a queue pair that gets connected. After an error the endpoint fails.
+// With a path in attr, the system may look for the peer's address.
 func (e *endpoint) modify(attr *verbs.QPAttr, mask verbs.AttrMask) bool {
 	err := e.qp.Modify(attr, mask)
 	if err != nil {
-		e.deviceFails(fmt.Errorf("connection: %w", err))
+		class, side := pathFault(err)
+		e.failDeferred(e.m.NewError(e.p.rank, class, side, "", fmt.Errorf("connection: %w", err)))
 	}
 	return err == nil
 }

@@ -1,13 +1,13 @@
 package ibverbs
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/simhca"
@@ -46,7 +46,7 @@ func testConnectDespiteLostDatagrams(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-var errUnreachableNet = errors.New("network is unreachable")
+var errUnreachableNet error = verbs.NewCallError("ibv_create_ah", unix.ENETUNREACH, "")
 
 // TestConnectWithoutRoute: a connection to a peer to which the system has no route fails soon. If
 // there is a route before that, the connection is made.
@@ -58,9 +58,9 @@ func testConnectWithoutRoute(t *testing.T, link verbs.LinkLayer) {
 	pd.createAH = func(verbs.AHAttr) (verbs.AH, error) { return nil, errUnreachableNet }
 	a.connect()
 	at := w.clock.Now()
-	a.fails(1, btl.ClassPath, btl.SideLocal, "")
+	a.fails(1, btl.ClassPath, btl.SideRemote, "")
 	require.ErrorIs(t, a.failed[0], errUnreachableNet)
-	require.ErrorContains(t, a.failed[0], fmt.Sprintf("from %v to %v", a.m.h.address(), b.m.h.address()))
+	require.ErrorContains(t, a.failed[0], fmt.Sprintf("there is no route to the peer: none from %v to %v", a.m.h.address(), b.m.h.address()))
 	require.InDelta(t, noRouteNanos, w.clock.Now()-at, 0.5e9)
 
 	a.connect()
@@ -69,6 +69,52 @@ func testConnectWithoutRoute(t *testing.T, link verbs.LinkLayer) {
 	restore()
 	b.connect()
 	w.begin()
+}
+
+// TestFaultOfPath: an address or a route that the system does not find is evidence against the
+// peer, whichever call reports it. This rank's port leads to others. Other errors of such calls are
+// evidence against the device.
+func TestFaultOfPath(t *testing.T) { onEachFabric(t, testFaultOfPath) }
+
+func testFaultOfPath(t *testing.T, link verbs.LinkLayer) {
+	for _, errno := range []unix.Errno{
+		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ETIMEDOUT, // the peer's
+		unix.ENOMEM, unix.EINVAL, unix.EIO, unix.ENODEV, unix.EADDRNOTAVAIL, unix.ENETDOWN, unix.EPERM,
+	} {
+		class, side, text := btl.ClassDevice, btl.SideLocal, "the device cannot look up the path to the peer, from "
+		switch errno {
+		case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ETIMEDOUT:
+			class, side, text = btl.ClassPath, btl.SideRemote, "there is no route to the peer: "
+		}
+		for _, call := range []string{"ibv_create_ah", "ibv_modify_qp"} {
+			t.Run(unix.ErrnoName(errno)+"/"+call, func(t *testing.T) {
+				_, a, b := newWorld(t, link, Config{})
+				cause := verbs.NewCallError(call, errno, "")
+				pd, _ := a.faultPD()
+				if call == "ibv_create_ah" {
+					pd.createAH = func(verbs.AHAttr) (verbs.AH, error) { return nil, cause }
+				} else {
+					text = "connection: "
+					pd.createQP = func(init verbs.QPInit) (verbs.QP, error) {
+						real, err := pd.PD.CreateQP(init)
+						qp := newFaultyQP(real)
+						qp.modify = func(attr *verbs.QPAttr, mask verbs.AttrMask) error {
+							if mask&verbs.AttrAV != 0 {
+								return cause
+							}
+							return real.Modify(attr, mask)
+						}
+						return qp, err
+					}
+				}
+				a.connect()
+				b.m.Progress()
+				a.fails(1, class, side, "")
+				require.ErrorIs(t, a.failed[0], errno)
+				require.ErrorContains(t, a.failed[0], text)
+			})
+		}
+	}
 }
 
 // withoutBuffers leaves the endpoint without buffers for sending, as if other connections had the

@@ -1,24 +1,16 @@
 package ibverbs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
 const (
-	// udSendDepth is how many datagrams can be in flight, udRecvDepth how many can arrive between
-	// two polls. Every message is repeated, so the loss of one without room does no harm.
-	udSendDepth = 32
-	udRecvDepth = 256
 	// groupEntries is the length of a completion queue, unless one endpoint needs more.
 	groupEntries = 1 << 14
-	// ownQKeyMask: a Q_Key with the highest bit is privileged.
-	ownQKeyMask = 1<<31 - 1
 )
 
 // hca is an open device, and the objects that all connections of a rail share.
@@ -38,7 +30,7 @@ type hca struct {
 	pd        verbs.PD
 	wakes     verbs.CompChannel // of all queues
 
-	// The datagram queue pair.
+	// The datagram queue pair (datagram.go).
 	ud      verbs.QP
 	udCQ    verbs.CQ
 	qkey    uint32
@@ -47,6 +39,9 @@ type hca struct {
 	free    []int32 // free buffers of udSends
 	// The depths of its queues.
 	udSendDepth, udRecvDepth int
+	udStarts                 uint32     // how often it was started; part of the IDs of its requests
+	udPosted                 int        // receives that it has
+	udRestart                *udRestart // nil while it is in use
 
 	udArmed bool // udCQ's next completion makes an event
 	lost    bool // the datagram queue pair broke: it neither sends nor receives any more
@@ -168,78 +163,6 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 		}
 	}
 	return nil, first
-}
-
-// openUD makes the datagram queue pair and posts its receives.
-func (h *hca) openUD(cfg *Config) (err error) {
-	var random [4]byte
-	if _, err := io.ReadFull(cfg.Random, random[:]); err != nil {
-		return err
-	}
-	h.qkey = binary.LittleEndian.Uint32(random[:]) & ownQKeyMask
-	if h.udCQ, err = h.dev.CreateCQ(h.udSendDepth+h.udRecvDepth, h.wakes); err != nil {
-		return err
-	}
-	h.ud, err = h.pd.CreateQP(verbs.QPInit{Service: verbs.ServiceUD, SendCQ: h.udCQ, RecvCQ: h.udCQ,
-		Cap: verbs.QPCap{MaxSendWR: h.udSendDepth, MaxRecvWR: h.udRecvDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	if err != nil {
-		return err
-	}
-	if h.udRecvs, err = newSlab(h.pd, h.udRecvDepth, verbs.GRHBytes+maxMessageBytes, verbs.AccessLocalWrite); err != nil {
-		return err
-	}
-	if h.udSends, err = newSlab(h.pd, h.udSendDepth, maxMessageBytes, verbs.AccessLocalWrite); err != nil {
-		return err
-	}
-	return h.startUD(cfg)
-}
-
-// startUD takes the datagram queue pair from RESET to RTS, with all receives posted.
-func (h *hca) startUD(cfg *Config) error {
-	h.free = nil
-	for i := range int32(h.udSendDepth) {
-		h.free = append(h.free, i)
-	}
-	attr := verbs.QPAttr{State: verbs.StateInit, Port: cfg.Port, QKey: h.qkey, PKeyIndex: h.pkeyIndex}
-	if err := h.ud.Modify(&attr, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrQKey); err != nil {
-		return err
-	}
-	for i := range h.udRecvDepth {
-		if err := h.postUDRecv(i); err != nil {
-			return err
-		}
-	}
-	attr.State = verbs.StateRTR
-	if err := h.ud.Modify(&attr, verbs.AttrState); err != nil {
-		return err
-	}
-	attr.State = verbs.StateRTS
-	return h.ud.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN)
-}
-
-// restartUD makes the datagram queue pair use the present index of the partition key. Its address
-// stays. Datagrams in flight are lost, which does no harm.
-func (h *hca) restartUD(cfg *Config) error {
-	attr := verbs.QPAttr{State: verbs.StateReset}
-	if err := h.ud.Modify(&attr, verbs.AttrState); err != nil {
-		return err
-	}
-	var wcs [pollBatch]verbs.WC // some devices keep the completions from before
-	for n := len(wcs); n == len(wcs); {
-		var err error
-		if n, err = h.udCQ.Poll(wcs[:]); err != nil {
-			return err
-		}
-	}
-	return h.startUD(cfg)
-}
-
-// postUDRecv posts a buffer for a datagram.
-func (h *hca) postUDRecv(i int) error {
-	wr := [1]verbs.RecvWR{{ID: uint64(makeID(wrUDRecv, 0, 0, uint32(i))), NumSGE: 1}}
-	wr[0].SGE[0] = h.udRecvs.sge(i, verbs.GRHBytes+maxMessageBytes)
-	_, err := h.ud.PostRecv(wr[:])
-	return err
 }
 
 // reserve finds a completion queue with room for so many entries, or makes one.

@@ -326,6 +326,60 @@ func TestSendFailsWhilePortIsDown(t *testing.T) {
 	}
 }
 
+// TestErrorWhilePortIsDownWithoutEvents: the device raises no events of its port. An error that may
+// come from the port makes the rank look at the port, which it then watches: nothing is posted
+// while the port is down, posting continues if it is up within the grace, and if not, both ends
+// connect again when it is.
+func TestErrorWhilePortIsDownWithoutEvents(t *testing.T) {
+	onEachFabric(t, testErrorWhilePortIsDownWithoutEvents)
+}
+
+func testErrorWhilePortIsDownWithoutEvents(t *testing.T, link verbs.LinkLayer) {
+	down := func(t *testing.T, cfg Config, status verbs.Status) (w *world, a, b *testRank) {
+		w, a, b = connectedWorld(t, link, cfg, simhca.DeviceConfig{NoPortEvents: true}, simhca.DeviceConfig{})
+		require.False(t, a.m.h.attr.PortEvents)
+		a.completeWith(simhca.FaultSendStatus, status)
+		a.hca.SetLink(1, false)
+		require.NoError(t, a.send("x"))
+		a.fails(1, btl.ClassPath, btl.SideLocal, status.Native())
+		require.ErrorContains(t, a.failed[0], "port 1 of sim0 is down")
+		return w, a, b
+	}
+	for _, status := range []verbs.Status{verbs.StatusLocQPOpErr, verbs.StatusWRFlushErr} {
+		t.Run(status.String()+"/in-time", func(t *testing.T) {
+			w, a, _ := down(t, Config{PortGrace: time.Hour}, status)
+			a.hca.SetLink(1, true)
+			w.until("the port", func() bool { return a.m.portUp })
+			require.Zero(t, a.m.downAt)
+			w.recovers()
+			require.Len(t, a.failed, 1)
+		})
+		t.Run(status.String()+"/late", func(t *testing.T) {
+			w, a, b := down(t, Config{}, status)
+			w.until("the end of the grace", func() bool { return len(a.drained) == 2 })
+			require.Equal(t, btl.AllPeers, a.failed[1].Peer)
+			require.ErrorContains(t, a.failed[1], "port 1 of sim0 is down")
+			a.hca.SetLink(1, true)
+			w.until("the peer to be drained", func() bool {
+				if b.ep.State() == btl.Up {
+					b.ep.Fail(nil)
+				}
+				return b.isDrained()
+			})
+			b.connect() // the rank whose port was down does not ask
+			w.until("a connection", b.isReady)
+			w.begin()
+		})
+	}
+	t.Run("up", func(t *testing.T) {
+		w, a, _ := connectedWorld(t, link, Config{}, simhca.DeviceConfig{NoPortEvents: true}, simhca.DeviceConfig{})
+		a.completeWith(simhca.FaultSendStatus, verbs.StatusLocQPOpErr)
+		require.NoError(t, a.send("x"))
+		a.fails(1, btl.ClassUsage, btl.SideNone, verbs.StatusLocQPOpErr.Native())
+		w.recovers()
+	})
+}
+
 // TestFlushedReceiveFailsForItsCause: an event of the queue pair or the port that arrives after the
 // receives that it flushes is the cause. Without one, the flush itself is, after a while.
 func TestFlushedReceiveFailsForItsCause(t *testing.T) {

@@ -182,13 +182,53 @@ func TestSubnetManagerEventsHarmNothing(t *testing.T) {
 	require.Equal(t, epoch, a.ep.Epoch())
 }
 
+// TestPortIsReadAgain: each event that says that the subnet manager may have changed something
+// makes the rank look at the port's address and partition key, of whose own changes no event came.
+func TestPortIsReadAgain(t *testing.T) { onEachFabric(t, testPortIsReadAgain) }
+
+func testPortIsReadAgain(t *testing.T, link verbs.LinkLayer) {
+	changes := map[string]func(a *testRank){
+		"GID": func(a *testRank) {
+			gid := a.m.h.gid
+			gid.GID[15] ^= 0x40
+			a.hca.ChangeGID(1, gid.Index, gid.GID)
+		},
+		"partition key": func(a *testRank) { a.hca.SetPKeys(1, 0, 0xffff) },
+	}
+	if link == infiniBand {
+		changes["LID"] = func(a *testRank) { a.hca.ChangeLID(1) }
+	}
+	for _, event := range []verbs.EventType{
+		verbs.EventSMChange, verbs.EventClientReregister, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventGIDChange,
+	} {
+		if event == verbs.EventLIDChange && link == infiniBand {
+			continue // which gives the port another LID, so the rail fails anyway
+		}
+		for name, change := range changes {
+			t.Run(event.String()+"/"+name, func(t *testing.T) {
+				w, a, _ := connectedWorld(t, link, Config{})
+				address, index := a.m.h.address(), a.m.h.pkeyIndex
+				change(a)
+				a.missEvents(1)
+				w.turns(100)
+				require.Empty(t, a.failed)
+				a.hca.Raise(event, 1)
+				a.losesPath(event)
+				require.True(t, address != a.m.h.address() || index != a.m.h.pkeyIndex)
+				w.recovers()
+			})
+		}
+	}
+}
+
 // TestPKeyMoves: the partition key moves to another entry of the port's table. The rail fails, and
 // comes back with the entry. The address of its datagrams stays, so this works also if the key
 // moves at both ends.
 func TestPKeyMoves(t *testing.T) { onEachFabric(t, testPKeyMoves) }
 
 func testPKeyMoves(t *testing.T, link verbs.LinkLayer) {
-	w, a, b := connectedWorld(t, link, Config{})
+	device := simhca.DeviceConfig{ResetFromErrOnly: true}
+	w, a, b := connectedWorld(t, link, Config{}, device, device)
 	at := a.m.h.address()
 	a.hca.SetPKeys(1, 0x8001, 0, 0xffff)
 	a.losesPath(verbs.EventPKeyChange)

@@ -50,6 +50,7 @@ type module struct {
 	toSettle []*endpoint // with receives to post, or credits to give back
 	rings    []*endpoint // with a ring
 	wcs      [pollBatch]verbs.WC
+	udWCs    [pollBatch]verbs.WC // of datagrams, whose handling may poll others
 
 	sendWR [1]verbs.SendWR
 	recvWR [repostBatch]verbs.RecvWR
@@ -83,6 +84,7 @@ type module struct {
 	reopenAt, reopenWait int64
 	madeAt               int64  // when the module was made
 	checkAt, checked     int64  // when deadlines are checked next, and were checked last
+	portCheckAt          int64  // when awaitPort looks next
 	made                 uint32 // endpoints so far
 
 	yieldedAt int64 // when this goroutine last called Go's scheduler here
@@ -506,6 +508,8 @@ func (m *module) settle() int {
 		m.FailRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
 		n++
 	}
+	m.awaitPort()
+	n += m.drainUD()
 	if m.h != nil && m.h.shared != nil {
 		n += m.refill()
 		m.postShared()

@@ -1,9 +1,14 @@
 package ibverbs
 
 import (
+	"errors"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
@@ -134,4 +139,18 @@ func (m *module) dropHandles() {
 	for _, l := range m.lookups {
 		l.stale = true
 	}
+}
+
+// pathFault is the class and the side of an error of a call that needs the path to a peer. That the
+// system finds no address or route of the peer is evidence against the peer: the port reaches
+// others (O2IBLND, "Handling Errors on Sends"). Any other error is one of this end's device.
+func pathFault(err error) (btl.Class, btl.Side) {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		switch errno {
+		case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ETIMEDOUT:
+			return btl.ClassPath, btl.SideRemote
+		}
+	}
+	return btl.ClassDevice, btl.SideLocal
 }

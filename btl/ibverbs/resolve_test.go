@@ -122,7 +122,7 @@ func TestConnectWithoutAddressFails(t *testing.T) {
 		n.end(errUnreachableNet)
 		return len(a.failed) > 0
 	})
-	a.fails(1, btl.ClassPath, btl.SideLocal, "")
+	a.fails(1, btl.ClassPath, btl.SideRemote, "")
 	require.ErrorIs(t, a.failed[0], errUnreachableNet)
 	require.InDelta(t, noRouteNanos, w.clock.Now()-at, 0.5e9)
 }

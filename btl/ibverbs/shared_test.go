@@ -61,7 +61,12 @@ func crowd(t *testing.T, peers int, cfg Config, devices ...simhca.DeviceConfig) 
 	if devices == nil {
 		devices = make([]simhca.DeviceConfig, peers+1)
 	}
-	w, hub, _ = newWorld(t, verbs.LinkEthernet, withSharedReceives(cfg), devices...)
+	return star(t, withSharedReceives(cfg), devices...)
+}
+
+// star is a rank to which all other ranks are connected.
+func star(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *world, hub *testRank, eps []*endpoint) {
+	w, hub, _ = newWorld(t, verbs.LinkEthernet, cfg, devices...)
 	eps = w.fan()
 	for _, r := range w.ranks[1:] {
 		ep, err := r.m.Connect(btl.Path{}, hub.m.Address())
@@ -278,6 +283,50 @@ func TestDrainAwaitsLastWQEReached(t *testing.T) {
 		w.recovers()
 		w.until("the end of the queue pair", func() bool { return len(a.m.toDestroy) == 0 })
 		require.Zero(t, a.m.h.shared.lost)
+	}
+}
+
+// TestLastMessageBeforeDrained: the completion of a message that has arrived enters the queue after
+// the marker, behind completions of other connections. When the drain ends, the progress call has
+// not polled as far as that. The message is delivered before Drained nevertheless, and its receive
+// is not lost.
+func TestLastMessageBeforeDrained(t *testing.T) {
+	for name, cfg := range map[string]Config{"own": {}, "shared": withSharedReceives(Config{})} {
+		for _, class := range []btl.Class{btl.ClassPath, btl.ClassUsage} {
+			t.Run(fmt.Sprint(name, "/", class), func(t *testing.T) {
+				devices := make([]simhca.DeviceConfig, 4)
+				devices[0].LastWQEDelay = time.Millisecond
+				w, hub, eps := star(t, cfg, devices...)
+				require.NoError(t, w.ranks[1].send("last"))
+				w.deliver()
+				eps[1].Fail(&btl.Error{Class: class})
+				for range 10 {
+					hub.m.Progress()
+				}
+				require.Equal(t, phaseFlushed, eps[1].phase)
+				require.NotContains(t, hub.arrived, "last", "its completion is late")
+				before, sent := len(hub.arrived), 0
+				for _, r := range w.ranks[2:] {
+					sent += r.floods()
+				}
+				w.deliver()
+				require.Greater(t, sent, pollBatch, "which a progress call polls first")
+				w.f.AdvanceTo(w.f.Now() + 2*time.Millisecond)
+				w.clock.skip(2 * flushNanos)
+				hub.m.Progress()
+				require.Equal(t, []int{1}, hub.drained)
+				require.Contains(t, hub.arrived, "last")
+				_, taken := eps[1].DeliveryCounters()
+				require.Equal(t, w.ranks[1].end().sent, uint64(taken))
+				w.until("the others' messages", func() bool { return len(hub.arrived) == before+sent+1 })
+				w.until("the end of the queue pair", func() bool { return len(hub.m.toDestroy) == 0 })
+				if s := hub.m.h.shared; s != nil {
+					require.Zero(t, s.lost)
+					w.turns(200)
+					require.NotContains(t, s.posted, false, "all receives are posted")
+				}
+			})
+		}
 	}
 }
 
