@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -62,7 +63,7 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 		}
 		n.rails, n.ends = append(n.rails, f), append(n.ends, nil)
 		for range s.ranks {
-			node := f.NewNode(simhca.DeviceConfig{Name: deviceName})
+			node := f.NewNode(deviceOf(seed, i, len(n.ends[i])))
 			gid, err := gidOf(node)
 			if err != nil {
 				return nil, err
@@ -79,6 +80,20 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 // limit.
 var resolveTimes = [...]time.Duration{0, 50 * time.Microsecond, 20 * time.Millisecond, time.Second}
 
+// lastWQEDelays are how long a device may take to end the receives of a queue pair in Error. With
+// the last one it does not say when.
+var lastWQEDelays = [...]time.Duration{0, 20 * time.Microsecond, 3 * time.Millisecond, -1}
+
+// deviceOf chooses what a device can do, which not every real one can.
+func deviceOf(seed uint64, rail, rank int) simhca.DeviceConfig {
+	rnd := rand.New(rand.NewPCG(seed, uint64(rail)<<16|uint64(rank)))
+	may := func() bool { return rnd.IntN(2) == 0 }
+	return simhca.DeviceConfig{
+		Name: deviceName, NoCurState: may(), KeepsSQE: may(), ResetFromErrOnly: may(), NoPortEvents: rnd.IntN(4) == 0,
+		LastWQEDelay: lastWQEDelays[rnd.IntN(len(lastWQEDelays))],
+	}
+}
+
 // linkOf chooses RoCE for all rails, InfiniBand for all, or both in turn.
 func linkOf(seed uint64, rail int) verbs.LinkLayer {
 	if kind := seed % 3; kind == 0 || kind == 2 && rail%2 == 0 {
@@ -89,9 +104,9 @@ func linkOf(seed uint64, rail int) verbs.LinkLayer {
 
 // Numbers of kinds of faults. InfiniBand has those of its subnet manager too.
 const (
-	roceFaults       = 12
-	infiniBandFaults = 16
-	newLID           = 12
+	roceFaults       = 13
+	infiniBandFaults = 17
+	newLID           = 13
 )
 
 // gidOf is the first address of the port of a node's device.
@@ -229,16 +244,18 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 		f.Kind = simhca.FaultSilence
 	case 11:
 		f.Kind = simhca.FaultStale
+	case 12:
+		f.Kind, f.Status, f.Datagrams = simhca.FaultSendStatus, verbs.StatusLocQPOpErr, true
 	case newLID:
 		h.ChangeLID(1)
 		return
-	case 13:
+	case 14:
 		h.Raise(verbs.EventSMChange, 1)
 		return
-	case 14:
+	case 15:
 		h.Raise(verbs.EventClientReregister, 1)
 		return
-	case 15:
+	case 16:
 		keys := make([]uint16, 4)
 		if i := after % 5; i < len(keys) { // else the port has no key until it is repaired
 			keys[i] = 0xffff
