@@ -1,6 +1,9 @@
 package comm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // If several arguments of a call are wrong, its error is about the first of: type, communicator,
 // rank, tag, root, counts and lengths, the view's context. checkElem, Comm.enter, the functions of
@@ -31,7 +34,7 @@ func (s *state) checkRoot(root int) error {
 }
 
 func (s *state) rankError(kind error, rank int) error {
-	return fmt.Errorf("%w: %d is not in 0…%d", kind, rank, len(s.group)-1)
+	return &argumentError{kind, rank, len(s.group) - 1}
 }
 
 // checkSendTag checks the tag of a send.
@@ -51,5 +54,25 @@ func checkRecvTag(tag int) error {
 }
 
 func tagError(tag int) error {
-	return fmt.Errorf("%w: %d is not in 0…%d", ErrTag, tag, tagUB)
+	return &argumentError{ErrTag, tag, tagUB}
+}
+
+// argumentError is the error of a rank, root or tag that is not in 0…last.
+type argumentError struct {
+	kind        error // ErrRank, ErrRoot or ErrTag
+	value, last int
+}
+
+func (e *argumentError) Error() string {
+	return fmt.Sprintf("%v: %d is not in 0…%d", e.kind, e.value, e.last)
+}
+
+// Unwrap returns the kind.
+func (e *argumentError) Unwrap() error { return e.kind }
+
+// isAbout reports whether err is the error of an argument of a call, of one of the kinds, that is
+// value.
+func isAbout(err error, value int, kinds ...error) bool {
+	bad, ok := err.(*argumentError) // an error that wraps it is about something else
+	return ok && bad.value == value && slices.Contains(kinds, bad.kind)
 }

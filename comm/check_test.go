@@ -217,7 +217,12 @@ func TestErrorNamesCallPeerAndTag(t *testing.T) {
 		_, err = comm.Irecv(w, []int{1}, 0, -3)
 		assert.EqualError(t, err, "world: irecv (peer 0, tag -3): invalid tag: -3 is not in 0…1073741823")
 		assert.EqualError(t, comm.Bcast(w, []int{1}, -3), "world: bcast (peer -3): invalid root: -3 is not in 0…0")
-		assert.ErrorIs(t, comm.Bcast(w, []int{1}, math.MinInt), comm.ErrRoot)
+		// The same for the number that stands for none within the package.
+		const least = math.MinInt64
+		assert.EqualError(t, comm.Send(w, []int{1}, least, 3), "world: send (peer -9223372036854775808, tag 3): invalid rank: -9223372036854775808 is not in 0…0")
+		_, err = comm.Recv(w, []int{1}, 0, least)
+		assert.EqualError(t, err, "world: recv (peer 0, tag -9223372036854775808): invalid tag: -9223372036854775808 is not in 0…1073741823")
+		assert.EqualError(t, comm.Bcast(w, []int{1}, least), "world: bcast (peer -9223372036854775808): invalid root: -9223372036854775808 is not in 0…0")
 		var e *comm.Error
 		require.ErrorAs(t, w.Free(), &e)
 		assert.Equal(t, [2]int{comm.Undefined, comm.Undefined}, [2]int{e.Peer, e.Tag})

@@ -73,12 +73,12 @@ type Error struct {
 	Peer, Tag int
 	Err       error // the cause
 
-	// oddPeer and oddTag say that Peer or Tag is an argument that happens to equal Undefined.
+	// oddPeer and oddTag say that Peer or Tag is an argument that happens to equal Undefined or none.
 	oddPeer, oddTag bool
 }
 
-// none is, within this package, the peer or tag of a call that has none. Undefined does not serve,
-// because users may pass it.
+// none is, within this package, the peer or tag of a call that has none. No call takes it as an
+// argument, and the error of one that is passed it tells the two apart (isAbout).
 const none = math.MinInt
 
 // Error returns one line: communicator, call, peer and tag, cause.
@@ -151,11 +151,13 @@ func wrap(op, comm string, peer, tag int, err error) error {
 	if e, ok := err.(*Error); ok {
 		return e
 	}
-	e := &Error{Op: op, Comm: comm, Peer: peer, Tag: tag, Err: err, oddPeer: peer == Undefined, oddTag: tag == Undefined}
-	if peer == none {
+	e := &Error{Op: op, Comm: comm, Peer: peer, Tag: tag, Err: err}
+	e.oddPeer = peer == Undefined || isAbout(err, none, ErrRank, ErrRoot)
+	e.oddTag = tag == Undefined || isAbout(err, none, ErrTag)
+	if peer == none && !e.oddPeer {
 		e.Peer = Undefined
 	}
-	if tag == none {
+	if tag == none && !e.oddTag {
 		e.Tag = Undefined
 	}
 	return e
