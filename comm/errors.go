@@ -73,7 +73,7 @@ type Error struct {
 	Peer, Tag int
 	Err       error // the cause
 
-	// oddPeer and oddTag say that Peer or Tag is an argument that happens to equal Undefined or none.
+	// oddPeer and oddTag say that Peer or Tag is an argument that equals Undefined or none.
 	oddPeer, oddTag bool
 }
 

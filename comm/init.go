@@ -289,15 +289,15 @@ func (m manager) leave() error { return m.client.Finalize() }
 // abortGrace is how long a rank that has aborted the job waits for the process manager to end it.
 const abortGrace = time.Second
 
-func (m manager) abort(code int, why string) {
+func (m manager) abort(a wireup.Abort) {
 	awaitReader(os.Stderr)
 	// If the manager cannot be told, it sees that this process ends without Finalize. If it was
 	// told, it ends all processes. This one stays until then, so that the others do not fail first
 	// because this one is gone, and are not blamed.
-	if m.client.Abort(code, why) == nil {
+	if m.client.Abort(a) == nil {
 		time.Sleep(abortGrace)
 	}
-	os.Exit(exitStatus(code))
+	os.Exit(exitStatus(a.Code))
 }
 
 // awaitReader waits up to 50 ms until a pipe is read. A manager that is told to end the job may not
@@ -315,9 +315,9 @@ func awaitReader(f *os.File) {
 // alone implements others for a world of one rank.
 type alone struct{}
 
-func (alone) barrier() error             { return nil }
-func (alone) leave() error               { return nil }
-func (alone) abort(code int, why string) { os.Exit(exitStatus(code)) }
+func (alone) barrier() error       { return nil }
+func (alone) leave() error         { return nil }
+func (alone) abort(a wireup.Abort) { os.Exit(exitStatus(a.Code)) }
 
 // Run is a whole program: Init, body, Finalize. If body returns an error or panics, or if Init or
 // Finalize fails, Run prints one line with the rank and the error on standard error, and ends the

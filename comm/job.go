@@ -12,6 +12,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -63,7 +64,7 @@ type others interface {
 	// leave says that this rank has left the job without an error.
 	leave() error
 	// abort ends the job with the given exit code and does not return.
-	abort(code int, why string)
+	abort(wireup.Abort)
 }
 
 // newJob makes a rank with an engine. The caller makes its PML, then its modules, then its world.
@@ -191,7 +192,14 @@ func (j *job) fail(err error) {
 	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
 	j.writeRecordsSoon(line)
 	fmt.Fprintf(os.Stderr, "mpigo: %s\n", line)
-	j.others.abort(1, line)
+	a := wireup.Abort{Code: 1, Message: oneLine(err), Why: wireup.Returned}
+	switch p, isPanic := err.(*PanicError); {
+	case isPanic:
+		a.Message, a.Why = fmt.Sprint(p.Value), wireup.Panicked
+	case coll.Follows(err):
+		a.Why = wireup.Follows
+	}
+	j.others.abort(a)
 }
 
 // driveDuring makes progress while f runs on a goroutine. The lock is held, and given up meanwhile.
@@ -283,7 +291,7 @@ func (c *Comm) Abort(code int) {
 	}
 	why := fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code)
 	c.job.writeRecordsSoon(why)
-	c.job.others.abort(code, why)
+	c.job.others.abort(wireup.Abort{Code: code, Message: why})
 }
 
 // exitStatus is the exit status of a process for a code. A code that is not zero does not become

@@ -10,6 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm/internal/rails"
 	"github.com/mpigo/mpigo/internal/tunable"
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -215,8 +216,8 @@ func (l localRank) barrier() error {
 
 func (l localRank) leave() error { return nil }
 
-func (l localRank) abort(code int, why string) {
-	err := fmt.Errorf("aborted with exit code %d", code)
+func (l localRank) abort(a wireup.Abort) {
+	err := fmt.Errorf("aborted with exit code %d", a.Code)
 	l.mu.Lock()
 	if l.aborts[l.rank] == nil {
 		l.aborts[l.rank] = err

@@ -23,24 +23,24 @@ type diagnoseFlags struct {
 }
 
 // runDiagnose runs mpirun-go diagnose and returns the exit status.
-func runDiagnose(args []string) int {
+func runDiagnose(con *console, args []string) int {
 	f, err := parseDiagnose(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Print(diagnoseHelp)
 		return 0
 	}
 	if err != nil {
-		logf("diagnose: %v", err)
+		con.logf("diagnose: %v", err)
 		return statusUsage
 	}
 	if f.job == "" {
 		if f.job, err = onlyJob(); err != nil {
-			logf("diagnose: %v", err)
+			con.logf("diagnose: %v", err)
 			return statusFailed
 		}
 	}
-	if err := diagnoseJob(f); err != nil {
-		logf("diagnose: %v", err)
+	if err := diagnoseJob(con, f); err != nil {
+		con.logf("diagnose: %v", err)
 		return statusFailed
 	}
 	return 0
@@ -90,7 +90,7 @@ func onlyJob() (string, error) {
 }
 
 // reportTrace has a job make its trace, and says where it is.
-func reportTrace(c *jobsocket.Client) {
+func reportTrace(con *console, c *jobsocket.Client) {
 	a, err := c.Trace()
 	line := a.Trace
 	if err == nil && a.Job.TraceDir != "" {
@@ -102,10 +102,10 @@ func reportTrace(c *jobsocket.Client) {
 	case err != nil:
 		line = "trace: " + err.Error()
 	}
-	logf("%s", line)
+	con.logf("%s", line)
 }
 
-func diagnoseJob(f diagnoseFlags) error {
+func diagnoseJob(con *console, f diagnoseFlags) error {
 	c, err := jobsocket.Dial(f.job)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func diagnoseJob(f diagnoseFlags) error {
 	report := diagnose.New(a.Job, a.Members)
 	if a.Job.Traces {
 		// Whatever happens to the report, on standard error, because standard output may be JSON.
-		defer func() { reportTrace(c) }()
+		defer func() { reportTrace(con, c) }()
 	}
 	if f.dir != "" {
 		if err := report.WriteDir(f.dir); err != nil {

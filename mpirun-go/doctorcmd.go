@@ -17,6 +17,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/doctor"
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
@@ -64,29 +65,33 @@ func parseDoctor(args []string) (*cli.Command, doctorOptions, error) {
 }
 
 // runDoctor runs mpirun-go doctor and returns the exit status: 1 if something is broken.
-func runDoctor(args []string) int {
+func runDoctor(con *console, args []string) int {
 	cmd, o, err := parseDoctor(args)
 	if o.help {
 		fmt.Print(doctorHelp)
 		return 0
 	}
 	if err != nil {
-		logf("doctor: %v (mpirun-go doctor --help)", err)
+		con.logf("doctor: %v (mpirun-go doctor --help)", err)
 		return statusUsage
 	}
-	examined, err := examine(cmd, catchSignals())
+	examined, err := examine(con, cmd, con.catchSignals())
 	if err != nil {
-		return reportStart(err)
+		return reportStart(con, procs.ExplainDescriptors(err, 1))
 	}
 	report := doctor.NewReport(examined)
-	if o.json {
-		err = report.JSON(os.Stdout)
-	} else {
-		err = report.Text(os.Stdout, o.all)
-	}
+	err = con.print(func() error {
+		if o.json {
+			return report.JSON(os.Stdout)
+		}
+		return report.Text(os.Stdout, o.all)
+	})
+	interrupted := (*interruptedError)(nil)
 	switch {
+	case errors.As(err, &interrupted):
+		return interrupted.status()
 	case err != nil:
-		logf("doctor: %v", err)
+		con.logf("doctor: %v", err)
 		return statusFailed
 	case !report.Healthy:
 		return statusFailed
@@ -101,12 +106,12 @@ func doctorTimeout(hosts int) time.Duration {
 }
 
 // examine runs the doctor's job.
-func examine(cmd *cli.Command, signals <-chan os.Signal) (*doctor.Job, error) {
+func examine(con *console, cmd *cli.Command, signals <-chan os.Signal) (*doctor.Job, error) {
 	set, err := tunables(cmd.Settings)
 	if err != nil {
 		return nil, usageError(oneLine(err))
 	}
-	warnUnknownVariables(nil)
+	warnUnknownVariables(con, nil)
 	machine := slots.ThisMachine()
 	requested, agent, err := requestedHosts(cmd, machine)
 	if err != nil {
@@ -116,8 +121,8 @@ func examine(cmd *cli.Command, signals <-chan os.Signal) (*doctor.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	waiting := showWaiting(fmt.Sprintf("connecting to %s", slots.Plural(len(requested), "host")))
-	hs, unreachable, err := openReachable(cmd, requested, agent, id, machine, signals)
+	waiting := showWaiting(con, fmt.Sprintf("connecting to %s", slots.Plural(len(requested), "host")))
+	hs, unreachable, err := openReachable(con, cmd, requested, agent, id, machine, signals)
 	waiting()
 	defer hs.close()
 	if err != nil {
@@ -127,10 +132,10 @@ func examine(cmd *cli.Command, signals <-chan os.Signal) (*doctor.Job, error) {
 	for i, h := range hs.requested {
 		out.Hosts = append(out.Hosts, doctor.Host{Name: h.Name, Rank: i, Slots: max(1, h.SlotCount(hs.machines[i].CPUs()))})
 	}
-	reader := &doctor.Reader{OnProgress: func(done, of int) { logf("doctor: trying connections: %d of %d are done", done, of) }}
+	reader := &doctor.Reader{OnProgress: func(done, of int) { con.logf("doctor: trying connections: %d of %d are done", done, of) }}
 	if len(hs.requested) > 0 {
 		id.Size, cmd.Groups[0].Ranks = len(hs.requested), len(hs.requested)
-		if err := runDoctorJob(cmd, hs, id, set, signals, reader); err != nil {
+		if err := runDoctorJob(con, cmd, hs, id, set, signals, reader); err != nil {
 			return nil, err
 		}
 	}
@@ -142,7 +147,7 @@ func examine(cmd *cli.Command, signals <-chan os.Signal) (*doctor.Job, error) {
 }
 
 // runDoctorJob runs the job on hosts that are connected.
-func runDoctorJob(cmd *cli.Command, hs *hostSet, id job.Identity, set tunable.Set, signals <-chan os.Signal, reader *doctor.Reader) error {
+func runDoctorJob(con *console, cmd *cli.Command, hs *hostSet, id job.Identity, set tunable.Set, signals <-chan os.Signal, reader *doctor.Reader) error {
 	places, err := slots.Map(id.Size, hs.requested, hs.machines, cmd.MapBy, false)
 	if err != nil {
 		return usageError(err)
@@ -151,7 +156,7 @@ func runDoctorJob(cmd *cli.Command, hs *hostSet, id job.Identity, set tunable.Se
 	if err != nil {
 		return err
 	}
-	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, hs.local, signals)
+	cleanUp, err := buildPrograms(con, cmd, specs, appNum, id.JobID, hs.local, signals)
 	defer cleanUp()
 	if err != nil {
 		return err
@@ -162,7 +167,7 @@ func runDoctorJob(cmd *cli.Command, hs *hostSet, id job.Identity, set tunable.Se
 	cfg := job.Config{
 		Hosts: hs.hosts, Remote: hs.cluster != nil, Specs: specs, AppNum: appNum, JobID: id.JobID,
 		Universe: id.Size, Timeout: doctorTimeout(id.Size), Signals: signals,
-		Input: stdin.Source(os.Stdin), Stdout: reader, Stderr: os.Stderr, Notices: hs.notices,
+		Input: stdin.Source(os.Stdin), Stdout: reader, Stderr: con.stderr, Notices: hs.notices,
 	}
 	if hs.cluster != nil {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
@@ -197,16 +202,16 @@ func catchInterrupts() (wasInterrupted func() error) {
 
 // openReachable is openHosts without the hosts that cannot be reached. It returns why they cannot.
 // If one cannot, it tries each host by itself, to find all of them at once.
-func openReachable(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (hs *hostSet, failed []*remote.HostError, err error) {
+func openReachable(con *console, cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (hs *hostSet, failed []*remote.HostError, err error) {
 	for {
 		id.Size = len(requested)
-		hs, err = openHosts(cmd, requested, agent, id, machine, signals)
+		hs, err = openHosts(con, cmd, requested, agent, id, machine, signals)
 		var first *remote.HostError
 		if !errors.As(err, &first) {
 			return hs, failed, err
 		}
 		hs.close()
-		hs = &hostSet{notices: hs.notices}
+		hs = &hostSet{con: con, notices: hs.notices}
 		found, err := unreachableHosts(cmd, requested, agent, id, signals)
 		if err != nil {
 			return hs, failed, err
@@ -261,7 +266,7 @@ func unreachableHosts(cmd *cli.Command, requested []slots.Host, agent remote.Age
 }
 
 // showWaiting prints what takes long, after 2 s and then every 10 s, until the result is called.
-func showWaiting(what string) (stop func()) {
+func showWaiting(con *console, what string) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		next := time.NewTimer(2 * time.Second)
@@ -271,7 +276,7 @@ func showWaiting(what string) (stop func()) {
 			case <-done:
 				return
 			case <-next.C:
-				logf("doctor: %s", what)
+				con.logf("doctor: %s", what)
 				next.Reset(10 * time.Second)
 			}
 		}

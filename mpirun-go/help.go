@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
        mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
        mpirun-go bench [flags] NAME [ARG...]
@@ -7,6 +9,7 @@ const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG.
        mpirun-go diagnose [--json] [--dir DIR] [JOB]
        mpirun-go top [--json] [JOB]
        mpirun-go merge DIR
+       mpirun-go help [bench|diagnose|doctor|info|merge|top]
 
 Runs PROGRAM as the ranks of one job, on this machine or on several hosts.
 PROGRAM is a binary, the name of a command, or a Go package (./examples/ring),
@@ -134,3 +137,14 @@ be left out if one job of yours runs on this machine.
 
 If the output is no terminal, it prints what the ranks do within one second.
 `
+
+// subcommands are the first words of a command line that are no PROGRAM.
+func subcommands() []string { return []string{"bench", "diagnose", "doctor", "info", "merge", "top"} }
+
+// helpOf returns the command line that prints the help of mpirun-go, or of one subcommand.
+func helpOf(words []string) []string {
+	if len(words) > 0 && slices.Contains(subcommands(), words[0]) {
+		return []string{words[0], "--help"}
+	}
+	return []string{"--help"}
+}

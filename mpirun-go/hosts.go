@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -99,6 +100,7 @@ func newAgent(launcher string, words []string) remote.Agent {
 
 // hostSet is the set of hosts that a job runs on: the requested hosts that get ranks, in order.
 type hostSet struct {
+	con       *console
 	requested []slots.Host
 	machines  []slots.Machine
 	hosts     []job.Host
@@ -109,8 +111,8 @@ type hostSet struct {
 }
 
 // openHosts connects to the hosts. The caller calls close, also after an error.
-func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (*hostSet, error) {
-	hs := &hostSet{remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
+func openHosts(con *console, cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (*hostSet, error) {
+	hs := &hostSet{con: con, remotes: map[int]*remote.Host{}, notices: make(chan string, 256)}
 	needed, err := slots.HostsNeeded(id.Size, requested, cmd.MapBy)
 	if err != nil {
 		return hs, usageError(err)
@@ -120,7 +122,12 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 			hs.requested = append(hs.requested, h)
 		}
 	}
-	if hs.local, err = procs.NewLocal(machine.Name, id.JobID, []string{watchdogName}); err != nil {
+	watchdog := []string{watchdogName}
+	if _, err := os.Lstat("/proc/self/exe"); err != nil {
+		con.logf("warning: /proc is not mounted: ranks that use mpigo fail in Init, and nothing cleans up if the launcher is killed; as root: mount -t proc proc /proc")
+		watchdog = nil
+	}
+	if hs.local, err = procs.NewLocal(machine.Name, id.JobID, watchdog); err != nil {
 		return hs, err
 	}
 	var names []string
@@ -131,6 +138,9 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 	}
 	var remoteHosts []*remote.Host
 	if len(names) > 0 {
+		if err := checkSrun(cmd, agent, names); err != nil {
+			return hs, usageError(err)
+		}
 		cfg := remote.Config{
 			Agent: agent, Names: names, Secret: id.Secret, JobID: id.JobID, Timeout: cmd.ConnectTimeout,
 			Notify: func(host, line string) {
@@ -162,6 +172,19 @@ func openHosts(cmd *cli.Command, requested []slots.Host, agent remote.Agent, id 
 	return hs, nil
 }
 
+// checkSrun returns an error if the variables of a Slurm allocation, and not the user's flags, want
+// other hosts, and srun is missing. They are also set in containers and shells that srun does not
+// reach.
+func checkSrun(cmd *cli.Command, agent remote.Agent, names []string) error {
+	if agent.Form != remote.FormSlurm || cmd.Launcher != "" {
+		return nil
+	}
+	if _, err := exec.LookPath(agent.Words[0]); err != nil {
+		return fmt.Errorf("SLURM_JOB_ID and SLURM_JOB_NODELIST are set, so the job would run on the nodes of that Slurm allocation (%s, …), but %s is not in PATH: add it to PATH, or run on this machine alone with --launcher local", names[0], agent.Words[0])
+	}
+	return nil
+}
+
 func (hs *hostSet) close() {
 	if hs.cluster != nil {
 		hs.cluster.Close()
@@ -172,7 +195,7 @@ func (hs *hostSet) close() {
 	for {
 		select {
 		case line := <-hs.notices:
-			fmt.Fprintln(os.Stderr, line)
+			hs.con.stderr.Line(line)
 		default:
 			return
 		}

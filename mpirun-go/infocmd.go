@@ -12,7 +12,7 @@ import (
 )
 
 // runInfo runs mpirun-go info and returns the exit status.
-func runInfo(args []string) int {
+func runInfo(con *console, args []string) int {
 	flags := flag.NewFlagSet("info", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
@@ -36,15 +36,15 @@ func runInfo(args []string) int {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if err != nil {
-		logf("info: %v", err)
+		con.logf("info: %v", err)
 		return statusUsage
 	}
 	set, err := tunables(settings)
 	if err != nil {
-		logf("%v", oneLine(err))
+		con.logf("%v", oneLine(err))
 		return statusUsage
 	}
-	warnUnknownVariables(nil)
+	warnUnknownVariables(con, nil)
 	report := info.Collect(set)
 	if *asJSON {
 		err = report.JSON(os.Stdout)
@@ -52,7 +52,7 @@ func runInfo(args []string) int {
 		err = report.Text(os.Stdout)
 	}
 	if err != nil {
-		logf("info: %v", err)
+		con.logf("info: %v", err)
 		return statusFailed
 	}
 	return 0

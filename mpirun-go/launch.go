@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/internal/tunable"
@@ -16,6 +14,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/job"
 	"github.com/mpigo/mpigo/mpirun-go/internal/live"
 	"github.com/mpigo/mpigo/mpirun-go/internal/output"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 	"github.com/mpigo/mpigo/mpirun-go/internal/stdin"
 )
@@ -33,7 +32,7 @@ func usageError(err error) error { return &statusError{statusUsage, err} }
 
 // launch runs the job that cmd describes, or reports err, the error of parsing the command line.
 // helpCommand is the command that prints help. launch returns the exit status.
-func launch(cmd *cli.Command, err error, helpCommand string) int {
+func launch(con *console, cmd *cli.Command, err error, helpCommand string) int {
 	switch {
 	case errors.Is(err, cli.ErrHelp):
 		fmt.Print(help)
@@ -42,48 +41,34 @@ func launch(cmd *cli.Command, err error, helpCommand string) int {
 		printVersion()
 		return 0
 	case err != nil:
-		logf("%v (%s)", err, helpCommand)
+		con.logf("%v (%s)", err, helpCommand)
 		return statusUsage
 	}
-	signals := catchSignals()
-	status, err := runJob(cmd, signals)
+	signals := con.catchSignals()
+	status, err := runJob(con, cmd, signals)
 	if err == nil {
 		return status
 	}
-	return reportStart(err)
+	return reportStart(con, procs.ExplainDescriptors(err, cmd.Size()))
 }
 
 // reportStart prints why a job did not start, and returns the exit status for it.
-func reportStart(err error) int {
+func reportStart(con *console, err error) int {
 	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
-		logf("%v before any rank was started", err)
-		return 128 + int(interrupted.signal)
+		con.logf("%v before any rank was started", err)
+		return interrupted.status()
 	}
-	logf("%v", err)
+	con.logf("%v", err)
 	if s := (*statusError)(nil); errors.As(err, &s) {
 		return s.status
 	}
 	return statusFailed
 }
 
-// catchSignals returns the signals that the launcher handles. SIGHUP stays ignored under nohup.
-// SIGPIPE is caught so that a write returns EPIPE. Caught signals have their default action in the
-// ranks; ignored signals would stay ignored.
-func catchSignals() <-chan os.Signal {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH)
-	if !signal.Ignored(syscall.SIGHUP) {
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return signals
-}
-
 // runJob runs the job that cmd describes. It returns an error only for a failure before the job
 // starts; job.Run reports later failures.
-func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
-	records, err := newRecorder(cmd)
+func runJob(con *console, cmd *cli.Command, signals <-chan os.Signal) (int, error) {
+	records, err := newRecorder(con, cmd)
 	if err != nil {
 		return 0, usageError(err)
 	}
@@ -96,7 +81,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, usageError(oneLine(err))
 	}
-	warnUnknownVariables(cmd.Groups)
+	warnUnknownVariables(con, cmd.Groups)
 	machine := slots.ThisMachine()
 	requested, agent, err := requestedHosts(cmd, machine)
 	if err != nil {
@@ -106,7 +91,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	hs, err := openHosts(cmd, requested, agent, id, machine, signals)
+	hs, err := openHosts(con, cmd, requested, agent, id, machine, signals)
 	defer hs.close()
 	if err != nil {
 		return 0, err
@@ -115,11 +100,14 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 	if err != nil {
 		return 0, usageError(err)
 	}
+	if err := hs.checkDescriptors(places); err != nil {
+		return 0, err
+	}
 	specs, appNum, err := plan(cmd, places, id, set, hs)
 	if err != nil {
 		return 0, err
 	}
-	cleanUp, err := buildPrograms(cmd, specs, appNum, id.JobID, hs.local, signals)
+	cleanUp, err := buildPrograms(con, cmd, specs, appNum, id.JobID, hs.local, signals)
 	defer cleanUp()
 	if err != nil {
 		return 0, err
@@ -147,7 +135,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		Hosts: hs.hosts, Remote: hs.cluster != nil, Specs: specs, AppNum: appNum, JobID: id.JobID,
 		Universe: max(id.Size, hs.universe()), Timeout: cmd.Timeout, Signals: signals,
 		Command: commandLine(cmd.Groups), HangAfter: cmd.HangAfter, ReportDir: cmd.ReportDir, OnSocket: hs.local.RemoveIfKilled,
-		Input: stdin.Source(os.Stdin), Stdout: os.Stdout, Stderr: os.Stderr, Files: files,
+		Input: stdin.Source(os.Stdin), Stdout: os.Stdout, Stderr: con.stderr, Files: files,
 		Style:   output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
 		Notices: hs.notices,
 	}
@@ -158,7 +146,7 @@ func runJob(cmd *cli.Command, signals <-chan os.Signal) (int, error) {
 		cfg.Flush, cfg.SetSilenceLimit = hs.cluster.Flush, hs.cluster.SetSilenceLimit
 	}
 	if cmd.Metrics != "" {
-		listener, err := listenForMetrics(cmd.Metrics)
+		listener, err := listenForMetrics(con, cmd.Metrics)
 		if err != nil {
 			return 0, usageError(err)
 		}
@@ -189,13 +177,13 @@ func commandLine(groups []cli.Group) string {
 }
 
 // listenForMetrics listens for Prometheus. With port 0 the system chooses a port, which is printed.
-func listenForMetrics(address string) (net.Listener, error) {
+func listenForMetrics(con *console, address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics %s: %w", address, err)
 	}
 	if strings.HasSuffix(address, ":0") {
-		logf("metrics are at http://%s/metrics", listener.Addr())
+		con.logf("metrics are at http://%s/metrics", listener.Addr())
 	}
 	return listener, nil
 }
@@ -205,11 +193,21 @@ func (hs *hostSet) warnOversubscribed(places []slots.Place) {
 	for i, h := range hs.requested {
 		ranks, slotCount := ranksOn(places, i), h.SlotCount(hs.machines[i].CPUs())
 		if ranks > slotCount {
-			logf("warning: %d ranks on %s, which has %s: waiting ranks yield their processor (--oversubscribe turns this warning off)",
+			hs.con.logf("warning: %d ranks on %s, which has %s: waiting ranks yield their processor (--oversubscribe turns this warning off)",
 				ranks, h.Name, slots.Plural(slotCount, "slot"))
 			return
 		}
 	}
+}
+
+// checkDescriptors checks the limit on open files for the ranks of this machine.
+func (hs *hostSet) checkDescriptors(places []slots.Place) error {
+	for i, h := range hs.requested {
+		if h.Local {
+			return procs.CheckDescriptors(ranksOn(places, i))
+		}
+	}
+	return nil
 }
 
 // ranksOn returns the number of ranks on a host.
@@ -238,7 +236,7 @@ func tunables(settings []cli.Setting) (tunable.Set, error) {
 
 // warnUnknownVariables prints a warning about each environment variable, the launcher's or one of
 // -x, that is probably a misspelt tunable.
-func warnUnknownVariables(groups []cli.Group) {
+func warnUnknownVariables(con *console, groups []cli.Group) {
 	environ := os.Environ()
 	for _, g := range groups {
 		for _, v := range g.Env {
@@ -246,7 +244,7 @@ func warnUnknownVariables(groups []cli.Group) {
 		}
 	}
 	for _, warning := range tunable.UnknownVariables(environ) {
-		logf("warning: %s (mpirun-go info lists all tunables)", warning)
+		con.logf("warning: %s (mpirun-go info lists all tunables)", warning)
 	}
 }
 

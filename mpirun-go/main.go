@@ -41,37 +41,36 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == doctor.PeerArg {
 		os.Exit(doctor.RunPeer(os.Args[2], os.Args[3]))
 	}
-	os.Exit(run(os.Args[1:]))
+	con := newConsole()
+	os.Exit(con.finish(run(con, os.Args[1:])))
 }
 
 // run runs the launcher and returns its exit status.
-func run(args []string) int {
+func run(con *console, args []string) int {
+	if len(args) > 0 && args[0] == "help" {
+		args = helpOf(args[1:])
+	}
 	if len(args) > 0 && args[0] == "info" {
-		return runInfo(args[1:])
+		return runInfo(con, args[1:])
 	}
 	if len(args) > 0 && args[0] == "doctor" {
-		return runDoctor(args[1:])
+		return runDoctor(con, args[1:])
 	}
 	if len(args) > 0 && args[0] == "top" {
-		return runTop(args[1:])
+		return runTop(con, args[1:])
 	}
 	if len(args) > 0 && args[0] == "diagnose" {
-		return runDiagnose(args[1:])
+		return runDiagnose(con, args[1:])
 	}
 	if len(args) > 0 && args[0] == "merge" {
-		return runMerge(args[1:])
+		return runMerge(con, args[1:])
 	}
 	if len(args) > 0 && args[0] == "bench" {
 		cmd, err := parseBench(args[1:])
-		return launch(cmd, err, "mpirun-go bench --help")
+		return launch(con, cmd, err, "mpirun-go bench --help")
 	}
 	cmd, err := cli.Parse(args)
-	return launch(cmd, err, "mpirun-go --help")
-}
-
-// logf prints one line with the launcher's name on standard error.
-func logf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "mpirun-go: "+format+"\n", args...)
+	return launch(con, cmd, err, "mpirun-go --help")
 }
 
 func printVersion() {

@@ -12,17 +12,17 @@ import (
 
 // runMerge runs mpirun-go merge and returns the exit status. It does what a job does at its end,
 // for jobs that another launcher has started, or whose launcher was killed.
-func runMerge(args []string) int {
+func runMerge(con *console, args []string) int {
 	switch {
 	case len(args) == 1 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help"):
 		fmt.Print(mergeHelp)
 		return 0
 	case len(args) != 1 || strings.HasPrefix(args[0], "-"):
-		logf("merge: want one directory (mpirun-go merge --help)")
+		con.logf("merge: want one directory (mpirun-go merge --help)")
 		return statusUsage
 	}
-	if err := mergeDir(context.Background(), args[0]); err != nil {
-		logf("merge: %v", oneLine(err))
+	if err := mergeDir(context.Background(), con, args[0]); err != nil {
+		con.logf("merge: %v", oneLine(err))
 		return statusFailed
 	}
 	return 0
@@ -30,7 +30,7 @@ func runMerge(args []string) int {
 
 // mergeDir makes a profile and a trace of the files of ranks in a directory. If it cannot make one,
 // it makes the other.
-func mergeDir(ctx context.Context, dir string) error {
+func mergeDir(ctx context.Context, con *console, dir string) error {
 	if info, err := os.Stat(dir); err != nil {
 		return err
 	} else if !info.IsDir() {
@@ -48,7 +48,7 @@ func mergeDir(ctx context.Context, dir string) error {
 			errs = append(errs, err)
 			continue
 		}
-		logf("%s", line)
+		con.logf("%s", line)
 	}
 	if isEmpty {
 		return fmt.Errorf("%s has no profile and no trace of a rank", dir)

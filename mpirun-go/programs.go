@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,11 +22,14 @@ func (e *interruptedError) Error() string {
 	return fmt.Sprintf("got signal %d (%v)", int(e.signal), e.signal)
 }
 
+// status is the launcher's exit status.
+func (e *interruptedError) status() int { return 128 + int(e.signal) }
+
 // buildPrograms finds each group's program, builds those that are Go packages into a temporary
 // directory, each once, and completes the specs. The caller calls cleanUp when the programs are no
 // longer needed, also after an error.
-func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
-	b := builder{jobID: jobID, tags: cmd.Tags, host: host, signals: signals, binaries: map[string]string{}}
+func buildPrograms(con *console, cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
+	b := builder{con: con, jobID: jobID, tags: cmd.Tags, host: host, signals: signals, binaries: map[string]string{}}
 	paths := make([]string, len(cmd.Groups))
 	for i, g := range cmd.Groups {
 		if paths[i], err = b.resolve(g.Program); err != nil {
@@ -33,7 +37,7 @@ func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID str
 		}
 	}
 	if cmd.Tags != "" && len(b.binaries) == 0 {
-		logf("warning: --tags %s has no effect: no PROGRAM is a Go package, so none is built", cmd.Tags)
+		con.logf("warning: --tags %s has no effect: no PROGRAM is a Go package, so none is built", cmd.Tags)
 	}
 	for rank := range specs {
 		g := cmd.Groups[appNum[rank]]
@@ -48,6 +52,7 @@ func buildPrograms(cmd *cli.Command, specs []procs.Spec, appNum []int, jobID str
 }
 
 type builder struct {
+	con      *console
 	jobID    string
 	host     *procs.Local
 	signals  <-chan os.Signal
@@ -98,15 +103,21 @@ func (b *builder) resolve(name string) (string, error) {
 // tempDir creates the directory for binaries. Its name is absolute, because go, the ranks and the
 // watchdog run in other directories.
 func tempDir() (string, error) {
-	parent := os.Getenv("GOTMPDIR") // the user's directory for executable temporary files
-	if parent == "" {
-		parent = os.TempDir()
+	parent, from := os.TempDir(), "the default of TMPDIR"
+	for _, variable := range []string{"TMPDIR", "GOTMPDIR"} { // the latter is for executable files
+		if value := os.Getenv(variable); value != "" {
+			parent, from = value, "from "+variable
+		}
 	}
 	parent, err := filepath.Abs(parent)
 	if err != nil {
 		return "", err
 	}
-	return os.MkdirTemp(parent, "mpirun-go-")
+	dir, err := os.MkdirTemp(parent, "mpirun-go-")
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return "", fmt.Errorf("the package cannot be built: no directory can be made in %s (%s): %w; set GOTMPDIR to a directory that exists and can be written", parent, from, path.Err)
+	}
+	return dir, err
 }
 
 // build builds a package. A signal that ends the launcher interrupts the build.
@@ -116,7 +127,7 @@ func (b *builder) build(pkg, outDir string) (string, error) {
 	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
 	path := ""
 	err := interruptible(b.signals, func(ctx context.Context) (err error) {
-		path, err = build.Build(ctx, pkg, b.tags, outDir, env, os.Stderr)
+		path, err = build.Build(ctx, pkg, b.tags, outDir, env, b.con)
 		return err
 	})
 	return path, err
@@ -126,7 +137,7 @@ func (b *builder) build(pkg, outDir string) (string, error) {
 func programError(name string, err error) error {
 	switch {
 	case errors.Is(err, build.ErrNotFound):
-		if slices.Contains([]string{"bench", "diagnose", "doctor", "info", "top"}, name) {
+		if slices.Contains(subcommands(), name) {
 			err = fmt.Errorf("%w; the flags of mpirun-go %s come after that word", err, name)
 		}
 		return &statusError{statusNotFound, err}

@@ -159,7 +159,7 @@ func runVerb(verb string, args []string, me string) {
 	case "leave":
 		check(pmi.Finalize())
 	case "abort": // CODE MESSAGE
-		check(pmi.Abort(number(args[0]), strings.Join(args[1:], " ")))
+		check(pmi.Abort(wireup.Abort{Code: number(args[0]), Message: strings.Join(args[1:], " ")}))
 		time.Sleep(time.Hour)
 	case "late": // rank 1 receives from rank 0, which is late by MILLIS
 		check(late(time.Duration(number(args[0])) * time.Millisecond))
@@ -183,6 +183,16 @@ func runVerb(verb string, args []string, me string) {
 				}
 			}
 			return world.Barrier()
+		})
+	case "sum": // uses the library: adds in all ranks, with an operation that panics at RANK
+		comm.Run(func(world *comm.Comm) error {
+			add := func(in, inout []int) {
+				if strconv.Itoa(world.Rank()) == args[0] {
+					panic("no sum")
+				}
+				inout[0] += in[0]
+			}
+			return comm.Allreduce(world, []int{1}, []int{0}, add)
 		})
 	case "exchange": // exchanges a value of each rank
 		check(pmi.Put("value-"+me, []byte("of "+me)))

@@ -28,6 +28,7 @@ import (
 // recorder brings together what the ranks of a job record in the directories of --profile,
 // --cpuprofile and --trace.
 type recorder struct {
+	con   *console
 	dirs  []remote.RecordDir
 	job   records.Job
 	hosts []recordHost
@@ -46,8 +47,8 @@ type recordHost struct {
 // newRecorder makes the directories, removes what an earlier job has left there, and adds the
 // settings by which ranks know them. Ranks may have another working directory, so paths are
 // absolute.
-func newRecorder(cmd *cli.Command) (*recorder, error) {
-	r := &recorder{fetched: make(map[string]bool)}
+func newRecorder(con *console, cmd *cli.Command) (*recorder, error) {
+	r := &recorder{con: con, fetched: make(map[string]bool)}
 	for _, flag := range []struct {
 		kind records.Kind
 		dir  *string
@@ -124,7 +125,7 @@ func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spe
 			err = f.Close()
 		}
 		if err != nil {
-			logf("warning: --%s: the files of other hosts stay there: %v", d.Kind, err)
+			r.con.logf("warning: --%s: the files of other hosts stay there: %v", d.Kind, err)
 			return
 		}
 		defer os.Remove(path)
@@ -147,7 +148,7 @@ func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spe
 			defer mu.Unlock()
 			switch {
 			case err != nil:
-				logf("warning: %s: the files of --%s stay there: %v", host.Name(), r.flags(), err)
+				r.con.logf("warning: %s: the files of --%s stay there: %v", host.Name(), r.flags(), err)
 			case len(own) > 0:
 				r.hosts = append(r.hosts, recordHost{host, own, list})
 			}
@@ -179,7 +180,7 @@ func (r *recorder) fetch(ctx context.Context, kinds ...records.Kind) {
 						continue
 					}
 					if err := h.fetchAll(ctx, dir, r.fetched, &mu); err != nil {
-						logf("--%s: %s: %v", kind, h.Name(), err)
+						r.con.logf("--%s: %s: %v", kind, h.Name(), err)
 					}
 				}
 			}
@@ -235,7 +236,7 @@ func (r *recorder) finish(ctx context.Context) {
 			case err != nil:
 				line = fmt.Sprintf("--%s: %v", kind, oneLine(err))
 			}
-			logf("%s", line)
+			r.con.logf("%s", line)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestTracesAreNotMadeAfterSignal(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, (&trace.File{Job: "a", Size: 1}).Write(f))
 	require.NoError(t, f.Close())
-	r := &recorder{job: records.Job{ID: "a", Size: 1}, dirs: []remote.RecordDir{{Kind: records.Trace, Path: dir}}}
+	r := &recorder{con: newConsole(), job: records.Job{ID: "a", Size: 1}, dirs: []remote.RecordDir{{Kind: records.Trace, Path: dir}}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&interruptedError{syscall.SIGINT})
 	assert.Equal(t, "trace: got signal 2 (interrupt)", r.dumpTrace(ctx, nil))

@@ -24,25 +24,25 @@ import (
 const topEvery = time.Second
 
 // runTop runs mpirun-go top and returns the exit status.
-func runTop(args []string) int {
+func runTop(con *console, args []string) int {
 	asJSON, name, err := parseTop(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Print(topHelp)
 		return 0
 	}
 	if err != nil {
-		logf("top: %v", err)
+		con.logf("top: %v", err)
 		return statusUsage
 	}
 	if name == "" {
 		if name, err = onlyJob(); err != nil {
-			logf("top: %v", err)
+			con.logf("top: %v", err)
 			return statusFailed
 		}
 	}
 	client, err := jobsocket.Dial(name)
 	if err != nil {
-		logf("top: %v", err)
+		con.logf("top: %v", err)
 		return statusFailed
 	}
 	defer client.Close()
@@ -59,10 +59,10 @@ func runTop(args []string) int {
 	case errors.Is(err, syscall.EPIPE): // the reader has what it wants
 		return 0
 	case errors.Is(err, errJobEnded):
-		logf("top: %v", err)
+		con.logf("top: %v", err)
 		return 0
 	case err != nil:
-		logf("top: %v", err)
+		con.logf("top: %v", err)
 		return statusFailed
 	}
 	return 0
@@ -160,8 +160,8 @@ func (w *watcher) show(in, out *os.File) error {
 		return err
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), before) }()
-	_, _ = io.WriteString(out, enterScreen)
-	defer func() { _, _ = io.WriteString(out, leaveScreen) }()
+	views, stop := paint(out)
+	defer stop()
 
 	resized, ended := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
@@ -191,16 +191,50 @@ func (w *watcher) show(in, out *os.File) error {
 		case <-ended:
 			return nil
 		case <-resized:
-			draw(out, last)
+			views.show(last)
 		case r := <-results:
 			if r.err != nil {
 				return r.err
 			}
 			last = r.view
-			draw(out, last)
+			views.show(last)
 			tick.Reset(topEvery)
 		case <-tick.C:
 			go ask()
+		}
+	}
+}
+
+// frames are the views for a goroutine that draws them: a terminal that is stopped (Ctrl-S) blocks
+// its writers.
+type frames chan live.View
+
+// show has a view drawn, unless one waits to be drawn already.
+func (f frames) show(v live.View) {
+	select {
+	case f <- v:
+	default:
+	}
+}
+
+// paint starts to draw on a terminal, with its other screen. stop gives the first one back. It
+// waits for at most stuckOutputGrace.
+func paint(out *os.File) (f frames, stop func()) {
+	f = make(frames, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.WriteString(out, enterScreen)
+		for v := range f {
+			draw(out, v)
+		}
+		_, _ = io.WriteString(out, leaveScreen)
+	}()
+	return f, func() {
+		close(f)
+		select {
+		case <-done:
+		case <-time.After(stuckOutputGrace):
 		}
 	}
 }

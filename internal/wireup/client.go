@@ -6,7 +6,6 @@ import (
 	"math"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,20 +159,6 @@ func (c *Client) Barrier() error {
 		}
 	}
 	c.secret.barrierDone()
-	return nil
-}
-
-// Abort asks the manager to end the job with code as its exit status. Not every manager shows the
-// message. There is no answer to wait for: the manager is about to kill this process. After Abort
-// the caller exits with code, in case the manager does not.
-func (c *Client) Abort(code int, message string) error {
-	pairs := []string{"exitcode", strconv.Itoa(code)}
-	if message != "" {
-		pairs = append(pairs, "message", escapeMessage(message))
-	}
-	if err := c.write(formatLine("abort", pairs...)); err != nil {
-		return fmt.Errorf("wireup: abort: %w", c.orClosed(err))
-	}
 	return nil
 }
 

@@ -147,7 +147,8 @@ func TestProtocolErrorIsFinal(t *testing.T) {
 	assert.ErrorIs(t, c.Barrier(), ErrProtocol)
 	_, err := c.Get("k")
 	assert.ErrorContains(t, err, "to put")
-	assert.NoError(t, c.Abort(1, "no use going on")) // the job can still be ended
+	// The job can still be ended.
+	assert.NoError(t, c.Abort(Abort{Code: 1, Message: "no use going on"}))
 }
 
 func TestRefusalIsNotFinal(t *testing.T) {

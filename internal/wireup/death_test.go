@@ -113,24 +113,20 @@ func TestBarrierFailsWhenRankInItDies(t *testing.T) {
 }
 
 func TestAbortDuringBarrier(t *testing.T) {
-	type abort struct {
-		rank, code int
-		message    string
-	}
-	got := make(chan abort, 1)
-	j := newJob(t, ServerConfig{Size: 3, OnAbort: func(rank, code int, message string) { got <- abort{rank, code, message} }}, socketPair)
+	got := make(chan Abort, 1)
+	j := newJob(t, ServerConfig{Size: 3, OnAbort: func(a Abort) { got <- a }}, socketPair)
 	var wg sync.WaitGroup
 	// Abort does not wait for the barrier of another goroutine of the rank.
 	wg.Go(func() { assert.ErrorIs(t, j.clients[1].Barrier(), ErrClosed) })
 	wg.Go(func() { assert.ErrorContains(t, j.clients[0].Barrier(), "rank 1 has aborted the job") })
 	waitState(t, j.server, 0, StateInBarrier)
 	waitState(t, j.server, 1, StateInBarrier)
-	require.NoError(t, j.clients[1].Abort(-7, "disk full: 100%+\n=;ä"))
-	assert.Equal(t, abort{1, -7, "disk full: 100%+\n=;ä"}, <-got)
+	require.NoError(t, j.clients[1].Abort(Abort{Code: -7, Message: "disk full: 100%+\n=;ä", Why: Returned}))
+	assert.Equal(t, Abort{1, -7, "disk full: 100%+\n=;ä", Returned}, <-got)
 	// Until the launcher has killed the process, the barrier goes on.
 	assert.Equal(t, StateAborted, j.server.State(1))
 	assert.Equal(t, StateInBarrier, j.server.State(0))
-	require.NoError(t, j.clients[1].Abort(8, "the server ignores a second abort"))
+	require.NoError(t, j.clients[1].Abort(Abort{Code: 8, Message: "the server ignores a second abort"}))
 	j.clients[1].Close() // as if the launcher had killed it
 	wg.Wait()
 	assert.ErrorIs(t, <-j.served[1], ErrAborted)
@@ -143,7 +139,7 @@ func TestAbortDuringBarrier(t *testing.T) {
 
 func TestAbortWithoutOnAbortEndsServe(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 2}, pipePair)
-	require.NoError(t, j.clients[0].Abort(1, ""))
+	require.NoError(t, j.clients[0].Abort(Abort{Code: 1}))
 	assert.ErrorIs(t, <-j.served[0], ErrAborted)
 	assert.ErrorIs(t, j.clients[0].Barrier(), ErrLost)
 }
@@ -151,8 +147,8 @@ func TestAbortWithoutOnAbortEndsServe(t *testing.T) {
 // Fail ends the connection of an aborted rank, whose Serve still returns ErrAborted.
 func TestFailAfterAbortReturnsAbort(t *testing.T) {
 	called := make(chan struct{})
-	j := newJob(t, ServerConfig{Size: 1, OnAbort: func(int, int, string) { close(called) }}, pipePair)
-	require.NoError(t, j.clients[0].Abort(1, ""))
+	j := newJob(t, ServerConfig{Size: 1, OnAbort: func(Abort) { close(called) }}, pipePair)
+	require.NoError(t, j.clients[0].Abort(Abort{Code: 1}))
 	<-called
 	j.server.Fail(nil)
 	assert.ErrorIs(t, <-j.served[0], ErrAborted)

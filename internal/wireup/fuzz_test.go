@@ -35,7 +35,7 @@ func FuzzServerLine(f *testing.F) {
 	f.Add("cmd=init\x00pmi_version=1\n")
 	f.Add("cmd=barrier_in\ncmd=")
 	f.Fuzz(func(t *testing.T, input string) {
-		s, err := NewServer(ServerConfig{Size: 1, JobID: "j", OnAbort: func(int, int, string) {}})
+		s, err := NewServer(ServerConfig{Size: 1, JobID: "j", OnAbort: func(Abort) {}})
 		require.NoError(t, err)
 		s.kvs.maxKeys, s.kvs.maxBytes = 8, 256
 		conn := &cannedConn{Reader: strings.NewReader(input)}
@@ -93,7 +93,7 @@ func FuzzClientReply(f *testing.F) {
 				require.True(t, r.Rank >= 0 && r.Rank < 3 && r.Number >= 0 && r.Number < maxRails && len(r.Address) <= maxAddressBytes)
 			}
 		}
-		_ = c.Abort(1, answers)
+		_ = c.Abort(Abort{Code: 1, Message: answers})
 		_ = c.Finalize()
 	})
 }

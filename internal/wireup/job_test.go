@@ -137,7 +137,7 @@ func TestJobLife(t *testing.T) {
 				assert.ErrorIs(t, j.clients[rank].Put("k", nil), ErrClosed)
 				assert.ErrorIs(t, j.clients[rank].Barrier(), ErrClosed)
 				assert.ErrorIs(t, j.clients[rank].Finalize(), ErrClosed)
-				assert.ErrorIs(t, j.clients[rank].Abort(1, ""), ErrClosed)
+				assert.ErrorIs(t, j.clients[rank].Abort(Abort{Code: 1}), ErrClosed)
 				assert.NoError(t, j.clients[rank].Close())
 			}
 		})

@@ -299,7 +299,7 @@ func (p *peer) abort(m message) error {
 	if p.s.cfg.OnAbort == nil {
 		return p.aborted
 	}
-	p.s.cfg.OnAbort(p.rank, code, text)
+	p.s.cfg.OnAbort(Abort{Rank: p.rank, Code: code, Message: text, Why: m.why()})
 	return nil
 }
 

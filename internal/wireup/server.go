@@ -19,7 +19,7 @@ type ServerConfig struct {
 	// OnAbort is called when a rank aborts the job, on the goroutine of its Serve and with no lock
 	// held. It must make all processes end, also the one that aborted: its Serve goes on until that
 	// has ended. If OnAbort is nil, that Serve returns at once.
-	OnAbort func(rank, code int, message string)
+	OnAbort func(Abort)
 }
 
 const (

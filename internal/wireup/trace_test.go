@@ -70,8 +70,8 @@ func (tr *trace) run(t *testing.T, d *datadriven.TestData) string {
 	d.MaybeScanArgs(t, "rank", &rank)
 	if d.Cmd == "server" {
 		tr.end()
-		cfg := ServerConfig{JobID: "job", OnAbort: func(rank, code int, message string) {
-			fmt.Fprintf(&tr.aborts, "abort by rank %d: %d %q\n", rank, code, message)
+		cfg := ServerConfig{JobID: "job", OnAbort: func(a Abort) {
+			fmt.Fprintf(&tr.aborts, "abort by rank %d: %d %q\n", a.Rank, a.Code, a.Message)
 		}}
 		d.ScanArgs(t, "size", &cfg.Size)
 		d.MaybeScanArgs(t, "nodes", &cfg.NodeOf)

@@ -86,6 +86,20 @@ func (e *callError) Error() string {
 	return fmt.Sprintf("rank %d gave up on this %s: %v", e.cause.Rank, e.call, e.reason())
 }
 
+// Follows reports whether the error of a call says that another rank has failed before, on its own,
+// and is no more than the consequence.
+func Follows(err error) bool {
+	call := (*callError)(nil)
+	if !errors.As(err, &call) || call.cause.Rank == call.self {
+		return false
+	}
+	switch call.cause.Reason {
+	case Failed, Panicked, Refused:
+		return true
+	}
+	return false
+}
+
 // difference says how the call of another rank differs.
 func (e *callError) difference() string {
 	switch theirs, ours := e.cause.Theirs, e.cause.Ours; {

@@ -148,7 +148,7 @@ func apart[A any](s *Schedule, f func(A), a A) error {
 		eng.Return(call)
 		s.move(phaseRunning)
 		if !returned {
-			s.giveUp(errOperationPanicked)
+			s.giveUp(&panicError{errOperationPanicked})
 		}
 	}()
 	f(a)

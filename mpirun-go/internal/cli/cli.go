@@ -298,19 +298,6 @@ func (c *Command) flagError(err error, parsed []string) error {
 	return err
 }
 
-// foreignFlagHint says what replaces a flag of Open MPI's or MPICH's launcher, or returns "".
-func foreignFlagHint(name string) string {
-	switch name {
-	case "mca", "gmca":
-		return "use --set KEY=VALUE, or --btl LIST"
-	case "env", "genv":
-		return "use -x NAME=VALUE"
-	case "allow-run-as-root":
-		return "not needed, root may run jobs"
-	}
-	return ""
-}
-
 // cutQuoted is like strings.Cut, but s begins with a quoted value, which may contain sep. It cuts s
 // after that value.
 func cutQuoted(s, sep string) (before, after string, found bool) {

@@ -30,6 +30,9 @@ const (
 	connectionGrace = 500 * time.Millisecond
 	// For exits that a failure may be a consequence of, while ranks of this machine are exiting.
 	rootCauseGrace = 2 * time.Second
+	// From a rank's failure that says that another rank has failed before, to the failure of that
+	// one. It is shorter than the time that a rank which has aborted the job lives on.
+	followedGrace = 500 * time.Millisecond
 	// For reports about such exits on other hosts, which the launcher always waits for.
 	remoteCauseGrace = 500 * time.Millisecond
 	// For a rank to exit by itself after its PMI connection has failed.
@@ -104,20 +107,37 @@ func (r *run) rankName(k *rank) string {
 	return fmt.Sprintf("rank %d (pid %d) on %s", k.Rank, k.PID, r.hostOf(k).Name())
 }
 
-// onAbort handles a rank's abort. The rank's own standard error has the message, so the launcher
-// repeats it only if that goes to a file.
-func (r *run) onAbort(number, code int, message string) {
-	k := r.rank(number)
+// onAbort handles a rank's abort.
+func (r *run) onAbort(a wireup.Abort) {
+	k := r.rank(a.Rank)
 	k.aborted = true
-	line := fmt.Sprintf("%s aborted the job with code %d", r.rankName(k), code)
-	if message = oneLine(message); message != "" && r.cfg.Files != nil {
-		line += ": " + message
+	// The kernel keeps 8 bits of an exit status.
+	f := &failure{status: a.Code & 0xff, rank: k, priority: aborted}
+	if f.status == 0 {
+		f.status = 1
 	}
-	status := code & 0xff // the kernel keeps 8 bits of an exit status
-	if status == 0 {
-		status = 1
+	message := oneLine(a.Message)
+	switch a.Why {
+	case wireup.Returned:
+		f.line = "returned an error"
+	case wireup.Follows:
+		f.line, f.priority = "returned an error", followed
+	case wireup.Panicked:
+		f.line = "panicked"
+	default:
+		f.line = fmt.Sprintf("aborted the job with code %d", a.Code)
+		if r.cfg.Files == nil {
+			message = "" // what the program says about it is on its standard error
+		}
 	}
-	r.addFailure(&failure{status: status, line: line, rank: k, priority: aborted})
+	f.line = r.rankName(k) + " " + f.line
+	if message != "" {
+		f.line += ": " + message
+	}
+	r.addFailure(f)
+	if f.priority == followed {
+		r.after(followedGrace, r.chooseFailure)
+	}
 }
 
 // oneLine replaces control characters in a message of a rank, so that it fits into a line of the

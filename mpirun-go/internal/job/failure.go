@@ -29,6 +29,7 @@ type priority int
 
 const (
 	barrierFailed priority = iota // the rank exited because another rank left a barrier
+	followed                      // the rank aborted the job because another rank had failed
 	aborted                       // the rank aborted the job
 	exited                        // the rank exited, without an abort
 	hostLost                      // a host was lost
@@ -38,9 +39,9 @@ const (
 func (r *run) failed() bool { return r.failure != nil || len(r.pending) > 0 }
 
 // addFailure fails the job for f, the failure of a rank or the loss of a host. f is pending, for at
-// most rootCauseGrace, while other ranks are exiting whose exits have not been reported, or if f
-// itself says that another rank caused it. The ranks are not signalled during that time; otherwise
-// the rank that is the cause might seem to die of the signal.
+// most rootCauseGrace, while other ranks are exiting whose exits have not been reported, or (for at
+// most followedGrace, if it is an abort) if f itself says that another rank caused it. The ranks are not
+// signalled during that time; otherwise the rank that is the cause might seem to die of the signal.
 //
 // A rank whose death led to f is exiting already: the rank of f cannot have noticed the death
 // earlier. So if a rank aborts while all others are well, f is not delayed.
@@ -112,7 +113,7 @@ func (r *run) chooseIfReady() {
 		r.blameMissingInit(f)
 	}
 	r.exiting = slices.DeleteFunc(r.exiting, func(k *rank) bool { return k.exited })
-	if !r.cfg.Remote && len(r.exiting) == 0 && slices.ContainsFunc(r.pending, func(f *failure) bool { return f.priority > barrierFailed }) {
+	if !r.cfg.Remote && len(r.exiting) == 0 && slices.ContainsFunc(r.pending, func(f *failure) bool { return f.priority > followed }) {
 		r.chooseFailure()
 	}
 }

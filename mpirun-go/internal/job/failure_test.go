@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -52,8 +53,29 @@ func TestAddFailureDoesNotProbeAllRanks(t *testing.T) {
 
 func TestAbortWithHealthyRanksEndsJobAtOnce(t *testing.T) {
 	cfg, _, stderr := shellJob(t, waitForOther+"echo cmd=abort exitcode=9 >&3; exec sleep 1000", markStarted+"exec sleep 1000")
-	assert.Equal(t, 9, Run(cfg))
+	assert.Equal(t, 9, runAndFlush(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here aborted the job with code 9; the job's other rank was ended\n$`, stderr.String())
+}
+
+// A rank's error may say that another rank has failed before. It is the job's failure only if that
+// one does not end the job too.
+func TestRankThatFailedFirstIsBlamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := func() *run {
+			r, _ := newTimedRun(t, &rank{Proc: goneProcess()}, &rank{Proc: goneProcess()})
+			r.ranks[1].Rank = 1
+			r.onAbort(wireup.Abort{Rank: 1, Code: 1, Message: "rank 0 gave up", Why: wireup.Follows})
+			assert.Nil(t, r.failure)
+			assert.True(t, r.failed())
+			return r
+		}
+		r := start()
+		r.onAbort(wireup.Abort{Code: 1, Message: "bad value", Why: wireup.Panicked})
+		assert.Regexp(t, `^rank 0 .* panicked: bad value$`, r.failure.line)
+		r = start()
+		r.pass(2 * followedGrace)
+		assert.Regexp(t, `^rank 1 .* returned an error: rank 0 gave up$`, r.failure.line)
+	})
 }
 
 // exiting is a rank whose exit has begun.
@@ -89,7 +111,7 @@ func TestAbortAfterDeathBlamesDeadRank(t *testing.T) {
 			"while ! test -s pid; do :; done; read dead <pid; "+
 				"while ! grep -q zombie /proc/$dead/status; do :; done; echo cmd=abort exitcode=9 >&3; exit 9",
 			"echo $$ >pid; kill -KILL $$")
-		assert.Equal(t, 137, Run(cfg), stderr)
+		assert.Equal(t, 137, runAndFlush(cfg), stderr)
 		assert.Regexp(t, `^mpirun-go: rank 1 .* was killed by signal 9 `, stderr.String())
 	}
 }
@@ -100,7 +122,7 @@ func TestExitWithoutInitIsBlamed(t *testing.T) {
 	const join = "echo cmd=init pmi_version=1 pmi_subversion=1 >&3; read x <&3; echo cmd=barrier_in >&3; read x <&3; echo $x; "
 	for end, others := range map[string]string{"exit 7": "", "exec sleep 1000": "; the job's other rank was ended"} {
 		cfg, stdout, stderr := shellJob(t, join+end, "exit 0")
-		assert.Equal(t, 1, Run(cfg))
+		assert.Equal(t, 1, runAndFlush(cfg))
 		assert.Equal(t, "cmd=barrier_failed rank=1 state=0\n", stdout.String())
 		assert.Regexp(t, `^mpirun-go: rank 1 \(pid \d+\) on here exited with status 0, but without Init, which other ranks have called`+others+`\n$`, stderr.String())
 	}
@@ -109,10 +131,10 @@ func TestExitWithoutInitIsBlamed(t *testing.T) {
 func TestBarrierFailureOfFailedRankBlamesThatRank(t *testing.T) {
 	const join = "echo cmd=init pmi_version=1 pmi_subversion=1 >&3; read x <&3; echo cmd=barrier_in >&3; read x <&3; exit 7"
 	cfg, _, stderr := shellJob(t, join, "exit 5")
-	assert.Equal(t, 5, Run(cfg), stderr)
+	assert.Equal(t, 5, runAndFlush(cfg), stderr)
 	assert.Regexp(t, `^mpirun-go: rank 1 .* exited with status 5`, stderr.String())
 	cfg, _, stderr = shellJob(t, "exit 0", "exit 0")
-	assert.Equal(t, 0, Run(cfg), stderr)
+	assert.Equal(t, 0, runAndFlush(cfg), stderr)
 }
 
 // The loss of a host is the job's failure, although the failures of its ranks and of their peers
@@ -125,7 +147,7 @@ func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 		stopStart: make(chan struct{}), done: make(chan struct{}),
 	}
 	close(r.done)
-	r.stderr = r.newSink("standard error", stderr)
+	r.stderr = r.addSink("standard error", output.NewSink(stderr))
 	for i, spec := range r.cfg.Specs[:4] { // the start of rank 4 has not been reported
 		served := make(chan struct{})
 		close(served)
@@ -146,6 +168,7 @@ func TestHostLossIsBlamedOverItsRanks(t *testing.T) {
 	r.onLost(1, errors.New("power failure"))
 	r.onExit(r.ranks[2], procs.Exit{}, 0, procs.ErrLost)
 	assert.Equal(t, 1, r.report())
+	<-r.stderr.Written()
 	assert.Equal(t, "mpirun-go: host n2 was lost with 3 ranks: power failure\n", stderr.String())
 	assert.Equal(t, []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT}, local.signals)
 	assert.Equal(t, local.signals, remote.signals)

@@ -76,7 +76,7 @@ func (r *run) canAsk() bool {
 // diagnose asks all ranks what they do, and makes a report. Then print decides whether the report
 // is printed, under which title. At last then is called. If the job has failed or ended meanwhile,
 // neither is. Both are called by Run's goroutine, which goes on while the ranks are asked, for at
-// most introspect.AnswerTimeout and a little, and while the report is printed. record is called on
+// most introspect.AnswerTimeout and a little, and while files are written. record is called on
 // another goroutine after a report was printed.
 func (r *run) diagnose(print func(*diagnose.Report) (title string), record, then func()) {
 	r.diagnosing = true
@@ -172,39 +172,26 @@ func (r *run) Trace(ctx context.Context) string {
 // printTrace makes the trace of the job until now, and prints where it is.
 func (r *run) printTrace() {
 	if line := r.Trace(context.Background()); line != "" {
-		r.printBounded("mpirun-go: " + line)
+		r.printLine(line)
 	}
 }
 
-const (
-	// reportGrace bounds the time that the end of a job waits for a reader of its report.
-	reportGrace = time.Second
-	// reportDirGrace bounds the time that the files of --report-dir take. A file system may hang.
-	reportDirGrace = 5 * time.Second
-)
+// reportDirGrace bounds the time that the files of --report-dir take. A file system may hang.
+const reportDirGrace = 5 * time.Second
 
-// printReport prints a report, and writes the files of --report-dir. It waits at most reportGrace
-// for a reader that does not read.
+// printReport prints a report, and writes the files of --report-dir.
 func (r *run) printReport(title string, report *diagnose.Report) {
-	text := "mpirun-go: " + title + "\n" + report.Text()
+	text := title + "\n" + report.Text()
 	if r.cfg.ReportDir == "" {
-		r.printBounded(text + "(mpirun-go diagnose --dir DIR and --report-dir DIR write the stacks of all goroutines)")
+		r.printLine(text + "(mpirun-go diagnose --dir DIR and --report-dir DIR write the stacks of all goroutines)")
 		return
 	}
-	r.printBounded(strings.TrimSuffix(text, "\n"))
+	r.printLine(strings.TrimSuffix(text, "\n"))
 	if err := bounded(reportDirGrace, func() error { return report.WriteDir(r.cfg.ReportDir) }); err != nil {
-		r.printBounded("mpirun-go: --report-dir: " + err.Error())
+		r.printLine("--report-dir: " + err.Error())
 		return
 	}
-	r.printBounded("full reports with the stacks of all goroutines: " + r.cfg.ReportDir)
-}
-
-// printBounded prints text on standard error, and waits at most reportGrace for its reader.
-func (r *run) printBounded(text string) {
-	_ = bounded(reportGrace, func() error {
-		r.stderr.Line(text)
-		return nil
-	})
+	r.stderr.Line("full reports with the stacks of all goroutines: " + r.cfg.ReportDir)
 }
 
 // bounded calls f on a goroutine of its own, and waits for at most limit until it returns.
@@ -256,7 +243,7 @@ func (r *run) listen() (stop func()) {
 	}
 	s, err := jobsocket.Listen(r)
 	if err != nil {
-		r.stderr.Line("mpirun-go: warning: mpirun-go diagnose will not find this job: " + err.Error())
+		r.printLine("warning: mpirun-go diagnose will not find this job: " + err.Error())
 		return func() {}
 	}
 	r.cfg.OnSocket(s.Path())

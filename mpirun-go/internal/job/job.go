@@ -67,11 +67,12 @@ type Config struct {
 	// result when the job is over.
 	OnStart func(jobsocket.Job) (stop func())
 
-	Input          io.Reader // copied to the ranks whose Stdin is a pipe
-	Stdout, Stderr io.Writer
-	Files          []output.Files // for each rank, used instead of Stdout and Stderr; nil: unused
-	Style          output.Style
-	Notices        <-chan string // lines of agents, for Stderr; nil: none
+	Input   io.Reader // copied to the ranks whose Stdin is a pipe
+	Stdout  io.Writer
+	Stderr  *output.Sink   // also gets lines of the caller; Run does not wait until all is written
+	Files   []output.Files // for each rank, used instead of Stdout and Stderr; nil: unused
+	Style   output.Style
+	Notices <-chan string // lines of agents, for Stderr; nil: none
 	// SetSilenceLimit makes a host count as lost if it is silent for this time from now on. It is
 	// nil if no host is remote.
 	SetSilenceLimit func(time.Duration)
@@ -133,21 +134,20 @@ type rank struct {
 }
 
 // Run starts the ranks, and returns the job's exit status when no process of the job is left. It
-// reports a failure in one line on cfg.Stderr.
+// reports a failure in one line on cfg.Stderr. The caller waits for the reader of that line
+// (output.Sink.Written).
 func Run(cfg Config) int {
 	r := &run{
 		cfg: cfg, calls: make(chan func(), 64), done: make(chan struct{}),
 		stopStart: make(chan struct{}), outputDone: make(chan struct{}),
 	}
 	defer close(r.done)
-	r.stdout = r.newSink("standard output", cfg.Stdout)
-	r.stderr = r.newSink("standard error", cfg.Stderr)
+	r.stdout = r.addSink("standard output", output.NewSink(cfg.Stdout))
+	r.stderr = r.addSink("standard error", cfg.Stderr)
 	server, err := wireup.NewServer(wireup.ServerConfig{
 		Size: len(cfg.Specs), JobID: cfg.JobID, NodeOf: hostIndexes(cfg.Specs), AppNum: cfg.AppNum,
 		UniverseSize: cfg.Universe,
-		OnAbort: func(rank, code int, message string) {
-			r.post(func() { r.onAbort(rank, code, message) })
-		},
+		OnAbort:      func(a wireup.Abort) { r.post(func() { r.onAbort(a) }) },
 	})
 	if err != nil {
 		r.stderr.Line("mpirun-go: " + err.Error())
@@ -345,8 +345,8 @@ func (r *run) serveRank(proc *procs.Proc) *rank {
 	stdout, stderr, alone := r.stdout, r.stderr, len(r.cfg.Specs) == 1
 	if r.cfg.Files != nil {
 		files := r.cfg.Files[k.Rank]
-		stdout = r.newSink(files.Stdout.Name(), files.Stdout)
-		stderr = r.newSink(files.Stderr.Name(), files.Stderr)
+		stdout = r.addSink(files.Stdout.Name(), output.NewSink(files.Stdout))
+		stderr = r.addSink(files.Stderr.Name(), output.NewSink(files.Stderr))
 		alone = true
 	}
 	r.copyOutput(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))

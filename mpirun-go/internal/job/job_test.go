@@ -60,7 +60,7 @@ func shellJob(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *lock
 	require.NoError(t, err)
 	t.Cleanup(local.Close)
 	stdout, stderr = &lockedBuffer{}, &lockedBuffer{}
-	cfg = Config{Hosts: []Host{local}, JobID: jobID, Stdout: stdout, Stderr: stderr, Signals: make(chan os.Signal)}
+	cfg = Config{Hosts: []Host{local}, JobID: jobID, Stdout: stdout, Stderr: output.NewSink(stderr), Signals: make(chan os.Signal)}
 	id := Identity{JobID: jobID, Size: len(scripts)}
 	dir := t.TempDir()
 	for rank, script := range scripts {
@@ -70,6 +70,13 @@ func shellJob(t *testing.T, scripts ...string) (cfg Config, stdout, stderr *lock
 		})
 	}
 	return cfg, stdout, stderr
+}
+
+// runAndFlush runs a job, and waits until the launcher's lines are written.
+func runAndFlush(cfg Config) int {
+	status := Run(cfg)
+	<-cfg.Stderr.Written()
+	return status
 }
 
 // runOf makes Run send its run to the channel before it starts the ranks.
@@ -99,28 +106,28 @@ func (r *run) waitFor(condition func() bool) {
 
 func TestRunOfSuccessfulJobReturnsZero(t *testing.T) {
 	cfg, stdout, stderr := shellJob(t, "echo a", "echo b; echo c >&2")
-	assert.Equal(t, 0, Run(cfg))
+	assert.Equal(t, 0, runAndFlush(cfg))
 	assert.ElementsMatch(t, []string{"a", "b", ""}, strings.Split(stdout.String(), "\n"))
 	assert.Equal(t, "c\n", stderr.String())
 }
 
 func TestRunReturnsFirstFailure(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "exec 2>/dev/null; trap 'exit 9' TERM; while :; do sleep 0.01; done", waitForOther+"exit 5", markStarted+"exec sleep 1000")
-	assert.Equal(t, 5, Run(cfg))
+	assert.Equal(t, 5, runAndFlush(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 1 \(pid \d+\) on here exited with status 5; the job's other 2 ranks were ended\n$`, stderr.String())
 }
 
 func TestStartErrorTerminatesStartedRanks(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "exec sleep 1000", "")
 	cfg.Specs[1].Path = "/no/such/program"
-	assert.Equal(t, 127, Run(cfg))
+	assert.Equal(t, 127, runAndFlush(cfg))
 	assert.Equal(t, "mpirun-go: rank 1 on here: start /no/such/program: no such file or directory; 1 of the job's 2 ranks was ended, 1 had not started\n", stderr.String())
 }
 
 func TestTimeoutKillsRankThatIgnoresTERM(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "trap '' TERM; while :; do sleep 0.01; done")
 	cfg.Timeout = 10 * time.Millisecond
-	assert.Equal(t, 124, Run(cfg))
+	assert.Equal(t, 124, runAndFlush(cfg))
 	assert.Equal(t, "mpirun-go: the job exceeded --timeout 10ms; its rank was ended\n", stderr.String())
 }
 
@@ -149,7 +156,7 @@ func TestTimeoutReportsWhatRanksDo(t *testing.T) {
 		})
 		r.post(r.onTimeout)
 	}()
-	assert.Equal(t, 124, Run(cfg))
+	assert.Equal(t, 124, runAndFlush(cfg))
 	lines := strings.Split(stderr.String(), "\n")
 	assert.Equal(t, "mpirun-go: the job exceeded --timeout 1h0m0s. What the ranks were doing:", lines[0])
 	assert.Contains(t, lines[1], "rank 1: its process is stopped by a signal")
@@ -176,7 +183,7 @@ func TestSecondQuitIsPassedOn(t *testing.T) {
 		time.Sleep(repeatWindow)
 		signals <- syscall.SIGQUIT // long before introspect.AnswerTimeout
 	}()
-	assert.Equal(t, 131, Run(cfg))
+	assert.Equal(t, 131, runAndFlush(cfg))
 	assert.Equal(t, "got quit\n", stdout.String())
 	assert.NotContains(t, stderr.String(), "what the ranks do")
 }
@@ -192,7 +199,7 @@ func TestHangIsReportedOnceAndHarmsNobody(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond) // two more looks
 		_ = os.WriteFile(cfg.Specs[0].Dir+"/started", nil, 0o666)
 	}()
-	assert.Equal(t, 0, Run(cfg))
+	assert.Equal(t, 0, runAndFlush(cfg))
 	assert.Equal(t, 1, reports())
 }
 
@@ -247,7 +254,7 @@ func closedPipe(t *testing.T) *os.File {
 func TestClosedStdoutEndsJob(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "exec sleep 1000", "exec sleep 1000")
 	cfg.Stdout = closedPipe(t)
-	assert.Equal(t, 141, Run(cfg))
+	assert.Equal(t, 141, runAndFlush(cfg))
 	assert.Empty(t, stderr.String())
 }
 
@@ -258,7 +265,7 @@ func TestClosedStdoutOfJobWithFilesIsIgnored(t *testing.T) {
 	var err error
 	cfg.Files, err = output.OpenFiles(t.TempDir(), 1)
 	require.NoError(t, err)
-	assert.Equal(t, 0, Run(cfg), stderr)
+	assert.Equal(t, 0, runAndFlush(cfg), stderr)
 }
 
 // Nor does it matter if the job ends by itself within readerGrace.
@@ -308,7 +315,7 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 	gate := gatedWriter{make(chan struct{}), stdout}
 	cfg.Stdout = gate
 	status := make(chan int)
-	go func() { status <- Run(cfg) }()
+	go func() { status <- runAndFlush(cfg) }()
 	select {
 	case <-status:
 		t.Fatal("the job ended before its output was read")
@@ -327,7 +334,7 @@ func TestInterruptDoesNotWaitForStuckReader(t *testing.T) {
 	signals := make(chan os.Signal)
 	cfg.Signals = signals
 	status := make(chan int)
-	go func() { status <- Run(cfg) }()
+	go func() { status <- runAndFlush(cfg) }()
 	require.Eventually(t, func() bool { return stderr.String() == "ready\n" }, time.Minute, time.Millisecond)
 	signals <- syscall.SIGINT
 	assert.Equal(t, 130, <-status)
@@ -335,11 +342,41 @@ func TestInterruptDoesNotWaitForStuckReader(t *testing.T) {
 	close(gate.open) // lets the blocked write return
 }
 
+// Run does not wait for the reader of its line about the failure.
+func TestStuckReaderDoesNotHoldUpFailure(t *testing.T) {
+	cfg, _, stderr := shellJob(t, "exit 3")
+	gate := gatedWriter{make(chan struct{}), stderr}
+	cfg.Stderr = output.NewSink(gate)
+	cfg.Stderr.Line("a warning")
+	assert.Equal(t, 3, Run(cfg))
+	assert.Empty(t, stderr.String())
+	close(gate.open)
+	<-cfg.Stderr.Written()
+	assert.Regexp(t, `^a warning\nmpirun-go: rank 0 \(pid \d+\) on here exited with status 3\n$`, stderr.String())
+}
+
+// A signal ends the job although lines of the launcher and of a rank are stuck.
+func TestSignalEndsJobWithStuckStandardError(t *testing.T) {
+	cfg, stdout, _ := shellJob(t, "echo ready; exec yes >&2")
+	gate := gatedWriter{make(chan struct{}), io.Discard}
+	cfg.Stderr = output.NewSink(gate)
+	cfg.Stderr.Line("a warning")
+	signals := make(chan os.Signal)
+	cfg.Signals = signals
+	status := make(chan int)
+	go func() { status <- Run(cfg) }()
+	require.Eventually(t, func() bool { return stdout.String() == "ready\n" }, time.Minute, time.Millisecond)
+	signals <- syscall.SIGTERM
+	assert.Equal(t, 143, <-status)
+	close(gate.open)
+	<-cfg.Stderr.Written()
+}
+
 func TestOutputWriteErrorFailsJob(t *testing.T) {
 	for err, want := range map[error]int{syscall.EPIPE: 141, syscall.ENOSPC: 1} {
 		cfg, _, stderr := shellJob(t, waitForOther+"exec yes", markStarted+"exec sleep 1000")
 		cfg.Stdout = failingWriter{&os.PathError{Op: "write", Path: "x", Err: err}}
-		assert.Equal(t, want, Run(cfg), err)
+		assert.Equal(t, want, runAndFlush(cfg), err)
 		if want == 1 {
 			assert.Equal(t, "mpirun-go: cannot write standard output: no space left on device; its 2 ranks were ended\n", stderr.String())
 		} else {
@@ -357,7 +394,7 @@ func TestStdinReachesRanksWithPipe(t *testing.T) {
 	cfg.Specs[0].Stdin, cfg.Specs[2].Stdin = procs.StdinPipe, procs.StdinPipe
 	cfg.Input = strings.NewReader("line\n")
 	cfg.Style = output.Style{Tag: true}
-	assert.Equal(t, 0, Run(cfg))
+	assert.Equal(t, 0, runAndFlush(cfg))
 	assert.ElementsMatch(t, []string{"[0] line", "[2] line", ""}, strings.Split(stdout.String(), "\n"))
 }
 
@@ -367,7 +404,7 @@ func TestOutputFilesReceiveOutput(t *testing.T) {
 	files, err := output.OpenFiles(dir, 2)
 	require.NoError(t, err)
 	cfg.Files = files
-	assert.Equal(t, 0, Run(cfg))
+	assert.Equal(t, 0, runAndFlush(cfg))
 	assert.Empty(t, stdout.String())
 	text, err := os.ReadFile(dir + "/rank.1.stdout")
 	require.NoError(t, err)
@@ -377,17 +414,17 @@ func TestOutputFilesReceiveOutput(t *testing.T) {
 
 func TestPMIProtocolErrorEndsJob(t *testing.T) {
 	cfg, _, stderr := shellJob(t, waitForOther+"echo garbage >&3; exec sleep 1000", markStarted+"exec sleep 1000")
-	assert.Equal(t, 1, Run(cfg))
+	assert.Equal(t, 1, runAndFlush(cfg))
 	assert.Regexp(t, `^mpirun-go: rank 0 \(pid \d+\) on here lost its PMI connection: .+; the job's other rank was ended\n$`, stderr.String())
 
 	cfg, _, stderr = shellJob(t, "echo garbage >&3; read x <&3")
-	assert.Equal(t, 1, Run(cfg))
+	assert.Equal(t, 1, runAndFlush(cfg))
 	assert.Equal(t, 1, strings.Count(stderr.String(), "\n"))
 }
 
 func TestPMIHeldOpenByChildDoesNotDelayJob(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "sleep 1000 >/dev/null 2>&1 & exit 0")
-	assert.Equal(t, 0, Run(cfg))
+	assert.Equal(t, 0, runAndFlush(cfg))
 	assert.Empty(t, stderr.String())
 }
 
@@ -462,6 +499,6 @@ func TestRankEnvOverridesInheritedJob(t *testing.T) {
 func TestRunWithInvalidJobIDFails(t *testing.T) {
 	cfg, _, stderr := shellJob(t, "echo started")
 	cfg.JobID = "not a word"
-	assert.Equal(t, 1, Run(cfg))
+	assert.Equal(t, 1, runAndFlush(cfg))
 	assert.Regexp(t, `^mpirun-go: wireup: .*\n$`, stderr.String())
 }

@@ -3,7 +3,6 @@ package job
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/mpigo/mpigo/internal/wireup"
 )
@@ -56,23 +55,8 @@ func (r *run) reportUnresponsive() {
 	}
 }
 
-// printLine writes a line of the launcher. After an interrupt it does not wait for a reader that
-// does not read.
-func (r *run) printLine(line string) {
-	done := make(chan struct{})
-	go func() {
-		r.stderr.Line("mpirun-go: " + line)
-		close(done)
-	}()
-	var limit <-chan time.Time
-	if r.endNow {
-		limit = time.After(interruptedOutputGrace)
-	}
-	select {
-	case <-done:
-	case <-limit:
-	}
-}
+// printLine writes a line of the launcher.
+func (r *run) printLine(line string) { r.stderr.Line("mpirun-go: " + line) }
 
 // othersSummary says how many ranks, apart from the one that failed, the launcher terminated.
 func (r *run) othersSummary() string {

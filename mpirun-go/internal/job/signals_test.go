@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -150,7 +151,7 @@ func TestUnresponsiveHostIsReported(t *testing.T) {
 	host.name = "n1"
 	r.cfg.Hosts = append(r.cfg.Hosts, &recordingHost{name: "n2"})
 	stderr := &lockedBuffer{}
-	r.stderr = r.newSink("standard error", stderr)
+	r.stderr = r.addSink("standard error", output.NewSink(stderr))
 	var limits []time.Duration
 	r.cfg.SetSilenceLimit = func(d time.Duration) { limits = append(limits, d) }
 	r.onSignal(syscall.SIGINT)
@@ -161,6 +162,7 @@ func TestUnresponsiveHostIsReported(t *testing.T) {
 	r.onExit(r.ranks[1], procs.Exit{}, 0, unresponsive)
 	r.onExit(r.ranks[2], procs.Exit{}, 0, unresponsive)
 	assert.Equal(t, 130, r.report())
+	<-r.stderr.Written()
 	assert.Equal(t, "mpirun-go: host n1 does not answer: its 2 ranks may still run there for at most five minutes\n"+
 		"mpirun-go: host n2 does not answer: its rank 4 (pid 44) may still run there for at most five minutes\n"+
 		"mpirun-go: got signal 2 (interrupt)\n", stderr.String())

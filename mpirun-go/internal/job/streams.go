@@ -18,10 +18,10 @@ type sink struct {
 	name string
 }
 
-func (r *run) newSink(name string, w io.Writer) sink {
-	// The writing goroutine may be Run's own, which must not block in post.
-	failed := func() { go r.post(r.checkOutputs) }
-	s := sink{output.NewSink(w, failed), name}
+// addSink makes an error of a sink fail the job.
+func (r *run) addSink(name string, to *output.Sink) sink {
+	to.OnError(func() { r.post(r.checkOutputs) })
+	s := sink{to, name}
 	r.sinks = append(r.sinks, s)
 	return s
 }

@@ -1,6 +1,6 @@
 // Package output copies the ranks' output to the launcher's output, in whole lines. Memory is
 // bounded: a stream keeps at most one unfinished line of up to MaxLineBytes. A slow reader of the
-// launcher's output blocks the ranks, not the launcher.
+// launcher's output blocks the ranks, not the launcher: its own lines wait in a queue.
 package output
 
 import (
@@ -29,8 +29,9 @@ const timestampLayout = "2006-01-02T15:04:05.000000"
 // Sink is a destination that several streams write to, such as the launcher's standard output. It
 // is safe for concurrent use.
 type Sink struct {
-	failed func()       // called once, without mu
-	err    atomic.Error // the first error of w; all later output is dropped
+	failed atomic.Pointer[func()] // called at the first error, without mu; nil: errors are ignored
+	err    atomic.Error           // that error; all later output is dropped
+	queue  lineQueue
 
 	mu      sync.Mutex // held during a write to w, which may block
 	w       io.Writer
@@ -39,38 +40,36 @@ type Sink struct {
 	scratch []byte  // buffer for lines with prefixes, reused
 }
 
-// NewSink returns a sink that writes to w. At the first error of w the sink calls failed, unless
-// failed is nil, and silently drops all later output.
-func NewSink(w io.Writer, failed func()) *Sink {
-	return &Sink{w: w, failed: failed}
+// NewSink returns a sink that writes to w. It ignores errors of w until OnError is called.
+func NewSink(w io.Writer) *Sink {
+	return &Sink{w: w}
 }
+
+// OnError makes the sink call failed at the next error of w, on any goroutine, and then drop all
+// later output silently.
+func (s *Sink) OnError(failed func()) { s.failed.Store(&failed) }
 
 // Err returns the first error of the sink's writer. It never blocks, not even during a write.
 func (s *Sink) Err() error { return s.err.Load() }
 
-// Line writes one line of the launcher itself.
-func (s *Sink) Line(text string) {
-	s.write(nil, []byte(text+"\n"), nil)
-}
-
-// write writes p, which comes from stream from (nil: the launcher). If another stream left a line
-// unfinished, write ends that line first: no line contains bytes of two ranks.
+// write writes the queued lines, and then p, which comes from stream from.
 func (s *Sink) write(from *Stream, p []byte, prefix func([]byte) []byte) {
-	if len(p) == 0 {
-		return
-	}
 	s.mu.Lock()
-	err := s.writeLocked(from, p, prefix)
+	failed := s.writeLocked(nil, s.queue.take(), nil)
+	if failed == nil {
+		failed = s.writeLocked(from, p, prefix)
+	}
 	s.mu.Unlock()
-	if err != nil && s.failed != nil {
-		s.failed()
+	if failed != nil {
+		failed()
 	}
 }
 
-// writeLocked writes p. It returns only the first error of w; after that it writes nothing. The
-// caller holds mu.
-func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) error {
-	if s.err.Load() != nil {
+// writeLocked writes p, which comes from stream from (nil: the launcher). If another stream left a
+// line unfinished, it ends that line first: no line contains bytes of two ranks. At the first error
+// of w it returns the function to call; after that it writes nothing. The caller holds mu.
+func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) (failed func()) {
+	if len(p) == 0 || s.err.Load() != nil {
 		return nil
 	}
 	continues := s.midLine && s.last == from
@@ -96,10 +95,11 @@ func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) e
 	}
 	_, err := s.w.Write(out)
 	s.last, s.midLine = from, out[len(out)-1] != '\n'
-	if err != nil {
+	if tell := s.failed.Load(); err != nil && tell != nil {
 		s.err.Store(err)
+		return *tell
 	}
-	return err
+	return nil
 }
 
 // Stream carries one of a rank's two outputs to a Sink. It belongs to the goroutine that calls
@@ -196,7 +196,9 @@ func (s *Stream) grow() {
 // flush writes buf[:n], which is either all of buf[:pending] or ends with a line, and keeps the
 // rest.
 func (s *Stream) flush(n int) {
-	s.sink.write(s, s.buf[:n], s.prefix)
+	if n > 0 {
+		s.sink.write(s, s.buf[:n], s.prefix)
+	}
 	s.pending = copy(s.buf, s.buf[n:s.pending])
 }
 

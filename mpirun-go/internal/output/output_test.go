@@ -32,10 +32,10 @@ func TestCopyKeepsEveryByte(t *testing.T) {
 	for _, text := range []string{"", "a\n", "a", "\n\n", "a\nb", long, long + "\n" + long, strings.Repeat("line\n", 50000)} {
 		for _, alone := range []bool{false, true} {
 			var b bytes.Buffer
-			copyAll(t, output.NewSink(&b, nil), output.Style{}, alone, strings.NewReader(text))
+			copyAll(t, output.NewSink(&b), output.Style{}, alone, strings.NewReader(text))
 			require.True(t, text == b.String(), "%.20q of %d bytes", text, len(text))
 			b.Reset()
-			copyAll(t, output.NewSink(&b, nil), output.Style{}, alone, iotest.HalfReader(strings.NewReader(text)))
+			copyAll(t, output.NewSink(&b), output.Style{}, alone, iotest.HalfReader(strings.NewReader(text)))
 			require.True(t, text == b.String(), "%.20q of %d bytes, halved", text, len(text))
 		}
 	}
@@ -45,13 +45,13 @@ func TestStreamAddsTagAndTimestamp(t *testing.T) {
 	clock := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	style := output.Style{Tag: true, Timestamp: true, Now: func() time.Time { return clock }}
 	var b bytes.Buffer
-	copyAll(t, output.NewSink(&b, nil), style, true, iotest.OneByteReader(strings.NewReader("one\n\ntwo")))
+	copyAll(t, output.NewSink(&b), style, true, iotest.OneByteReader(strings.NewReader("one\n\ntwo")))
 	const at = "2026-01-02T03:04:05.000006 [7] "
 	assert.Equal(t, at+"one\n"+at+"\n"+at+"two", b.String())
 
 	b.Reset()
 	long := strings.Repeat("x", 2*output.MaxLineBytes+1) + "\n"
-	copyAll(t, output.NewSink(&b, nil), output.Style{Tag: true}, false, strings.NewReader(long))
+	copyAll(t, output.NewSink(&b), output.Style{Tag: true}, false, strings.NewReader(long))
 	assert.True(t, "[7] "+long == b.String(), "a long line has one tag")
 }
 
@@ -76,7 +76,7 @@ func (w channelWriter) Write(p []byte) (int, error) {
 
 func TestUnfinishedLineWaitsUnlessExclusive(t *testing.T) {
 	writer := channelWriter{make(chan string, 8)}
-	sink := output.NewSink(writer, nil)
+	sink := output.NewSink(writer)
 
 	shared := make(chunks)
 	done := make(chan error)
@@ -105,7 +105,7 @@ func TestSinkNeverMixesLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const streams = 3
 		var b bytes.Buffer
-		sink := output.NewSink(&b, nil)
+		sink := output.NewSink(&b)
 		var all sync.WaitGroup
 		sent := make([]string, streams)
 		for rank := range streams {
@@ -140,9 +140,10 @@ func TestSinkNeverMixesLines(t *testing.T) {
 
 func TestLineEndsUnfinishedLine(t *testing.T) {
 	var b bytes.Buffer
-	sink := output.NewSink(&b, nil)
+	sink := output.NewSink(&b)
 	copyAll(t, sink, output.Style{}, false, strings.NewReader("last words"))
 	sink.Line("mpirun-go: rank 0 was killed")
+	<-sink.Written()
 	assert.Equal(t, "last words\nmpirun-go: rank 0 was killed\n", b.String())
 }
 
@@ -150,7 +151,7 @@ func TestSlowWriterBlocksStream(t *testing.T) {
 	slow := channelWriter{make(chan string)} // accepts a write only when the test receives it
 	source := make(chunks, 1)
 	done := make(chan error)
-	go func() { done <- output.NewStream(output.NewSink(slow, nil), 0, output.Style{}, false).Copy(source) }()
+	go func() { done <- output.NewStream(output.NewSink(slow), 0, output.Style{}, false).Copy(source) }()
 	source <- "first\n"
 	source <- "second\n" // the stream has read the first line and blocks in its write
 	select {
@@ -171,8 +172,10 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestWriteErrorIsReportedOnce(t *testing.T) {
 	errWrite := errors.New("write failed")
 	reported := 0
-	sink := output.NewSink(failingWriter{errWrite}, func() { reported++ })
+	sink := output.NewSink(failingWriter{errWrite})
+	copyAll(t, sink, output.Style{}, true, strings.NewReader("ignored\n"))
 	require.NoError(t, sink.Err())
+	sink.OnError(func() { reported++ })
 	copyAll(t, sink, output.Style{}, true, iotest.OneByteReader(strings.NewReader("abc\n")))
 	assert.Equal(t, 1, reported)
 	assert.Equal(t, errWrite, sink.Err())
@@ -180,7 +183,7 @@ func TestWriteErrorIsReportedOnce(t *testing.T) {
 
 func TestSourceErrorKeepsUnfinishedLine(t *testing.T) {
 	var b bytes.Buffer
-	s := output.NewStream(output.NewSink(&b, nil), 0, output.Style{}, false)
+	s := output.NewStream(output.NewSink(&b), 0, output.Style{}, false)
 	require.ErrorIs(t, s.Copy(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(os.ErrDeadlineExceeded))), os.ErrDeadlineExceeded)
 	assert.Equal(t, "a\n", b.String())
 	require.NoError(t, s.Copy(strings.NewReader("c\nd")))
@@ -190,7 +193,7 @@ func TestSourceErrorKeepsUnfinishedLine(t *testing.T) {
 
 func TestCopyDoesNotAllocate(t *testing.T) {
 	text := strings.Repeat(fmt.Sprintln("a line of a usual length"), 1000)
-	s := output.NewStream(output.NewSink(io.Discard, nil), 3, output.Style{Tag: true}, false)
+	s := output.NewStream(output.NewSink(io.Discard), 3, output.Style{Tag: true}, false)
 	src := strings.NewReader(text)
 	require.NoError(t, s.Copy(src))
 	allocs := testing.AllocsPerRun(10, func() {
@@ -225,25 +228,110 @@ func TestOpenFilesCreatesAll(t *testing.T) {
 	}
 }
 
-// stuckWriter closes entered when Write is called, and returns when leave is closed.
-type stuckWriter struct{ entered, leave chan struct{} }
+// stuckWriter closes entered at the first write. Writes return when leave is closed.
+type stuckWriter struct {
+	entered, leave chan struct{}
+	once           *sync.Once
+	written        *bytes.Buffer
+}
+
+func newStuckWriter() stuckWriter {
+	return stuckWriter{make(chan struct{}), make(chan struct{}), &sync.Once{}, &bytes.Buffer{}}
+}
 
 func (w stuckWriter) Write(p []byte) (int, error) {
-	close(w.entered)
+	w.once.Do(func() { close(w.entered) })
 	<-w.leave
-	return len(p), nil
+	return w.written.Write(p)
 }
 
 func TestErrReturnsDuringWrite(t *testing.T) {
-	stuck := stuckWriter{make(chan struct{}), make(chan struct{})}
-	sink := output.NewSink(stuck, nil)
-	done := make(chan struct{})
-	go func() {
-		sink.Line("x")
-		close(done)
-	}()
+	stuck := newStuckWriter()
+	sink := output.NewSink(stuck)
+	sink.Line("x")
 	<-stuck.entered
 	assert.NoError(t, sink.Err())
 	close(stuck.leave)
-	<-done
+	<-sink.Written()
+}
+
+// The launcher decides on the goroutine that calls Line, so Line returns though nobody reads: while
+// the sink writes a line, while a rank's write blocks, and when the queue is full.
+func TestLineReturnsDuringBlockedWrite(t *testing.T) {
+	t.Run("of a line", func(t *testing.T) {
+		stuck := newStuckWriter()
+		sink := output.NewSink(stuck)
+		sink.Line("first")
+		<-stuck.entered
+		sink.Line("second")
+		sink.Line("third")
+		select {
+		case <-sink.Written():
+			t.Fatal("written, although the writer is stuck")
+		default:
+		}
+		close(stuck.leave)
+		<-sink.Written()
+		assert.Equal(t, "first\nsecond\nthird\n", stuck.written.String())
+	})
+	t.Run("of a rank", func(t *testing.T) {
+		stuck := newStuckWriter()
+		sink := output.NewSink(stuck)
+		done := make(chan error)
+		go func() {
+			done <- output.NewStream(sink, 0, output.Style{}, false).Copy(strings.NewReader("rank\n"))
+		}()
+		<-stuck.entered
+		sink.Line("launcher")
+		close(stuck.leave)
+		require.NoError(t, <-done)
+		<-sink.Written()
+		assert.Equal(t, "rank\nlauncher\n", stuck.written.String())
+	})
+}
+
+func TestRankWritesAfterEarlierLine(t *testing.T) {
+	stuck := newStuckWriter()
+	sink := output.NewSink(stuck)
+	sink.Line("first")
+	<-stuck.entered
+	sink.Line("second")
+	done := make(chan error)
+	go func() {
+		done <- output.NewStream(sink, 0, output.Style{}, false).Copy(strings.NewReader("rank\n"))
+	}()
+	close(stuck.leave)
+	require.NoError(t, <-done)
+	<-sink.Written()
+	assert.Equal(t, "first\nsecond\nrank\n", stuck.written.String())
+}
+
+// The queue is bounded. Where lines are missing, a line says how many.
+func TestFullQueueDropsLinesAndSaysSo(t *testing.T) {
+	stuck := newStuckWriter()
+	sink := output.NewSink(stuck)
+	sink.Line("first")
+	<-stuck.entered
+	const each, sent = 1 << 18, 10
+	for i := range sent {
+		sink.Line(strings.Repeat(string(rune('a'+i)), each))
+	}
+	sink.Line("too late")
+	close(stuck.leave)
+	<-sink.Written()
+	sink.Line("last")
+	<-sink.Written()
+	text := stuck.written.String()
+	lines := strings.Split(text, "\n")
+	kept := 0
+	for _, line := range lines {
+		if len(line) == each {
+			assert.Equal(t, strings.Repeat(string(rune('a'+kept)), each), line)
+			kept++
+		}
+	}
+	assert.Greater(t, kept, 1)
+	assert.Less(t, len(text), 2<<20)
+	assert.Contains(t, text, fmt.Sprintf("mpirun-go: %d lines of the launcher are missing here", sent+1-kept))
+	assert.Equal(t, "last", lines[len(lines)-2])
 }

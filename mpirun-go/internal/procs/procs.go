@@ -254,7 +254,7 @@ func (l *Local) Start(spec Spec) (*Proc, error) {
 	child.close()
 	if err != nil {
 		p.Close()
-		return nil, &StartError{Path: spec.Path, Err: explainStart(spec.Path, err)}
+		return nil, &StartError{Path: spec.Path, Err: ExplainDescriptors(explainStart(spec.Path, err), ranksOfHost(spec.Env))}
 	}
 	l.exits.watch(p, pidfd)
 	l.mu.Lock()

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mpigo/mpigo/mpirun-go/internal/output"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
@@ -53,8 +54,6 @@ var errBye = errors.New("bye")
 func Daemon(watchdogArgv []string) int {
 	// A write to a closed channel must return an error, and not kill the daemon.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	ends := make(chan os.Signal, 4)
-	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	// SIGTSTP is caught, because ranks would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTSTP)
 
@@ -73,6 +72,9 @@ func Daemon(watchdogArgv []string) int {
 	if _, err := fmt.Fprintf(out, "\n%s%d\n", daemonLine, version); err != nil {
 		return 1
 	}
+	// Until here a write may block, and nothing is to be ended: signals have their default action.
+	ends := make(chan os.Signal, 4)
+	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, fetches: map[uint32]*outbox{}, stop: make(chan struct{})}
 	frames, readErr := make(chan frame), error(nil)
 	go func() {
@@ -289,11 +291,22 @@ func (d *daemon) onHello(f frame, watchdogArgv []string) error {
 	d.number = f.host
 	machine := slots.ThisMachine()
 	if d.local, err = procs.NewLocal(h.name, h.job, watchdogArgv); err != nil {
-		fmt.Fprintln(os.Stderr, "mpirun-go:", err)
+		printError(err)
 		return err
 	}
 	d.post(kindWelcome, 0, 0, welcome{proof: proofOf(h, f.host), cores: machine.Cores}.encode())
 	return nil
+}
+
+// printError prints an error for the user, and waits for at most agentExitGrace for the agent to
+// read it.
+func printError(err error) {
+	stderr := output.NewSink(os.Stderr)
+	stderr.Line("mpirun-go: " + err.Error())
+	select {
+	case <-stderr.Written():
+	case <-time.After(agentExitGrace):
+	}
 }
 
 func (d *daemon) onSignal(rank uint32, sig syscall.Signal) {

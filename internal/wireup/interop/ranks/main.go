@@ -29,7 +29,7 @@ func main() {
 		case c.Rank() != min(1, c.Size()-1):
 			err = c.Barrier()
 		case mode() == "abort":
-			if err = c.Abort(7, "as asked for"); err == nil {
+			if err = c.Abort(wireup.Abort{Code: 7, Message: "as asked for"}); err == nil {
 				err = c.Barrier() // cannot complete; waits until the manager kills this process
 			}
 		case mode() == "die":
