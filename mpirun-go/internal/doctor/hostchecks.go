@@ -10,6 +10,7 @@ import (
 	"github.com/mpigo/mpigo/internal/rdma"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
+	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
 // hostChecks are the checks of one host. It is a function, because a variable could change.
@@ -22,7 +23,7 @@ func hostChecks() []check {
 		{"tcp ports", "ranks that find no port have no rail over TCP", tcpPorts},
 		{"cpu quota", "ranks are stopped for a part of each period, and others wait for them", cpuQuota},
 		{"memory", "the kernel kills ranks when messages pile up", memory},
-		{"open files", "ranks cannot connect to all others", openFiles},
+		{"open files", "ranks do not start, or cannot connect to all others", openFiles},
 		{"clock source", "each look at the time is a system call, in waits, traces and the program", clockSource},
 		{"huge pages", "the first read of memory from comm.Alloc takes about twice the time", hugePages},
 		{"system", "", system},
@@ -34,8 +35,8 @@ func sharedMemory(j *Job, h *Host) []result {
 		return ok(fmt.Sprintf("works between processes; it needs no /dev/shm (%s here)", info.SizeText(h.Facts.ShmBytes)))
 	}
 	r := result{Warning, h.Facts.SharedMemory, "a process maps the memory of another one by /proc/PID/fd", "run all ranks as one user, in one PID namespace, with /proc mounted and without RLIMIT_FSIZE (ulimit -f unlimited)"}
-	if j.allows("sm") && !j.allows("tcp") && !j.allows("ibverbs") {
-		r.level = Broken
+	if h.Slots > 1 && !j.mayUseTCP(h) && !j.mayUseVerbs(h) {
+		r.level = Broken // ranks of this host have nothing else
 	}
 	return one(r)
 }
@@ -68,11 +69,19 @@ func lockedMemory(j *Job, h *Host) []result {
 
 func verbsPorts(j *Job, h *Host) (list []result) {
 	f := h.Facts
+	if len(f.RDMA) == 0 && j.needsVerbs(h) {
+		return one(result{Broken, "no RDMA device, and btl allows no other transport that leads to all ranks", "an RDMA device, or another transport",
+			"rdma link show; or --btl self,sm,ibverbs,tcp"})
+	}
 	if len(f.RDMA) == 0 || !j.allows("ibverbs") {
 		return ok("no RDMA device, or not allowed")
 	}
 	if f.Libibverbs == "" {
-		list = append(list, result{Warning, "libibverbs is not installed", "libibverbs.so.1", "apt-get install libibverbs1 ibverbs-providers"})
+		level := Warning
+		if j.needsVerbs(h) {
+			level = Broken
+		}
+		list = append(list, result{level, "libibverbs is not installed", "libibverbs.so.1", "apt-get install libibverbs1 ibverbs-providers"})
 	}
 	var good []string
 	for _, d := range f.RDMA {
@@ -125,7 +134,7 @@ func tcpAddresses(j *Job, h *Host) (list []result) {
 	}
 	if f.TCPError != "" {
 		level := Warning // a job on this host alone needs none
-		if len(j.Hosts) > 1 && !j.allows("ibverbs") {
+		if len(j.Hosts) > 1 && !j.mayUseVerbs(h) {
 			level = Broken
 		}
 		return one(result{level, f.TCPError, "an address that other hosts reach", "ip addr; or name interfaces: --set tcp.include=INTERFACE"})
@@ -226,7 +235,12 @@ func openFiles(j *Job, h *Host) []result {
 	if f.Files == 0 || f.Files >= need {
 		return ok(found)
 	}
-	return one(result{Warning, found, fmt.Sprintf("%d, for %d ranks over %d addresses", need, j.ranks(), rails),
+	level := Warning
+	if f.Files < procs.LeastDescriptors(h.Slots) {
+		level = Broken // the launcher has the same limit, and starts no such job
+	}
+	need = max(need, uint64(procs.Descriptors(h.Slots)))
+	return one(result{level, found, fmt.Sprintf("%d, for %d ranks over %d addresses", need, j.ranks(), rails),
 		fmt.Sprintf("ulimit -n %d; as root: echo '* - nofile %d' >/etc/security/limits.d/nofile.conf", need, need)})
 }
 

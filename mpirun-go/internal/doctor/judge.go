@@ -37,6 +37,18 @@ func (j *Job) allows(transport string) bool {
 	return slices.Contains(j.Settings.List("btl"), transport)
 }
 
+// mayUseTCP reports whether ranks of a host have addresses for TCP.
+func (j *Job) mayUseTCP(h *Host) bool { return j.allows("tcp") && h.Facts.TCPError == "" }
+
+// mayUseVerbs reports whether ranks of a host have a device for verbs.
+func (j *Job) mayUseVerbs(h *Host) bool { return j.allows("ibverbs") && len(h.Facts.RDMA) > 0 }
+
+// needsVerbs reports whether ranks of a host reach some ranks by no other allowed transport.
+func (j *Job) needsVerbs(h *Host) bool {
+	hasPeers := len(j.Hosts) > 1 || h.Slots > 1 && !j.allows("sm")
+	return j.allows("ibverbs") && hasPeers && !j.allows("tcp")
+}
+
 // has reports whether a host has an address. A host of which nothing is known may have it.
 func (j *Job) has(addr netip.Addr) bool {
 	return slices.ContainsFunc(j.Hosts, func(h Host) bool {

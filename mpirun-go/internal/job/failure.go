@@ -40,8 +40,9 @@ func (r *run) failed() bool { return r.failure != nil || len(r.pending) > 0 }
 
 // addFailure fails the job for f, the failure of a rank or the loss of a host. f is pending, for at
 // most rootCauseGrace, while other ranks are exiting whose exits have not been reported, or (for at
-// most followedGrace, if it is an abort) if f itself says that another rank caused it. The ranks are not
-// signalled during that time; otherwise the rank that is the cause might seem to die of the signal.
+// most followedGrace, if it is an abort) if f itself says that another rank caused it. The ranks
+// are not signalled during that time; otherwise the rank that is the cause might seem to die of the
+// signal.
 //
 // A rank whose death led to f is exiting already: the rank of f cannot have noticed the death
 // earlier. So if a rank aborts while all others are well, f is not delayed.
