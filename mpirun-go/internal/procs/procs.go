@@ -469,10 +469,11 @@ func (l *Local) processes() []*Proc {
 	return l.procs
 }
 
-// RemoveIfKilled makes the watchdog remove path if the launcher is killed.
+// RemoveIfKilled makes the watchdog remove the file or directory that is at path now, if the
+// launcher is killed.
 func (l *Local) RemoveIfKilled(path string) {
 	if l.watchdog != nil {
-		l.watchdog.send("remove", path)
+		l.watchdog.removeIfKilled(path)
 	}
 }
 

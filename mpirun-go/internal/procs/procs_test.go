@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -342,47 +341,6 @@ func TestDrainOfOpenPipeEnds(t *testing.T) {
 	assert.Equal(t, "left over", readAll(t, Drain(readEnd)))
 	require.NoError(t, readEnd.Close())
 	assert.Empty(t, readAll(t, Drain(readEnd)))
-}
-
-func TestWatchdogKillsOnlyAfterLauncherExit(t *testing.T) {
-	dir := t.TempDir()
-	remove := filepath.Join(dir, "removed")
-	require.NoError(t, os.MkdirAll(filepath.Join(remove, "sub"), 0o777))
-	jobID := fmt.Sprintf("watched-%d", os.Getpid())
-
-	inGroup := exec.Command("sleep", "1000")
-	inGroup.Env = []string{}
-	inGroup.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	ofJob := exec.Command("sleep", "1000")
-	ofJob.Env = []string{"A=1", "PMI_JOBID=" + jobID}
-	other := exec.Command("sleep", "1000")
-	other.Env = []string{"PMI_JOBID=" + jobID + "0", "X=PMI_JOBID=" + jobID}
-	for _, cmd := range []*exec.Cmd{inGroup, ofJob, other} {
-		require.NoError(t, cmd.Start())
-	}
-	defer func() {
-		_ = other.Process.Kill()
-		_ = other.Wait()
-	}()
-
-	reader, launcher := net.Pipe()
-	done := make(chan struct{})
-	go func() {
-		watchLauncher(reader)
-		close(done)
-	}()
-	_, err := fmt.Fprintf(launcher, "job %s\ngroup %d\ngroup x\ngroup -1\ngroup 1\nremove %s\nwhat else\n", jobID, inGroup.Process.Pid, remove)
-	require.NoError(t, err)
-	for _, cmd := range []*exec.Cmd{inGroup, ofJob, other} {
-		assert.False(t, isGone(cmd.Process.Pid))
-	}
-	require.NoError(t, launcher.Close())
-	<-done
-	for _, cmd := range []*exec.Cmd{inGroup, ofJob} {
-		assert.ErrorContains(t, cmd.Wait(), "signal: killed")
-	}
-	assert.False(t, isGone(other.Process.Pid), "a process of another job was killed")
-	assert.NoDirExists(t, remove)
 }
 
 func TestWaitReturnsOrderOfExits(t *testing.T) {

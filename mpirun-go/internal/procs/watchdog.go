@@ -2,6 +2,7 @@ package procs
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -18,9 +19,11 @@ import (
 const watchdogFD = 3
 
 // A watchdog is a process that cleans up if the launcher is killed. It runs in a session of its own
-// and reads commands from a pipe, one per line: "job ID", "group PID" and "remove PATH". It does
-// nothing until the pipe ends. Then the launcher has died without stopping the watchdog, and the
-// watchdog kills the process groups and all other processes of the job, and removes the paths.
+// and reads commands from a pipe: "job ID", "group PID" and "remove FILE PATH", where FILE is the
+// identity of what the launcher has made at PATH (identify). A zero byte, which no path has, ends
+// each command. The watchdog does nothing until the pipe ends. Then the launcher has died without
+// stopping the watchdog, and the watchdog kills the process groups and all other processes of the
+// job, and removes the files.
 type watchdog struct {
 	pid  int
 	pipe *os.File
@@ -57,7 +60,25 @@ func startWatchdog(argv []string, jobID string) (*watchdog, error) {
 // send sends a command. It cannot block for long, because the watchdog reads all the time. Without
 // a watchdog the job goes on.
 func (w *watchdog) send(verb, argument string) {
-	_, _ = w.pipe.WriteString(verb + " " + argument + "\n")
+	_, _ = w.pipe.WriteString(verb + " " + argument + "\x00")
+}
+
+// removeIfKilled has the watchdog remove path if the launcher is killed, but only if the same file
+// is still there.
+func (w *watchdog) removeIfKilled(path string) {
+	path, err := filepath.Abs(path) // the watchdog runs in another directory
+	if err != nil {
+		return
+	}
+	if info, err := os.Lstat(path); err == nil {
+		w.send("remove", identify(info)+" "+path)
+	}
+}
+
+// identify returns a word that no other file has as long as this one exists.
+func identify(info os.FileInfo) string {
+	st := info.Sys().(*syscall.Stat_t)
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
 // stop ends the watchdog before it can act.
@@ -77,9 +98,13 @@ func RunWatchdog() {
 func watchLauncher(launcher io.Reader) {
 	var jobID string
 	var groups []int
-	var paths []string
-	for lines := bufio.NewScanner(launcher); lines.Scan(); {
-		verb, argument, _ := strings.Cut(lines.Text(), " ")
+	var files []string
+	for in := bufio.NewReader(launcher); ; {
+		command, err := in.ReadString(0)
+		if err != nil {
+			break // what the launcher had not written to its end names another process or file
+		}
+		verb, argument, _ := strings.Cut(strings.TrimSuffix(command, "\x00"), " ")
 		switch verb {
 		case "job":
 			jobID = argument
@@ -88,15 +113,57 @@ func watchLauncher(launcher io.Reader) {
 				groups = append(groups, pid)
 			}
 		case "remove":
-			paths = append(paths, argument)
+			files = append(files, argument)
 		}
 	}
 	for _, pid := range groups {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 	}
 	sweep(jobID)
-	for _, path := range paths {
-		_ = os.RemoveAll(path)
+	for _, file := range files {
+		id, path, _ := strings.Cut(file, " ")
+		removeSame(id, path)
+	}
+}
+
+// removeSame removes the file or directory at path if it has the given identity. Another user may
+// have put something else, or a symbolic link, in its place, also while this function works: it
+// removes entries only of the directory that it has opened and identified.
+func removeSame(id, path string) {
+	parent, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return
+	}
+	defer parent.Close()
+	name := filepath.Base(path)
+	info, err := parent.Lstat(name)
+	if err != nil || identify(info) != id {
+		return
+	}
+	if info.IsDir() {
+		empty(parent, name, id)
+	}
+	_ = parent.Remove(name) // no directory that has entries
+}
+
+// empty removes all entries of the directory of a name, if it has the given identity.
+func empty(parent *os.Root, name, id string) {
+	dir, err := parent.OpenRoot(name)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	list, err := dir.Open(".")
+	if err != nil {
+		return
+	}
+	defer list.Close()
+	if info, err := list.Stat(); err != nil || identify(info) != id {
+		return
+	}
+	names, _ := list.Readdirnames(-1)
+	for _, name := range names {
+		_ = dir.RemoveAll(name)
 	}
 }
 
