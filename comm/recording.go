@@ -172,8 +172,8 @@ func (r *recording) writeTrace(f *trace.File, isLast bool) error {
 	return atomicfile.Write(trace.Path(r.traceDir, f.Rank), recordMode, f.Write)
 }
 
-// recordMode is the mode of the files.
-const recordMode = 0o644
+// recordMode is the mode of the files, of which the umask takes some.
+const recordMode = 0o666
 
 var (
 	errNoTrace = errors.New("the rank records no trace")
@@ -198,7 +198,7 @@ func (r *recording) startCPU(dir string, rank int) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("cpu.%d.pprof", rank)))
+	f, err := atomicfile.Create(filepath.Join(dir, fmt.Sprintf("cpu.%d.pprof", rank)), recordMode)
 	if err != nil {
 		return err
 	}

@@ -200,7 +200,7 @@ func (h recordHost) fetchAll(ctx context.Context, dir remote.RecordDir, fetched 
 		if _, err := os.Lstat(path); err == nil && !isOurs {
 			continue
 		}
-		err := atomicfile.Write(path, 0o644, func(w io.Writer) error { return h.Fetch(ctx, dir, rank, w) })
+		err := atomicfile.Write(path, 0o666, func(w io.Writer) error { return h.Fetch(ctx, dir, rank, w) })
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue // the rank has written none

@@ -2,13 +2,14 @@ package diagnose
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/hangreport"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
@@ -32,31 +33,16 @@ func (r *Report) WriteDir(dir string) error {
 		files[fmt.Sprintf("rank.%d.txt", m.Rank)] = describe(m)
 	}
 	for name, text := range files {
-		if err := writeFile(dir, name, text); err != nil {
+		// Only the user can read it, because stacks and messages are the user's.
+		err := atomicfile.Write(filepath.Join(dir, name), 0o600, func(w io.Writer) error {
+			_, err := io.WriteString(w, text)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// writeFile writes a file that only the user can read, because stacks and messages are the user's.
-// Another user may have put a symbolic link or a FIFO into the directory. So no existing file is
-// opened: a new one takes its place.
-func writeFile(dir, name, text string) (err error) {
-	f, err := os.CreateTemp(dir, name+".*.tmp") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, name))
 }
 
 // describe is all that is known of a rank, as text.

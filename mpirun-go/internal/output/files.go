@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/mpigo/mpigo/internal/atomicfile"
 )
 
 // Files holds the two output files of one rank in --output-dir.
@@ -18,7 +20,7 @@ func (f Files) Close() error {
 }
 
 // OpenFiles creates dir, and in it empty files rank.N.stdout and rank.N.stderr for each of size
-// ranks. On error it closes all files.
+// ranks, which replace existing ones. On error it closes all files.
 func OpenFiles(dir string, size int) ([]Files, error) {
 	files := make([]Files, size)
 	err := os.MkdirAll(dir, 0o777)
@@ -35,8 +37,8 @@ func OpenFiles(dir string, size int) ([]Files, error) {
 }
 
 func (f *Files) open(prefix string) (err error) {
-	if f.Stdout, err = os.Create(prefix + ".stdout"); err == nil {
-		f.Stderr, err = os.Create(prefix + ".stderr")
+	if f.Stdout, err = atomicfile.Create(prefix+".stdout", 0o666); err == nil {
+		f.Stderr, err = atomicfile.Create(prefix+".stderr", 0o666)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -216,9 +217,31 @@ func TestOpenFilesCreatesAll(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "x", string(text))
 
+	// Another user may have put a link or a FIFO into the directory.
+	victim := filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("precious"), 0o600))
+	for _, name := range []string{"rank.0.stdout", "rank.1.stderr"} {
+		require.NoError(t, os.Remove(filepath.Join(dir, name)))
+	}
+	require.NoError(t, os.Symlink(victim, filepath.Join(dir, "rank.0.stdout")))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "rank.1.stderr"), 0o666)) // nobody reads it
+	files, err = output.OpenFiles(dir, 2)
+	require.NoError(t, err)
+	for _, f := range files {
+		_, err = f.Stdout.WriteString("x")
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	}
+	text, err = os.ReadFile(victim)
+	require.NoError(t, err)
+	assert.Equal(t, "precious", string(text))
+	text, err = os.ReadFile(filepath.Join(dir, "rank.0.stdout"))
+	require.NoError(t, err)
+	assert.Equal(t, "x", string(text))
+
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "rank.2.stderr"), 0o777))
 	_, err = output.OpenFiles(dir, 3)
-	assert.ErrorContains(t, err, "output directory: open ")
+	assert.ErrorContains(t, err, "output directory: create ")
 	fds, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)
 	for _, fd := range fds {

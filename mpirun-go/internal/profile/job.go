@@ -45,8 +45,8 @@ var form = records.Form[profile.File]{
 func (j *Job) Write(dir string) (page string, err error) {
 	page = filepath.Join(dir, "profile.html")
 	return page, errors.Join(
-		atomicfile.Write(page, 0o644, j.HTML),
-		atomicfile.Write(filepath.Join(dir, "profile.txt"), 0o644, j.Text),
+		atomicfile.Write(page, 0o666, j.HTML),
+		atomicfile.Write(filepath.Join(dir, "profile.txt"), 0o666, j.Text),
 	)
 }
 

@@ -45,7 +45,7 @@ var form = records.Form[trace.File]{
 // Write writes the trace of the job to a directory, and returns its path. It ends with ctx.
 func (j *Job) Write(ctx context.Context, dir string) (path string, err error) {
 	path = filepath.Join(dir, "trace.json")
-	return path, atomicfile.Write(path, 0o644, func(w io.Writer) error { return j.Chrome(untilDone{ctx, w}) })
+	return path, atomicfile.Write(path, 0o666, func(w io.Writer) error { return j.Chrome(untilDone{ctx, w}) })
 }
 
 // untilDone is a writer that fails once ctx has ended.
