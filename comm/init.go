@@ -112,11 +112,11 @@ func initialize(opts []Option) (*Comm, error) {
 const initVariable = "MPIGO_INIT_PID"
 
 // claimProcess records that this process has called Init. It fails if the process had called it
-// before.
+// before: this program, or one that has executed it in its place.
 func claimProcess() error {
 	self := strconv.Itoa(os.Getpid())
 	if os.Getenv(initVariable) == self {
-		return fmt.Errorf("%w: Init was called before in this process", ErrNotSupported)
+		return fmt.Errorf("%w: Init was called before in this process (a program that it executes cannot join again: start it by mpirun-go)", ErrNotSupported)
 	}
 	return os.Setenv(initVariable, self)
 }

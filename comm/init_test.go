@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,6 +75,39 @@ func initAgainMain() {
 	fmt.Println(after, errors.Is(after, comm.ErrNotSupported))
 }
 
+// execMain joins and then executes itself, after Finalize or without.
+func execMain(finalizes bool) {
+	w, err := comm.Init()
+	if err != nil {
+		fmt.Println(err, errors.Is(err, comm.ErrNotSupported))
+		return
+	}
+	if finalizes {
+		check(w.Finalize())
+	}
+	check(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+}
+
+// childMain starts child processes, which inherit nothing of the job that they could misuse.
+func childMain() {
+	w := must(comm.Init())
+	self := must(os.Executable())
+	run := func(name string, arg ...string) string {
+		out, err := exec.Command(name, arg...).CombinedOutput()
+		return fmt.Sprintln(strings.TrimSpace(string(out)), err)
+	}
+	text := run("sh", "-c", "env | grep -E '^(PMI_FD|PMI_PORT|MPIGO_SECRET|MPIGO_INTROSPECT_FD)='; ls -l /proc/self/fd | grep socket:; true")
+	check(os.Setenv(programVariable, "calls"))
+	text += run(self) + run(os.Getenv(launcherVariable), "-n", "2", "--oversubscribe", self)
+	check(os.Unsetenv("MPIGO_JOINED_PID"))
+	text += run(self)
+	check(w.Finalize())
+	fmt.Print(text)
+}
+
+// launcherVariable is an environment variable with the path of mpirun-go.
+const launcherVariable = "COMM_TEST_LAUNCHER"
+
 func TestMainsOfProcesses(t *testing.T) {
 	launch := launcher(t)
 	self, err := os.Executable()
@@ -91,10 +127,31 @@ func TestMainsOfProcesses(t *testing.T) {
 		assert.Equal(t, outcome{0, line + line, ""}, launch(2, "deferred in all"))
 	})
 	t.Run("init again", func(t *testing.T) {
-		const lines = "world: init: not supported: Init was called before in this process true\n" +
-			"world: init: not supported: Init was called before in this process true\n"
+		const lines = "world: init: not supported: Init was called before in this process (a program that it executes cannot join again: start it by mpirun-go) true\n" +
+			"world: init: not supported: Init was called before in this process (a program that it executes cannot join again: start it by mpirun-go) true\n"
 		assert.Equal(t, outcome{0, lines, ""}, execute(t, "init again", self))
 		assert.Equal(t, outcome{0, lines + lines, ""}, launch(2, "init again"))
+	})
+	t.Run("exec", func(t *testing.T) {
+		const line = "world: init: not supported: Init was called before in this process " +
+			"(a program that it executes cannot join again: start it by mpirun-go) true\n"
+		assert.Equal(t, outcome{0, line, ""}, execute(t, "exec", self))
+		assert.Equal(t, outcome{0, line + line, ""}, launch(2, "exec"))
+		got := launch(1, "exec joined")
+		assert.Equal(t, line, got.stdout)
+		assert.Contains(t, got.stderr, "exited with status 0, but without Finalize")
+	})
+	t.Run("child", func(t *testing.T) {
+		mpirun, err := launcherFile()
+		require.NoError(t, err)
+		t.Setenv(launcherVariable, mpirun)
+		got := launch(1, "child")
+		assert.Equal(t, outcome{0, got.stdout, ""}, got)
+		assert.Regexp(t, `^ <nil>
+mpigo: world: init: wireup: process \d+ has joined the job already as this rank, .* exit status 1
+calls done <nil>
+calls done <nil>
+$`, got.stdout)
 	})
 }
 

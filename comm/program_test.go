@@ -23,6 +23,9 @@ func runProgram(name string) {
 		"deferred panic":  deferredPanicMain,
 		"deferred in all": deferredInAllMain,
 		"init again":      initAgainMain,
+		"exec":            func() { execMain(true) },
+		"exec joined":     func() { execMain(false) },
+		"child":           childMain,
 	}[name]
 	if main != nil {
 		main()

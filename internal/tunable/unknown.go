@@ -12,6 +12,7 @@ var otherVariables = [...]string{
 	"MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED", "MPIGO_INTROSPECT_FD",
 	"MPIGO_OWN_GOMAXPROCS", // the launcher has set GOMAXPROCS
 	"MPIGO_INIT_PID",       // the process has called Init
+	"MPIGO_JOINED_PID",     // and was launched
 }
 
 // testPrefix begins the names of variables that only tests read.

@@ -26,10 +26,12 @@ const (
 // Other errors: ErrEnv, ErrSecret, and those of NewClient.
 //
 // FromEnv takes over the inherited descriptor, and child processes do not inherit it further. So
-// call it once in a process. A nil getenv means os.Getenv.
+// call it once in a process. A nil getenv means the environment of the process, of which FromEnv
+// then takes the variables that are nothing for child processes. If a process has joined as this
+// rank before, the error Is ErrJoined.
 func FromEnv(getenv func(string) string) (*Client, error) {
 	if getenv == nil {
-		getenv = os.Getenv
+		getenv = takeEnvironment()
 	}
 	join := fromFD
 	if getenv(EnvFD) == "" {
@@ -54,11 +56,15 @@ func fromFD(getenv func(string) string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := inheritedConn(getenv(EnvFD))
+	conn, err := inheritedConn(getenv(EnvFD), rank)
 	if err != nil {
 		return nil, err
 	}
-	return NewClient(conn, rank, size)
+	c, err := NewClient(conn, rank, size)
+	if errors.Is(err, ErrLost) {
+		err = fmt.Errorf("%w: the process manager has ended, or an earlier program has left the job as rank %d: a rank is one program", err, rank)
+	}
+	return c, err
 }
 
 func rankFromEnv(getenv func(string) string) (rank, size int, err error) {
@@ -81,7 +87,7 @@ func numberFromEnv(getenv func(string) string, name string) (int, error) {
 
 // inheritedConn takes over a descriptor, but only if it is a connected stream socket: a stale
 // PMI_FD may name any file of this process.
-func inheritedConn(text string) (net.Conn, error) {
+func inheritedConn(text string, rank int) (net.Conn, error) {
 	bad := func(why string) error {
 		return fmt.Errorf("wireup: %s=%q: %s (was Init called before, or did a parent process leave it set?): %w", EnvFD, clip(text), why, ErrEnv)
 	}
@@ -95,6 +101,9 @@ func inheritedConn(text string) (net.Conn, error) {
 	}
 	if _, err := unix.Getpeername(fd); err != nil {
 		return nil, bad("not a connected socket")
+	}
+	if err := claim(fd, rank); err != nil {
+		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), EnvFD)
 	defer file.Close() // FileConn makes a duplicate, with close-on-exec

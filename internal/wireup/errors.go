@@ -11,6 +11,8 @@ var (
 	ErrNoLauncher = errors.New("no process manager: neither PMI_FD nor PMI_PORT is set")
 	// Other ranks exist, but cannot be reached.
 	ErrLauncher = errors.New("launched without PMI-1")
+	// Another process was this rank, or is.
+	ErrJoined = errors.New("has joined the job already")
 	// A PMI variable is invalid.
 	ErrEnv = errors.New("bad environment")
 

@@ -29,5 +29,8 @@ func withoutPMI(getenv func(string) string) error {
 	case getenv("PMIX_RANK") != "" && getenv("OMPI_COMM_WORLD_SIZE") == "" && getenv("SLURM_STEP_NUM_TASKS") == "":
 		return refuse(fmt.Sprintf("rank %s of a launcher that speaks PMIx only", clip(getenv("PMIX_RANK"))))
 	}
+	if pid := getenv(EnvJoined); pid != "" {
+		return joinedByParent(pid)
+	}
 	return fmt.Errorf("wireup: %w", ErrNoLauncher)
 }

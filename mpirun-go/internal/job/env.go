@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
@@ -49,10 +50,10 @@ func RankEnv(id Identity, rank, localRank, localSize int, base, changes []string
 	return lastWins(slices.Concat(env, changes, identity))
 }
 
-// isRankVariable reports whether RankEnv may set the variable.
+// isRankVariable reports whether RankEnv or a rank may set the variable.
 func isRankVariable(name string) bool {
 	switch name {
-	case introspect.FDVariable, "MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED",
+	case introspect.FDVariable, wireup.EnvJoined, "MPIGO_INIT_PID", "MPIGO_SECRET", "MPIGO_RANK", "MPIGO_SIZE", "MPIGO_LOCAL_RANK", "MPIGO_LOCAL_SIZE", "MPIGO_OVERSUBSCRIBED",
 		"MPI_LOCALRANKID", "MPI_LOCALNRANKS":
 		return true
 	}

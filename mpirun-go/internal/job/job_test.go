@@ -482,7 +482,7 @@ func TestOneLineRemovesControlCharacters(t *testing.T) {
 func TestRankEnvOverridesInheritedJob(t *testing.T) {
 	id := Identity{JobID: "j", Secret: []byte{0xab, 1}, Size: 8, Oversubscribed: true}
 	env := RankEnv(id, 5, 1, 4,
-		[]string{"PATH=/bin", "PMI_PORT=x", "PMI_RANK=9", "MPIGO_SECRET=old", "A=1", "MPIGO_STATS=0", "A=2", "LD_X="},
+		[]string{"PATH=/bin", "PMI_PORT=x", "PMI_RANK=9", "MPIGO_SECRET=old", "MPIGO_INIT_PID=7", "MPIGO_JOINED_PID=7", "A=1", "MPIGO_STATS=0", "A=2", "LD_X="},
 		[]string{"A=3", "MPIGO_STATS=1", "PMI_RANK=77"})
 	assert.Equal(t, []string{
 		"PATH=/bin", "LD_X=", "A=3", "MPIGO_STATS=1",
