@@ -20,6 +20,7 @@ var mayImport = map[string][]string{
 	"progress":                       {"internal/calls"},
 	"internal/calls":                 {},
 	"internal/atomicfile":            {}, // files that are replaced in one step
+	"internal/gate":                  {}, // a bound for unauthenticated connections
 	"internal/trace":                 {}, // the form of a rank's trace
 	"internal/profile":               {}, // the form of a rank's profile
 	"internal/memcopy":               {},
@@ -65,15 +66,15 @@ var mayImport = map[string][]string{
 	"internal/introspect": {"internal/observe"},
 	"internal/jobsocket":  {"internal/introspect"},
 	"internal/procstate":  {},
-	"internal/relay":      {"internal/introspect", "internal/jobsocket", "internal/procstate"},
+	"internal/relay":      {"internal/gate", "internal/introspect", "internal/jobsocket", "internal/procstate"},
 	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/shortpath", "internal/waitgraph"},
 	"internal/shortpath":  {},                      // names of source files for reports
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/atomicfile", "internal/shortpath"},
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/atomicfile", "internal/gate", "internal/shortpath"},
 	// How TCP chooses and pairs addresses.
-	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp"},
+	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/gate", "btl/tcp"},
 	"examples":                  {"comm", "request", "examples", "btl/loop"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "request", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},

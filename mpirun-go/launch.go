@@ -150,7 +150,9 @@ func runJob(con *console, cmd *cli.Command, signals <-chan os.Signal) (int, erro
 		if err != nil {
 			return 0, usageError(err)
 		}
-		cfg.OnStart = func(j jobsocket.Job) (stop func()) { return live.Serve(listener, j) }
+		cfg.OnStart = func(j jobsocket.Job) (stop func()) {
+			return live.Serve(listener, j, func(err error) { con.logf("warning: --metrics: %v", err) })
+		}
 	}
 	status := job.Run(cfg)
 	// The first signal ends the wait for other hosts. What has come is worth a page.

@@ -16,8 +16,9 @@
 //	                                           ← MAC (32)
 //	                                           (package introspect from here on)
 //
-// An unauthenticated connection is closed after two seconds, and only a few are open at a time. The
-// data are not encrypted, as those of messages are not.
+// An unauthenticated connection is closed after two seconds, or when too many are open and it is
+// the oldest one (package gate). A rank that this happens to connects again. The data are not
+// encrypted, as those of messages are not.
 //
 // A rank that finalizes says goodbye. If its connection ends otherwise, the hub says that the rank
 // does not answer, and the rank connects again.

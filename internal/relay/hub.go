@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/gate"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/internal/procstate"
@@ -21,9 +21,9 @@ import (
 const (
 	// handshakeTimeout is the time that an unauthenticated connection has.
 	handshakeTimeout = 2 * time.Second
-	// maxUnauthenticated is the number of unauthenticated connections at a time. Further ones wait
-	// in the kernel.
-	maxUnauthenticated = 64
+	// maxUnauthenticated is the number of unauthenticated connections at a time. Each costs rank 0
+	// a descriptor and a goroutine.
+	maxUnauthenticated = 128
 	// maxAddresses bounds the published addresses.
 	maxAddresses = 16
 )
@@ -37,6 +37,8 @@ type Hub struct {
 	socket   *jobsocket.Server
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
+	gate     *gate.Gate
+	patience time.Duration // handshakeTimeout, except in tests
 
 	mu    sync.Mutex
 	ranks []*member // by rank; nil: not connected
@@ -62,7 +64,7 @@ func Listen(size int, isLocal bool) (*Hub, error) {
 	unique := make([]byte, 8)
 	_, _ = rand.Read(unique) // never fails
 	host, _ := os.Hostname()
-	h := &Hub{size: size, listener: l, ranks: make([]*member, size), info: jobsocket.Info{
+	h := &Hub{size: size, listener: l, ranks: make([]*member, size), gate: gate.New(maxUnauthenticated, nil), patience: handshakeTimeout, info: jobsocket.Info{
 		Name: fmt.Sprintf("mpigo-%d-%s", os.Getpid(), hex.EncodeToString(unique)), PID: os.Getpid(), Host: host,
 		Size: size, Command: strings.Join(os.Args, " "), Started: time.Now(),
 	}}
@@ -134,30 +136,19 @@ func (h *Hub) Close() error {
 }
 
 func (h *Hub) accept() {
-	slots := make(chan struct{}, maxUnauthenticated)
 	for {
-		slots <- struct{}{}
-		conn, err := h.listener.Accept()
+		conn, err := h.gate.Accept(h.listener)
 		if err != nil {
-			<-slots
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			select { // no descriptors are left, perhaps for a moment only
-			case <-time.After(time.Second):
-				continue
-			case <-h.ctx.Done():
-				return
-			}
+			return // closed
 		}
 		go func() {
-			defer func() { <-slots }()
-			_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
+			_ = conn.SetDeadline(time.Now().Add(h.patience))
 			from, err := admit(conn, h.secret, h.size)
 			if err != nil {
 				_ = conn.Close()
 				return
 			}
+			conn.LetIn()
 			_ = conn.SetDeadline(time.Time{})
 			h.add(from, conn)
 		}()

@@ -132,6 +132,25 @@ func TestHubRejectsStrangers(t *testing.T) {
 	j.Close()
 }
 
+// Strangers that say nothing, and that the hub waits for, do not keep a rank from it.
+func TestSilentConnectionsDoNotKeepRanksOut(t *testing.T) {
+	runtimeDir(t)
+	hub, err := Listen(2, true)
+	require.NoError(t, err)
+	defer hub.Close()
+	hub.patience = time.Hour
+	addresses, err := hub.Addresses()
+	require.NoError(t, err)
+	require.NoError(t, hub.Start(secret, rank(0)))
+	for range 3 * maxUnauthenticated {
+		conn, err := net.Dial("tcp", hub.listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	join(t, addresses, secret, 1, 2)
+	require.Eventually(t, func() bool { return states(hub, t)[1] == introspect.StateAnswered }, time.Minute, time.Millisecond)
+}
+
 // A rank whose connection is lost has not finalized, and connects again.
 func TestRankWhoseConnectionIsLostConnectsAgain(t *testing.T) {
 	hub, addresses := startHub(t, 2)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/internal/gate"
 )
 
 // Outcome is the result of a Probe.
@@ -52,7 +54,7 @@ const (
 	probeTimeout = 4 * time.Second
 	// maxProbes bounds how many probes a rank has under way.
 	maxProbes = 32
-	// maxServed bounds how many connections a rank serves at a time.
+	// maxServed bounds how many connections a rank has open at a time.
 	maxServed = 512
 )
 
@@ -61,7 +63,7 @@ type listener struct {
 	net.Listener
 	rank   int
 	secret []byte
-	slots  chan struct{} // has room for maxServed
+	gate   *gate.Gate // of all listeners of the rank
 }
 
 // listen listens on an address and a port of the range, or any if first is 0.
@@ -82,31 +84,28 @@ func listen(addr netip.Addr, first, last uint16) (*net.TCPListener, error) {
 // serve answers until the listener is closed.
 func (l *listener) serve() {
 	for {
-		conn, err := l.Accept()
+		conn, err := l.gate.Accept(l.Listener)
 		if err != nil {
-			return
-		}
-		select {
-		case l.slots <- struct{}{}:
-		default: // too many strangers
-			_ = conn.Close()
-			continue
+			return // closed
 		}
 		go func() {
-			defer func() { <-l.slots }()
 			defer conn.Close()
-			l.answer(conn)
+			_ = conn.SetDeadline(time.Now().Add(4 * probeTimeout))
+			l.answer(conn, func() { conn.Keep(true) })
 		}()
 	}
 }
 
-// answer answers the questions of a probe. Anything else ends the connection.
-func (l *listener) answer(conn net.Conn) {
-	_ = conn.SetDeadline(time.Now().Add(4 * probeTimeout))
-	for range timeQuestions + 1 {
+// answer answers the questions of a probe. Anything else ends the connection. It calls
+// authenticated after the first question.
+func (l *listener) answer(conn net.Conn, authenticated func()) {
+	for i := range timeQuestions + 1 {
 		question, err := readQuestion(conn, l.secret)
 		if err != nil {
 			return
+		}
+		if i == 0 {
+			authenticated()
 		}
 		if _, err := conn.Write(encodeAnswer(l.secret, question, l.rank, time.Now().UnixNano())); err != nil {
 			return

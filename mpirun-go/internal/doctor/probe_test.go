@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/gate"
 )
 
 var (
@@ -22,7 +24,7 @@ func serving(t *testing.T, rank int) *Probe {
 	l, err := listen(loopback, 0, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
-	go (&listener{Listener: l, rank: rank, secret: secret, slots: make(chan struct{}, 4)}).serve()
+	go (&listener{Listener: l, rank: rank, secret: secret, gate: gate.New(4, nil)}).serve()
 	return &Probe{To: 3, Local: loopback, Remote: loopback, Port: l.Addr().(*net.TCPAddr).AddrPort().Port()}
 }
 
@@ -33,6 +35,17 @@ func TestProbeOfListenerConnects(t *testing.T) {
 	assert.Positive(t, p.RoundTripNanos)
 	assert.Less(t, time.Duration(p.OffsetNanos).Abs(), time.Second)
 	assert.Positive(t, p.SegmentBytes)
+}
+
+func TestProbeBesideSilentConnectionsConnects(t *testing.T) {
+	p := serving(t, 3)
+	for range 50 {
+		conn, err := net.Dial("tcp", netip.AddrPortFrom(p.Remote, p.Port).String())
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	p.run(secret)
+	assert.Equal(t, Connected, p.Outcome, p.Detail)
 }
 
 func TestProbeOfClosedPortIsRefused(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/mpigo/mpigo/btl/tcp"
+	"github.com/mpigo/mpigo/internal/gate"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
 )
@@ -61,7 +62,7 @@ func runRank(out io.Writer) error {
 	facts := collect("/", set)
 	facts.SharedMemory = trySharedMemory()
 	first, last, _ := tunable.ParseRange(set.String("tcp.ports"))
-	slots := make(chan struct{}, maxServed)
+	all := gate.New(maxServed, nil)
 	for i := range facts.Interfaces {
 		at := &facts.Interfaces[i]
 		if !at.used() || !at.Up {
@@ -74,7 +75,7 @@ func runRank(out io.Writer) error {
 		}
 		defer l.Close()
 		at.Port = l.Addr().(*net.TCPAddr).AddrPort().Port()
-		answering := &listener{Listener: l, rank: client.Rank(), secret: secret, slots: slots}
+		answering := &listener{Listener: l, rank: client.Rank(), secret: secret, gate: all}
 		go answering.serve()
 	}
 	w := &lineWriter{out: out, rank: client.Rank()}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/gate"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/jobsocket"
 )
@@ -188,7 +189,15 @@ const freshness = time.Second
 
 // ServeHTTP asks all ranks and writes their metrics.
 func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Only a client that has sent a whole request is worth more than one that sends none.
+	conn, isGated := r.Context().Value(connKey{}).(*gate.Conn)
+	if isGated {
+		conn.Keep(true)
+	}
 	text := e.metrics(r.Context())
+	if isGated {
+		conn.Keep(false)
+	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write(text) // else the client is gone
 }
@@ -212,18 +221,26 @@ func (e *Exporter) metrics(ctx context.Context) []byte {
 	return e.text
 }
 
-// Serve serves the metrics of a job at /metrics of a listener, until stop is called.
-func Serve(l net.Listener, job jobsocket.Job) (stop func()) {
+// maxClients bounds the connections of clients. A Prometheus has one.
+const maxClients = 64
+
+// connKey is the key of the connection in the context of a request.
+type connKey struct{}
+
+// Serve serves the metrics of a job at /metrics of a listener, until stop is called. warn is told
+// now and then that no connection can be accepted.
+func Serve(l net.Listener, job jobsocket.Job, warn func(error)) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", NewExporter(job))
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 4 * introspect.AnswerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(l) // until Close
+		_ = server.Serve(gate.New(maxClients, warn).Listener(l)) // until Close
 	}()
 	return func() {
 		_ = server.Close()

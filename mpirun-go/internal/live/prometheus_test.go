@@ -2,10 +2,12 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -91,6 +93,37 @@ func parse(text string) (map[string]float64, error) {
 	return values, nil
 }
 
+func TestServeBoundsSilentConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer Serve(l, &fakeJob{}, nil)()
+	var silent []net.Conn
+	for i := range 3 * maxClients {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		if i%2 == 0 { // the beginning of a request
+			_, err = conn.Write([]byte("G"))
+			require.NoError(t, err)
+		}
+		silent = append(silent, conn)
+	}
+	client := http.Client{Transport: &http.Transport{}} // with a connection of its own
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://" + l.Addr().String() + "/metrics")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, resp.Body.Close())
+	open := 0
+	for _, conn := range silent {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			open++
+		}
+	}
+	assert.Less(t, open, maxClients)
+}
+
 func TestServeWritesTextForPrometheus(t *testing.T) {
 	job := &fakeJob{members: []introspect.Member{
 		answered(0, 4000, rail("sm", "up", 1000, ""), introspect.Rail{Name: "tcp:eth0", Peer: -1, State: "up", Health: 1000, Count: 5}, rail("tcp:eth0", "down", 0, "cut")),
@@ -100,7 +133,7 @@ func TestServeWritesTextForPrometheus(t *testing.T) {
 	job.members[0].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 4321}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer Serve(l, job)()
+	defer Serve(l, job, nil)()
 	get := func(path string) (*http.Response, string) {
 		resp, err := http.Get("http://" + l.Addr().String() + path)
 		require.NoError(t, err)
