@@ -71,7 +71,7 @@ func claim(fd, rank int) error {
 	if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 		state = ", which has ended"
 	}
-	return fmt.Errorf("wireup: rank %d %w, as process %d%s: a rank is one program that calls Init once: start the other program by an mpirun-go of its own",
+	return fmt.Errorf("wireup: rank %d %w, as process %d%s: a rank is one program that calls Init once: start the other program in a job of its own",
 		rank, ErrJoined, pid, state)
 }
 
