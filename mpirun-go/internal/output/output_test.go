@@ -224,7 +224,7 @@ func TestOpenFilesCreatesAll(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(dir, name)))
 	}
 	require.NoError(t, os.Symlink(victim, filepath.Join(dir, "rank.0.stdout")))
-	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "rank.1.stderr"), 0o666)) // nobody reads it
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "rank.1.stderr"), 0o666))
 	files, err = output.OpenFiles(dir, 2)
 	require.NoError(t, err)
 	for _, f := range files {
