@@ -40,7 +40,12 @@ func TestAbsentRailJoins(t *testing.T) {
 				}
 				if j.rank == 0 && i == 1 {
 					come := tcp.Interface{Name: "late", Address: cfg.Local, Bits: 8, Word: cfg.Word, Up: true}
-					cfg.Local, cfg.Find = netip.Addr{}, func() (tcp.Interface, bool) { return come, there.Load() }
+					cfg.Local, cfg.Find = netip.Addr{}, func() []tcp.Interface {
+						if !there.Load() {
+							return nil
+						}
+						return []tcp.Interface{come}
+					}
 				}
 				modules = append(modules, must(tcp.New(cfg)))
 			}

@@ -14,25 +14,39 @@ import (
 // checksumBytes is the length of an address's checksum.
 const checksumBytes = 4
 
-// EncodeAddress makes the address that a module publishes: a version, the fields of a struct, and a
-// checksum. The struct, to which fields points, has a fixed size and exported fields.
-func EncodeAddress(version byte, fields any) []byte {
-	b, err := binary.Append([]byte{version}, binary.LittleEndian, fields)
-	if err != nil {
-		panic(err) // its size is not fixed
+// EncodeAddress makes the address that a module publishes: a version, the fields of a struct, or of
+// several, and a checksum. The structs, to which fields points, and slices of structs have exported
+// fields of a fixed size.
+func EncodeAddress(version byte, fields ...any) []byte {
+	b := []byte{version}
+	for _, f := range fields {
+		var err error
+		if b, err = binary.Append(b, binary.LittleEndian, f); err != nil {
+			panic(err) // its size is not fixed
+		}
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
 // DecodeAddress is the inverse of EncodeAddress. It returns false for bytes of another version, and
-// for an address that was damaged on its way.
-func DecodeAddress(b []byte, version byte, fields any) bool {
-	n := len(b) - checksumBytes
-	if n != 1+binary.Size(fields) || b[0] != version || crc32.ChecksumIEEE(b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
+// for an address that was damaged on its way. It fills slices as long as they are.
+func DecodeAddress(b []byte, version byte, fields ...any) bool {
+	n, size := len(b)-checksumBytes, 1
+	for _, f := range fields {
+		size += binary.Size(f)
+	}
+	if n != size || b[0] != version || crc32.ChecksumIEEE(b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
 		return false
 	}
-	_, err := binary.Decode(b[1:n], binary.LittleEndian, fields)
-	return err == nil
+	at := 1
+	for _, f := range fields {
+		read, err := binary.Decode(b[at:n], binary.LittleEndian, f)
+		if err != nil {
+			return false
+		}
+		at += read
+	}
+	return true
 }
 
 // NewMAC makes the code that authenticates the messages of a job. Its key is derived from the job's

@@ -3,15 +3,14 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
 )
 
 // A module without an address: the user has named one that this machine did not have at the start,
-// or this machine has lost the one that the module used (Config.Find).
+// or this machine has lost those that the module used (Config.Find).
 //
 // The module has its nonce from the start, and publishes that. Once an address is there, the module
 // listens and connects to its peers. A peer knows the nonce that their hellos name, so it needs no
@@ -22,15 +21,15 @@ import (
 // there is netlink, and Connect does.
 const lookEvery = 100 * time.Millisecond
 
-// hasAddress reports whether this machine has the module's address, as far as is known.
+// hasAddress reports whether this machine has an address of the module, as far as is known.
 func (m *module) hasAddress() bool {
-	return m.cfg.Local.IsValid() && !errors.Is(m.link.down, errNoAddress)
+	return len(m.locals) > 0 && !errors.Is(m.link.down, errNoAddress)
 }
 
-// lookForAddress looks for an address if it is missing, or for a better one if the last one has led
-// to no peer yet. It reports false if it has just done so.
-func (m *module) lookForAddress() bool {
-	if m.cfg.Find == nil || m.hasAddress() && !m.link.isMoved {
+// lookForAddresses looks which addresses the module can use now. It reports false if it has just
+// done so.
+func (m *module) lookForAddresses() bool {
+	if m.cfg.Find == nil {
 		return true
 	}
 	now := m.cfg.Clock.Now()
@@ -38,61 +37,27 @@ func (m *module) lookForAddress() bool {
 		return false
 	}
 	m.findAt = now + int64(lookEvery)
-	m.findAddress()
+	m.findAddresses()
 	return true
 }
 
-// findAddress begins to use an address if one is there.
-func (m *module) findAddress() {
-	i, ok := m.cfg.Find()
-	if !ok || m.Closed {
-		return
-	}
-	local, bits, zone, listener, port := m.cfg.Local, m.cfg.LocalBits, m.zone, m.listener, m.port
-	if i.Address == local {
-		if !m.hasAddress() {
-			m.link.down = nil // it is back
-		}
-		return
-	}
-	m.cfg.Local, m.cfg.LocalBits = i.Address, i.Bits
-	if err := m.listenAtLocal(); err != nil { // an IPv6 address cannot be used at once
-		m.cfg.Local, m.cfg.LocalBits, m.zone = local, bits, zone
-		if !local.IsValid() {
-			m.link.down = err
-		}
-		return
-	}
-	if listener >= 0 {
-		m.handshakePoller.remove(listener)
-		_ = unix.Close(listener)
-	}
-	m.link.down, m.link.isMoved = nil, port != 0
-	m.beginToWatch()
-	m.SetAddress(m.encodeAddress())
-	m.Unsettled = true
-	if m.cfg.Moved != nil {
-		m.cfg.Moved()
-	}
-}
-
-// PeerMoved tells the module the new address of a peer's module, which Connect will get, too. A
-// connection that is being made to the old address goes on at the new one.
+// PeerMoved tells the module the new addresses of a peer's module, which Connect will get, too. A
+// connection that is being made to an old address goes on at a new one.
 func (m *module) PeerMoved(rank int, theirs []byte) {
 	c, ok := parseRailAddress(theirs)
-	if !ok || c.rank != uint32(rank) || !c.address.IsValid() {
+	if !ok || c.rank != uint32(rank) || len(c.addresses) == 0 {
 		return
 	}
 	for _, p := range m.peers.Of(rank) {
-		if p.nonce != c.nonce || p.address == c.address || m.cfg.Local.IsValid() && m.cfg.Local.Is4() != c.address.Addr().Is4() {
+		if p.nonce != c.nonce || slices.Equal(p.addresses, c.addresses) || len(m.locals) > 0 && len(pathsBetween(m.published(isAny), c.addresses, !p.onOtherMachine)) == 0 {
 			continue
 		}
-		p.address = c.address
+		p.addresses = c.addresses
 		if e := p.ep; e != nil && e.State() == btl.Up && e.phase == phaseDialing && e.Deferred() == nil {
 			if e.attempt != nil && e.attempt.stage == stageChallenge {
 				e.stopAttempt()
 			}
-			e.pause.at, e.pause.wait, e.pause.refusals = 0, 0, 0
+			e.pause.at, e.pause.wait, e.pause.refusals, e.pause.path = 0, 0, 0, 0
 			m.Unsettled = true
 		}
 	}
@@ -101,20 +66,20 @@ func (m *module) PeerMoved(rank int, theirs []byte) {
 // Absent is transport.Rail's Absent.
 func (m *module) Absent(remote bool) error {
 	if m.cfg.Find != nil && !m.hasAddress() {
-		m.findAddress()
+		m.findAddresses()
 	}
-	if !m.cfg.Local.IsValid() {
+	if len(m.locals) == 0 {
 		return m.link.down
 	}
 	if m.link.fd < 0 {
 		return nil
 	}
-	s, err := m.link.state()
+	s, err := m.lookUpAddresses()
 	switch {
 	case err != nil:
 		return nil // it could not be found out
 	case s.name == "":
-		return fmt.Errorf("%w %v", errNoAddress, m.cfg.Local)
+		return m.noAddress()
 	case !remote:
 		return nil
 	case !s.up:

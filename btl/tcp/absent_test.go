@@ -21,7 +21,12 @@ type late struct {
 func (l *late) config() Config {
 	return Config{
 		Size: 2, Secret: secret, Rail: "tcp:eth1", Word: 2, Awaits: "n1 has no interface or address eth1",
-		Find:  func() (Interface, bool) { return Interface{"eth1", loopback4, 8, 2, true}, l.has },
+		Find: func() []Interface {
+			if !l.has {
+				return nil
+			}
+			return []Interface{{"eth1", loopback4, 8, 2, true, "eth1"}}
+		},
 		Moved: func() { l.moved++ },
 	}
 }
@@ -89,10 +94,10 @@ func TestModulesWithoutAddressesConnectOnceTheyAreTold(t *testing.T) {
 func TestAwaited(t *testing.T) {
 	ip := netip.MustParseAddr
 	found := []candidate{
-		{1, "lo", ip("127.0.0.1"), 8, true, true},
-		{2, "eth0", ip("10.0.0.2"), 16, true, false},
-		{3, "eth1", ip("fe80::1"), 64, true, false},
-		{4, "eth2", ip("10.2.0.2"), 16, false, false},
+		{1, "lo", ip("127.0.0.1"), 8, true, true, ""},
+		{2, "eth0", ip("10.0.0.2"), 16, true, false, ""},
+		{3, "eth1", ip("fe80::1"), 64, true, false, ""},
+		{4, "eth2", ip("10.2.0.2"), 16, false, false, ""},
 	}
 	for _, c := range []struct {
 		include, exclude []string
@@ -119,7 +124,7 @@ func TestAwaited(t *testing.T) {
 // until it comes.
 func TestOpenWithAbsentAddress(t *testing.T) {
 	ip := netip.MustParseAddr
-	found := []candidate{{1, "lo0", ip("127.0.0.1"), 8, true, true}}
+	found := []candidate{{1, "lo0", ip("127.0.0.1"), 8, true, true, ""}}
 	moved := 0
 	opened, err := openAmong(&transport.Env{
 		Size: 2, Settings: settings(t, "tcp.include", "lo1,lo0,127.0.0.0/30"), Events: &mate{}, Wakeup: btltest.NewPipeWakeup(t),
@@ -137,30 +142,26 @@ func TestOpenWithAbsentAddress(t *testing.T) {
 	require.ErrorContains(t, absent.Absent(true), "has no interface or address lo1")
 	require.NotEmpty(t, absent.Module.Address())
 
-	found = append(found, candidate{2, "lo1", ip("127.0.0.2"), 8, true, true})
+	found = append(found, candidate{2, "lo1", ip("127.0.0.2"), 8, true, true, ""})
 	require.NoError(t, absent.Absent(true))
 	require.Equal(t, 1, moved)
 	c, ok := parseRailAddress(absent.Module.Address())
 	require.True(t, ok)
-	require.Equal(t, ip("127.0.0.2"), c.address.Addr())
+	require.Equal(t, ip("127.0.0.2"), c.addresses[0].Addr())
 	require.EqualValues(t, 1, c.word)
 }
 
 // TestAbsentWordDoesNotTakeAnAddressInUse: each address is one rail.
 func TestAbsentWordDoesNotTakeAnAddressInUse(t *testing.T) {
 	ip := netip.MustParseAddr
-	found := []candidate{{1, "lo", ip("127.0.0.1"), 8, true, true}, {2, "eth1", ip("fe80::1"), 64, true, false}}
-	w := awaitedWord{"127.0.0.0/8", 3}
+	found := []candidate{{1, "lo", ip("127.0.0.1"), 8, true, true, ""}, {2, "eth1", ip("fe80::1"), 64, true, false, ""}}
+	w := source{word: "127.0.0.0/8", place: 3}
 	free := func(netip.Addr) bool { return false }
-	i, ok := w.come(found, nil, free)
-	require.True(t, ok)
-	require.Equal(t, Interface{"lo", ip("127.0.0.1"), 8, 3, true}, i)
-	_, ok = w.come(found, nil, func(a netip.Addr) bool { return a == ip("127.0.0.1") })
-	require.False(t, ok, "in use")
-	_, ok = w.come(found, []string{"lo"}, free)
-	require.False(t, ok, "excluded")
-	_, ok = awaitedWord{"eth1", 1}.come(found, nil, free)
-	require.False(t, ok, "its only address is link-local")
+	require.Equal(t, []Interface{{"lo", ip("127.0.0.1"), 8, 3, true, "127.0.0.1"}}, w.now(found, free))
+	require.Empty(t, w.now(found, func(a netip.Addr) bool { return a == ip("127.0.0.1") }), "in use")
+	w.exclude = []string{"lo"}
+	require.Empty(t, w.now(found, free), "excluded")
+	require.Empty(t, source{word: "eth1", place: 1}.now(found, free), "its only address is link-local")
 }
 
 // TestPairsOfMissingAddresses: an address that is missing is paired with those that the same word
@@ -236,9 +237,9 @@ func TestFirstConnectWithoutLinkFails(t *testing.T) {
 	cable := plug(t, a)
 	begin := func(s interfaceState) {
 		cable.state = s
-		a.cfg.Local = netip.MustParseAddr("203.0.113.77")
+		a.locals[0].Address = netip.MustParseAddr("203.0.113.77")
 		a.beginToWatch()
-		a.cfg.Local = loopback4
+		a.locals[0].Address = loopback4
 	}
 	begin(interfaceState{name: "eth7", index: 3, up: true})
 	require.ErrorIs(t, connectToOtherMachine(t, a, b), errNoCarrier)

@@ -35,16 +35,16 @@ type unauthenticatedPeer struct {
 	hello         hello // valid if authenticated
 }
 
-// acceptConnections accepts a bounded number of connections.
-func (m *module) acceptConnections() {
-	if m.codec == nil || m.listener < 0 {
+// acceptConnections accepts a bounded number of connections at a listener.
+func (m *module) acceptConnections(listener int) {
+	if m.codec == nil || m.listening(listener) == nil {
 		return
 	}
 	for range maxAccepts {
 		if !m.hasRoom() {
 			break
 		}
-		r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(m.listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 		switch errno {
 		case 0:
 			m.sendChallenge(int(r))

@@ -21,7 +21,7 @@ func TestCrossingHellosLeaveOneConnection(t *testing.T) {
 		ea.pause.failures = 1
 		for _, m := range []*module{a, b} {
 			until(t, "an unauthenticated peer", func() bool {
-				m.acceptConnections()
+				m.acceptConnections(m.locals[0].listener)
 				return len(m.unauthenticated) == 1
 			})
 		}

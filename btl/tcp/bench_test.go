@@ -92,10 +92,10 @@ func bareSockets(t testing.TB) (a, b int) {
 	m := newAt(t, Config{Size: 1, Local: loopback4}, 0, &mate{})
 	c, err := parseRailAddress(m.Address())
 	require.True(t, err)
-	a, _, errno := m.dial(c.address)
+	a, _, errno := m.dial(path{c.addresses[0], c.addresses[0]})
 	require.Zero(t, errno)
 	for b = -1; b < 0; {
-		b, _, _ = unix.Accept4(m.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		b, _, _ = unix.Accept4(m.locals[0].listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	}
 	require.NoError(t, m.tune(b))
 	t.Cleanup(func() { _, _ = unix.Close(a), unix.Close(b) })

@@ -92,5 +92,5 @@ func (e *endpoint) continueGoodbye() bool {
 		return false
 	}
 	_ = unix.Shutdown(e.fd, unix.SHUT_WR)
-	return undelivered(e.fd, e.p.address.Addr() == e.m.cfg.Local) == 0
+	return undelivered(e.fd, e.isLocal) == 0
 }

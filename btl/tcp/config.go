@@ -19,16 +19,18 @@ type Config struct {
 	Events     btl.Events
 	// Rail is the module's name ("tcp:" and Local).
 	Rail string
-	// Local is the address to listen on and to connect from. Each address is one rail.
+	// Local is the address to listen on and to connect from.
 	Local netip.Addr
 	// LocalBits is the length of the network prefix of Local (all bits). Addresses of the same
 	// network are reached directly.
 	LocalBits int
-	// Find, if not nil, is where the module finds its address while it has none: if Local is not
-	// set, until it has come, and after this machine has lost Local. Awaits says what is missing if
-	// Local is not set. Moved, if not nil, is called when the module has got an address or another
-	// one.
-	Find   func() (Interface, bool)
+	// Others are more addresses of the same interface: the one that leads to a peer is used.
+	Others []Interface
+	// Find, if not nil, returns the addresses that the module may use now. The module asks if Local
+	// is not set, until there is one, and when addresses of its interface change. Awaits says what
+	// is missing if Local is not set. Moved, if not nil, is called when the module has got an
+	// address, or others.
+	Find   func() []Interface
 	Awaits string
 	Moved  func()
 	// Word is the place, from 1, of the user's word that names the address (Interface.Word). It
@@ -110,6 +112,7 @@ func (c *Config) fill() error {
 	return cmp.Or(
 		base.Check(c.Local.IsValid() && !c.Local.IsUnspecified() && !c.Local.IsMulticast(), "local address", c.Local),
 		base.Check(c.LocalBits >= 0 && c.LocalBits <= c.Local.BitLen(), "bits of the local network", c.LocalBits),
+		base.Check(len(c.Others) < maxAddresses, "number of local addresses", len(c.Others)+1),
 		c.fillRest(),
 	)
 }

@@ -3,6 +3,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,7 @@ type pause struct {
 	at       int64 // when the next attempt may begin
 	wait     int64 // the length of the last pause
 	failures int   // attempts that failed
+	path     int   // the next one, in turn: attempts that found the last one broken
 	refusals int   // of those, the last ones that were refused in a row
 	why      *btl.Error
 }
@@ -74,15 +76,15 @@ func (e *endpoint) dialOnce(now int64) {
 		e.attemptFailed(now, unix.ENETUNREACH, m.pathError(e.p.rank, unix.ENETUNREACH, e.connecting()))
 		return
 	}
-	fd, local, errno := m.dial(e.p.address)
+	p, ok := e.nextPath()
+	if !ok {
+		e.attemptFailed(now, unix.ENETUNREACH, m.pathError(e.p.rank, unix.ENETUNREACH, e.connecting()))
+		return
+	}
+	fd, local, errno := m.dial(p)
 	if errno != 0 {
 		if local && errno == unix.EADDRNOTAVAIL {
-			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
-				fmt.Errorf("this machine no longer has the address %v: %w", m.cfg.Local, errno))
-			m.Unsettled = true
-			if m.cfg.Find != nil && m.link.fd < 0 { // the kernel does not report it
-				m.link.down = errNoAddress
-			}
+			m.addressGone(p.local.Addr(), errno)
 		}
 		e.attemptFailed(now, errno, m.pathError(e.p.rank, errno, e.connecting()))
 		return
@@ -96,9 +98,52 @@ func (e *endpoint) dialOnce(now int64) {
 	e.attempt = a
 }
 
+// paths are the addresses that may lead to the peer, the best first. A module on loopback has only
+// peers of this machine.
+func (e *endpoint) paths() []path {
+	ours := e.m.published(isThere)
+	if len(ours) == 0 {
+		ours = e.m.published(isAny) // one may be back
+	}
+	return pathsBetween(ours, e.p.addresses, !e.p.onOtherMachine || e.m.isOnLoopback())
+}
+
+// nextPath is the path of the next attempt.
+func (e *endpoint) nextPath() (p path, ok bool) {
+	list := e.paths()
+	if len(list) == 0 {
+		return path{}, false
+	}
+	return list[e.pause.path%len(list)], true
+}
+
+// addressGone notes that the system does not let the module connect from an address. Without
+// another one, the rail fails.
+func (m *module) addressGone(a netip.Addr, errno unix.Errno) {
+	left := false
+	for n := range m.locals {
+		l := &m.locals[n]
+		l.gone = l.gone || l.Address.WithZone("") == a
+		left = left || !l.gone
+	}
+	m.Unsettled = true
+	if left {
+		m.failGone()
+		return
+	}
+	m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno),
+		fmt.Errorf("this machine no longer has the address %s: %w", namesOf(m.locals), errno))
+	if m.cfg.Find != nil && m.link.fd < 0 { // the kernel does not report it
+		m.link.down = errNoAddress
+	}
+}
+
 // connecting describes the connection for errors.
 func (e *endpoint) connecting() string {
-	return fmt.Sprintf("connect from %v to %v", e.m.cfg.Local, e.p.address)
+	if p, ok := e.nextPath(); ok {
+		return fmt.Sprintf("connect from %v to %v", p.local.Addr(), p.remote)
+	}
+	return fmt.Sprintf("connect from %s to %s", namesOf(e.m.locals), addressesOf([]*railAddress{{addresses: e.p.addresses}}))
 }
 
 // attemptFailed notes that an attempt has failed, for the reason why.
@@ -108,9 +153,12 @@ func (e *endpoint) attemptFailed(now int64, errno unix.Errno, why *btl.Error) {
 	p.why = why
 	p.wait = min(max(2*p.wait, pauseFirst), pauseMost)
 	p.at = now + p.wait
+	if errno != 0 {
+		p.path++ // there may be other addresses that lead there
+	}
 	switch errno {
 	case unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN:
-		if p.refusals++; p.refusals >= maxRefusals {
+		if p.refusals++; p.refusals >= max(maxRefusals, len(e.paths())) {
 			e.failDeferred(e.withFirewallHint(why))
 		}
 	default:
@@ -279,6 +327,10 @@ func (e *endpoint) withFirewallHint(why *btl.Error) *btl.Error {
 		return why
 	}
 	switch why.Native {
+	case nativeOf(unix.ENETUNREACH):
+		more := *why
+		more.Err = fmt.Errorf("%w (no route leads there: give both machines addresses in one network, or choose others by tcp.include; mpirun-go doctor lists them)", why.Err)
+		return &more
 	case nativeOf(unix.ETIMEDOUT), nativeOf(unix.ECONNREFUSED), nativeOf(unix.EHOSTUNREACH):
 		more := *why
 		more.Err = fmt.Errorf("%w (no connection was ever made: a firewall? tcp.ports limits the ports that ranks listen at)", why.Err)

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -81,7 +82,9 @@ type endpoint struct {
 	wantsOut bool   // the poller waits for room in the socket
 	writeErr unix.Errno
 
-	attempt *attempt // nil unless an attempt is under way
+	local   netip.Addr // of the connection; invalid before there is one
+	isLocal bool       // both ends of the connection have this address
+	attempt *attempt   // nil unless an attempt is under way
 	pause   pause
 
 	health health
@@ -188,6 +191,7 @@ func (e *endpoint) open(fd int) error {
 		return err
 	}
 	e.fd, e.buf = fd, buf
+	e.local, e.isLocal = endsOf(fd)
 	e.enter(phaseReady)
 	e.p.everConnected, m.link.isMoved = true, false
 	m.ready = append(m.ready, e)

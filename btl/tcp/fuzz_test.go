@@ -1,7 +1,9 @@
 package tcp
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,10 +13,13 @@ import (
 
 func someAddresses() []railAddress {
 	return []railAddress{
-		{rank: 0, size: 1, address: netip.MustParseAddrPort("127.0.0.1:1"), frag: 64},
-		{rank: 7, size: 9, nonce: moduleNonce{1, 2}, host: [16]byte{3}, address: netip.MustParseAddrPort("192.0.2.1:65535"), frag: maxFragBytes},
+		{rank: 0, size: 1, addresses: []netAddress{{netip.MustParseAddrPort("127.0.0.1:1"), 8}}, frag: 64},
+		{rank: 7, size: 9, nonce: moduleNonce{1, 2}, host: [16]byte{3}, addresses: []netAddress{{netip.MustParseAddrPort("192.0.2.1:65535"), 8}}, frag: maxFragBytes},
 		{rank: 2, size: 3, nonce: moduleNonce{4}, host: [16]byte{5}, frag: 64, word: 6},
-		{rank: 1, size: maxRanks, address: netip.MustParseAddrPort("[2001:db8::1]:4000"), frag: 70000},
+		{rank: 1, size: 2, addresses: []netAddress{
+			{netip.MustParseAddrPort("10.0.0.1:3"), 24}, {netip.MustParseAddrPort("[fd00::1]:3"), 64}, {netip.MustParseAddrPort("10.1.0.1:4"), 0},
+		}, frag: 64},
+		{rank: 1, size: maxRanks, addresses: []netAddress{{netip.MustParseAddrPort("[2001:db8::1]:4000"), 8}}, frag: 70000},
 	}
 }
 
@@ -31,7 +36,7 @@ func FuzzRailAddress(f *testing.F) {
 		}
 		require.Equal(t, b, c.encode())
 		require.Less(t, c.rank, c.size)
-		require.True(t, c.address.IsValid() || c.word != 0)
+		require.True(t, len(c.addresses) > 0 || c.word != 0)
 	})
 }
 
@@ -41,14 +46,24 @@ func TestParseRailAddress(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, c, got)
 	}
+	add := func(list []netAddress, address string, bits uint8) []netAddress {
+		return append(slices.Clone(list), netAddress{netip.MustParseAddrPort(address), bits})
+	}
 	for what, damage := range map[string]func(c *railAddress){
-		"unspecified": func(c *railAddress) { c.address = netip.MustParseAddrPort("0.0.0.0:1") },
-		"multicast":   func(c *railAddress) { c.address = netip.MustParseAddrPort("[ff02::1]:1") },
-		"port":        func(c *railAddress) { c.address, c.word = netip.AddrPortFrom(c.address.Addr(), 0), 0 },
-		"prefix":      func(c *railAddress) { c.bits = uint8(c.address.Addr().BitLen()) + 1 },
-		"rank":        func(c *railAddress) { c.rank = c.size },
-		"ranks":       func(c *railAddress) { c.size = maxRanks + 1 },
-		"fragment":    func(c *railAddress) { c.frag = maxFragBytes + 1 },
+		"unspecified": func(c *railAddress) { c.addresses = add(c.addresses, "0.0.0.0:1", 8) },
+		"multicast":   func(c *railAddress) { c.addresses = add(c.addresses, "[ff02::1]:1", 8) },
+		"port":        func(c *railAddress) { c.addresses = add(c.addresses, "192.0.2.9:0", 8) },
+		"prefix":      func(c *railAddress) { c.addresses = add(c.addresses, "192.0.2.9:1", 33) },
+		"twice":       func(c *railAddress) { c.addresses = add(add(c.addresses, "192.0.2.9:1", 8), "192.0.2.9:2", 8) },
+		"nothing":     func(c *railAddress) { c.addresses, c.word = nil, 0 },
+		"too many": func(c *railAddress) {
+			for n := range maxAddresses + 1 {
+				c.addresses = add(c.addresses, fmt.Sprintf("10.0.0.%d:1", n), 32)
+			}
+		},
+		"rank":     func(c *railAddress) { c.rank = c.size },
+		"ranks":    func(c *railAddress) { c.size = maxRanks + 1 },
+		"fragment": func(c *railAddress) { c.frag = maxFragBytes + 1 },
 	} {
 		for _, c := range someAddresses() {
 			damage(&c)

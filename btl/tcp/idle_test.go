@@ -95,7 +95,7 @@ func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
 	address, ok := parseRailAddress(r.m.Address())
 	require.True(t, ok)
-	fd, _, errno := r.m.dial(address.address)
+	fd, _, errno := r.m.dial(path{address.addresses[0], address.addresses[0]})
 	require.Zero(t, errno)
 	defer unix.Close(fd)
 	until(t, "the connection to be accepted", func() bool { return r.has(func() bool { return r.m.challenged == 1 }) })
@@ -108,11 +108,11 @@ func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
 	address, ok := parseRailAddress(m.Address())
 	require.True(t, ok)
-	fd, _, errno := m.dial(address.address)
+	fd, _, errno := m.dial(path{address.addresses[0], address.addresses[0]})
 	require.Zero(t, errno)
 	defer unix.Close(fd)
 	until(t, "the connection to wait at the listener", func() bool {
-		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(m.listener), Events: unix.POLLIN}}, 0)
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(m.locals[0].listener), Events: unix.POLLIN}}, 0)
 		return n > 0
 	})
 	var before unix.Rlimit

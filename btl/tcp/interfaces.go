@@ -1,10 +1,8 @@
 package tcp
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -28,6 +26,8 @@ type Interface struct {
 	Word uint8
 	// Up: the interface is not switched off.
 	Up bool
+	// Rail tells rails apart: addresses with the same value belong to one rail.
+	Rail string
 }
 
 // virtual are the prefixes of names of interfaces that lead only to containers and virtual machines
@@ -37,13 +37,15 @@ var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "c
 // Addresses are the local addresses over which ranks may reach each other, in the order of the
 // interfaces, IPv4 first.
 //
-// include and exclude list names of interfaces, addresses, or networks ("10.0.0.0/8"). With
-// include, only what it names is used. Without it, an interface is used by its first IPv4 address,
-// or its first IPv6 address if it has no other; interfaces of containers and virtual machines are
-// left out, and so is the loopback interface unless there is nothing else. Link-local addresses
-// have to be included by address or network. An interface that is down is used only if include
-// names it: it may come up. The error is ErrNoSuch if nothing in include names an address of this
-// machine.
+// The addresses of an interface belong to one rail, at most one of each network and maxAddresses of
+// them. include and exclude list names of interfaces, addresses, or networks ("10.0.0.0/8"). With
+// include, only what it names is used; an address that it names by itself is a rail of its own.
+// Without it, interfaces of containers and virtual machines are left out, and so is the loopback
+// interface unless there is nothing else. The loopback interface is used by its first address, or
+// by each that include names by address or network. Link-local addresses have to be included by
+// address or network, and addresses that the system is about to give up, or has not checked yet, by
+// address. An interface that is down is used only if include names it: it may come up. The error is
+// ErrNoSuch if nothing in include names an address of this machine.
 func Addresses(include, exclude []string) ([]Interface, error) {
 	found, err := candidates()
 	if err != nil {
@@ -73,39 +75,6 @@ func unknownAmong(found []candidate, list []string) (none []string) {
 	return none
 }
 
-// candidates are the addresses that this machine has.
-func candidates() ([]candidate, error) {
-	list, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list network interfaces: %w", err)
-	}
-	var found []candidate
-	for _, i := range list {
-		addrs, err := i.Addrs()
-		if err != nil {
-			return nil, fmt.Errorf("addresses of interface %s: %w", i.Name, err)
-		}
-		for _, a := range addrs {
-			prefix, err := netip.ParsePrefix(a.String())
-			if err != nil {
-				continue // not an IP address
-			}
-			found = append(found, candidate{i.Index, i.Name, prefix.Addr().Unmap(), prefix.Bits(), i.Flags&net.FlagUp != 0, i.Flags&net.FlagLoopback != 0})
-		}
-	}
-	return found, nil
-}
-
-// candidate is an address that a machine has.
-type candidate struct {
-	index    int
-	name     string
-	addr     netip.Addr
-	bits     int
-	up       bool
-	loopback bool
-}
-
 // choose is Addresses for a given machine of that name.
 func choose(host string, found []candidate, include, exclude []string) ([]Interface, error) {
 	sortCandidates(found)
@@ -118,24 +87,15 @@ func choose(host string, found []candidate, include, exclude []string) ([]Interf
 	}
 	var chosen, loopback []Interface
 	for _, c := range found {
-		if !c.up && len(in) == 0 || out.covers(c) {
-			continue
-		}
-		how, word := in.names(c)
-		if c.addr.IsLinkLocalUnicast() && how != byAddress || len(in) > 0 && how == byNothing {
-			continue
-		}
-		if how != byAddress && slices.ContainsFunc(append(chosen, loopback...), func(i Interface) bool { return i.Name == c.name }) {
-			continue
-		}
-		i := c.chosen(word)
+		i, ok := usable(c, in, out)
 		switch {
+		case !ok || !c.up && len(in) == 0 || c.loopback && hasRail(append(chosen, loopback...), i.Rail):
 		case len(in) > 0:
-			chosen = append(chosen, i)
+			chosen = addDistinct(chosen, i)
 		case c.loopback:
-			loopback = append(loopback, i)
+			loopback = addDistinct(loopback, i)
 		case !isVirtual(c.name):
-			chosen = append(chosen, i)
+			chosen = addDistinct(chosen, i)
 		}
 	}
 	if len(chosen) == 0 {
@@ -147,25 +107,49 @@ func choose(host string, found []candidate, include, exclude []string) ([]Interf
 	return chosen, nil
 }
 
-// sortCandidates sorts by interface, IPv4 first.
-func sortCandidates(found []candidate) {
-	slices.SortStableFunc(found, func(a, b candidate) int {
-		switch {
-		case a.index != b.index:
-			return a.index - b.index
-		case a.addr.Is4() != b.addr.Is4():
-			if a.addr.Is4() {
-				return -1
-			}
-			return 1
+// usable reports whether the lists of the user permit an address, and returns it with its rail.
+func usable(c candidate, in, out words) (i Interface, ok bool) {
+	how, word := in.names(c)
+	if out.covers(c) || len(in) > 0 && how == byNothing || c.addr.IsLinkLocalUnicast() && how < byNetwork || c.unfit != "" && how < byAddress {
+		return Interface{}, false
+	}
+	i = c.chosen(word)
+	if how == byAddress || how == byNetwork && c.loopback {
+		i.Rail = i.Address.String()
+	}
+	return i, true
+}
+
+// maxAddresses bounds the addresses of a rail.
+const maxAddresses = 8
+
+func hasRail(list []Interface, rail string) bool {
+	return slices.ContainsFunc(list, func(i Interface) bool { return i.Rail == rail })
+}
+
+// addDistinct adds an address to a list of rails, unless its rail has one that will do: one of the
+// same network.
+func addDistinct(list []Interface, i Interface) []Interface {
+	n := 0
+	for _, o := range list {
+		if o.Rail != i.Rail {
+			continue
 		}
-		return a.addr.Compare(b.addr)
-	})
+		if n++; n == maxAddresses || isOneNetwork(o, i) {
+			return list
+		}
+	}
+	return append(list, i)
+}
+
+// isOneNetwork reports whether two addresses of an interface are in the same network.
+func isOneNetwork(a, b Interface) bool {
+	return a.Bits == b.Bits && contains(a.Address.WithZone(""), uint8(a.Bits), b.Address.WithZone(""))
 }
 
 // chosen is the address as Addresses returns it.
 func (c candidate) chosen(word int) Interface {
-	i := Interface{c.name, c.addr, c.bits, uint8(min(word, maxWord)), c.up}
+	i := Interface{c.name, c.addr, c.bits, uint8(min(word, maxWord)), c.up, c.name}
 	if c.addr.IsLinkLocalUnicast() && c.addr.Is6() {
 		i.Address = c.addr.WithZone(c.name)
 	}
@@ -174,51 +158,6 @@ func (c candidate) chosen(word int) Interface {
 
 // maxWord bounds Interface.Word.
 const maxWord = 255
-
-// awaitedWord is a word of the include list that names nothing which this machine has. It may come.
-type awaitedWord struct {
-	text  string
-	place uint8 // Interface.Word
-}
-
-// maxAwaited bounds how many words are awaited.
-const maxAwaited = 4
-
-// awaited are the words of an include list that name none of the chosen addresses, and no address
-// that is excluded. If there is a chosen one, single addresses are not awaited: they are of other
-// machines.
-func awaited(found []candidate, include, exclude []string, chosen []Interface) (list []awaitedWord) {
-	found = append(found, loopbacks(include, found)...)
-	in, out := parseWords(include), parseWords(exclude)
-	for n, w := range in {
-		names := func(c candidate) bool {
-			return w.names(c) == byAddress || w.names(c) == byName && (!c.addr.IsLinkLocalUnicast() || out.covers(c))
-		}
-		if slices.ContainsFunc(found, names) || w.prefix.IsValid() && w.prefix.IsSingleIP() && len(chosen) > 0 {
-			continue
-		}
-		if n < maxWord && len(list) < maxAwaited {
-			list = append(list, awaitedWord{include[n], uint8(n + 1)})
-		}
-	}
-	return list
-}
-
-// come is the address that an awaited word names by now, if there is one that is not taken.
-func (w awaitedWord) come(found []candidate, exclude []string, isTaken func(netip.Addr) bool) (i Interface, ok bool) {
-	sortCandidates(found)
-	in, out := parseWords([]string{w.text}), parseWords(exclude)
-	for _, c := range found {
-		how, _ := in.names(c)
-		if how == byNothing || how == byName && c.addr.IsLinkLocalUnicast() || out.covers(c) {
-			continue
-		}
-		if i = c.chosen(int(w.place)); !isTaken(i.Address) {
-			return i, true
-		}
-	}
-	return Interface{}, false
-}
 
 // loopbacks are the addresses of the loopback network that include names one by one: a machine has
 // all of them and lists only one.
@@ -259,13 +198,17 @@ type how uint8
 const (
 	byNothing how = iota
 	byName
-	byAddress
+	byNetwork
+	byAddress // the word is this address
 )
 
 func (w word) names(c candidate) how {
 	switch {
 	case w.prefix.IsValid() && w.prefix.Contains(c.addr.WithZone("")):
-		return byAddress
+		if w.prefix.IsSingleIP() {
+			return byAddress
+		}
+		return byNetwork
 	case w.name != "" && w.name == c.name:
 		return byName
 	}
@@ -310,6 +253,9 @@ func describe(found []candidate) string {
 		if !c.up {
 			text += " (down)"
 		}
+		if c.unfit != "" {
+			text += " (" + c.unfit + ")"
+		}
 		s = append(s, text)
 	}
 	if len(s) == 0 {
@@ -331,53 +277,4 @@ func speedOf(addr netip.Addr) int64 {
 		}
 	}
 	return mbpsUnknown / 8
-}
-
-// successor is what takes the place of an address that this machine has lost: the address of the
-// same interface or, if the user has named a network, another address of that network.
-type successor struct {
-	first   Interface // the address at the start
-	network string    // the user's word; "" unless it is a network
-}
-
-// successorOf reports whether another address can take the place of one: not if the user has named
-// the address itself, and not on loopback.
-func successorOf(first Interface, include []string) (s successor, ok bool) {
-	s.first = first
-	if n := int(first.Word); n > 0 {
-		prefix, is := tunable.ParseNetwork(include[n-1])
-		if is {
-			s.network = include[n-1]
-		}
-		if n == maxWord || is && prefix.IsSingleIP() {
-			return s, false
-		}
-	}
-	return s, !first.Address.IsLoopback()
-}
-
-// come is the best such address that this machine has, and that is not taken: the first one itself,
-// else one of its network, else one of its interface. It is of the same family, because the peers'
-// addresses are.
-func (s successor) come(found []candidate, exclude []string, isTaken func(netip.Addr) bool) (best Interface, ok bool) {
-	sortCandidates(found)
-	out, most := parseWords(exclude), -1
-	for _, c := range found {
-		how, _ := parseWords([]string{cmp.Or(s.network, s.first.Name)}).names(c)
-		i := c.chosen(int(s.first.Word))
-		first := s.first.Address
-		if how == byNothing || how == byName && c.addr.IsLinkLocalUnicast() || c.addr.Is4() != first.Is4() || c.loopback || out.covers(c) || isTaken(i.Address) {
-			continue
-		}
-		worth := 0
-		for n, is := range []bool{c.name == s.first.Name, contains(first.WithZone(""), uint8(s.first.Bits), c.addr), i.Address == first} {
-			if is {
-				worth += 1 << n
-			}
-		}
-		if worth > most {
-			best, most, ok = i, worth, true
-		}
-	}
-	return best, ok
 }

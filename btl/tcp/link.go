@@ -18,9 +18,10 @@ import (
 // The system does not end connections whose interface goes down, or loses its cable or its address:
 // TCP waits for better times, and the health check (health.go) for UserTimeout. So the module asks
 // the kernel to report such changes (rtnetlink(7)). It reads only which interface has changed; if
-// that is its own, it looks up the present state of its address. Without the address, peers on this
-// machine, which share its network, are out of reach too. Without the link they are not, because
-// what is sent to them does not leave the machine.
+// that is its own, it looks up the present state of its addresses. Connections from an address that
+// is gone fail; without any address, the rail does. Without the address, peers on this machine,
+// which share its network, are out of reach too. Without the link they are not, because what is
+// sent to them does not leave the machine.
 
 var (
 	errNoAddress = errors.New("this machine no longer has the address")
@@ -29,15 +30,16 @@ var (
 	errChanging  = errors.New("they are changing")
 )
 
-// link is what the kernel reports about the interface of the module's address.
+// link is what the kernel reports about the interface of the module's addresses.
 type link struct {
-	fd      int // of the netlink socket; -1 if there is none
-	state   func() (interfaceState, error)
-	index   int   // of the interface that had the address at the last look
-	carrier bool  // the interface has had a link; some interfaces never report one
-	down    error // why the address or link does not work; nil if it does
-	unsure  bool  // a change was reported, and its state could not be found out yet
-	// isMoved: the module has had another address, and has made no connection with this one yet.
+	fd      int                                      // of the netlink socket; -1 if there is none
+	state   func(netip.Addr) (interfaceState, error) // of an address
+	index   int                                      // of the interface that had the addresses at the last look
+	carrier bool                                     // the interface has had a link; some interfaces never report one
+	down    error                                    // why no address works, or the link does not; nil if they do
+	unsure  bool                                     // a change was reported, and its state could not be found out yet
+	// isMoved: the module has none of its first addresses, and has made no connection with the new
+	// ones yet.
 	isMoved bool
 }
 
@@ -51,10 +53,10 @@ type interfaceState struct {
 // watchLink asks the kernel to report changes. Without netlink, or on loopback, link state is not
 // monitored.
 func (m *module) watchLink() {
-	if m.cfg.Local.IsLoopback() {
+	if m.isOnLoopback() {
 		return
 	}
-	m.link.state = func() (interfaceState, error) { return stateOf(m.cfg.Local) }
+	m.link.state = stateOf
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return
@@ -69,19 +71,22 @@ func (m *module) watchLink() {
 		return
 	}
 	m.link.fd = fd
-	if m.cfg.Local.IsValid() {
+	if len(m.locals) > 0 {
 		m.beginToWatch()
 	}
 }
 
-// beginToWatch notes the first state of the address. Changes after this look are reported.
+// isOnLoopback reports whether the module's addresses are on loopback.
+func (m *module) isOnLoopback() bool { return len(m.locals) > 0 && m.locals[0].Address.IsLoopback() }
+
+// beginToWatch notes the first state of the addresses. Changes after this look are reported.
 func (m *module) beginToWatch() {
 	l := &m.link
-	if m.cfg.Local.IsLoopback() {
+	if m.isOnLoopback() {
 		m.stopToWatch()
 		return
 	}
-	s, err := l.state()
+	s, err := m.lookUpAddresses()
 	if err != nil || s.name == "" {
 		if l.unsure = l.isMoved; !l.unsure {
 			m.stopToWatch()
@@ -149,36 +154,44 @@ func stateAt(index int) (s interfaceState, err error) {
 }
 
 // interfacesOf are the indices of interfaces that have an address.
-func interfacesOf(addr netip.Addr) ([]int, error) {
+func interfacesOf(addr netip.Addr) (indices []int, err error) {
 	family := unix.AF_INET6
 	if addr.Is4() {
 		family = unix.AF_INET
 	}
+	err = eachAddress(family, func(index int, _ byte, has netip.Addr) {
+		if has == addr && !slices.Contains(indices, index) {
+			indices = append(indices, index)
+		}
+	})
+	return indices, err
+}
+
+// eachAddress calls f for each address of this machine of a family, with the index of its interface
+// and its flags (IFA_F_…).
+func eachAddress(family int, f func(index int, flags byte, addr netip.Addr)) error {
 	b, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, family)
 	if err != nil {
-		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+		return fmt.Errorf("list the addresses of this machine: %w", err)
 	}
 	list, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
-		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+		return fmt.Errorf("list the addresses of this machine: %w", err)
 	}
-	var indices []int
 	for _, msg := range list {
 		if msg.Header.Flags&unix.NLM_F_DUMP_INTR != 0 {
-			return nil, fmt.Errorf("list the addresses of this machine: %w", errChanging)
+			return fmt.Errorf("list the addresses of this machine: %w", errChanging)
 		}
 		if msg.Header.Type != syscall.RTM_NEWADDR || len(msg.Data) < unix.SizeofIfAddrmsg {
 			continue
 		}
 		attrs, err := syscall.ParseNetlinkRouteAttr(&msg)
 		if err != nil {
-			return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+			return fmt.Errorf("list the addresses of this machine: %w", err)
 		}
-		if index := int(binary.NativeEndian.Uint32(msg.Data[4:])); localOf(attrs) == addr && !slices.Contains(indices, index) {
-			indices = append(indices, index)
-		}
+		f(int(binary.NativeEndian.Uint32(msg.Data[4:])), msg.Data[2], localOf(attrs))
 	}
-	return indices, nil
+	return nil
 }
 
 // localOf is the address in a message's attributes: the local end of a point-to-point link.
@@ -232,15 +245,35 @@ func (l *link) isAbout(b []byte) bool {
 	return false
 }
 
+// lookUpAddresses is the state of the interface that has the module's addresses, one that is up if
+// several do. It notes which addresses are gone.
+func (m *module) lookUpAddresses() (best interfaceState, err error) {
+	var gone [maxAddresses]bool
+	for n, l := range m.locals {
+		s, err := m.link.state(l.Address)
+		if err != nil {
+			return best, err
+		}
+		gone[n] = s.name == ""
+		if best.name == "" || s.up && !best.up {
+			best = s
+		}
+	}
+	for n := range m.locals {
+		m.locals[n].gone = gone[n]
+	}
+	return best, nil
+}
+
 // lookAtLink looks up the state after a change, and fails what does not work any more. If it cannot
 // find out, it looks again at the next progress call.
 func (m *module) lookAtLink() {
 	l := &m.link
-	if !m.cfg.Local.IsValid() {
-		l.unsure = !m.lookForAddress()
+	if len(m.locals) == 0 {
+		l.unsure = !m.lookForAddresses()
 		return
 	}
-	s, err := l.state()
+	s, err := m.lookUpAddresses()
 	if err != nil {
 		return
 	}
@@ -252,11 +285,11 @@ func (m *module) lookAtLink() {
 	before := l.down
 	switch {
 	case s.name == "":
-		l.down = fmt.Errorf("%w %v", errNoAddress, m.cfg.Local)
+		l.down = m.noAddress()
 		if !errors.Is(before, errNoAddress) {
 			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(unix.EADDRNOTAVAIL), l.down)
 		}
-		l.unsure = !m.lookForAddress() || l.unsure
+		l.unsure = !m.lookForAddresses() || l.unsure
 		return
 	case !s.up:
 		l.down = fmt.Errorf("%w: %s", errLinkDown, s.name)
@@ -264,14 +297,21 @@ func (m *module) lookAtLink() {
 		l.down = fmt.Errorf("%w: %s", errNoCarrier, s.name)
 	default:
 		l.down = nil
-		l.unsure = !m.lookForAddress() // a better one may have come
+		m.failGone()
+		l.unsure = !m.lookForAddresses() || l.unsure
 		return
 	}
+	m.failGone()
 	for e := range m.Endpoints() {
 		if e.State() == btl.Up && e.p.onOtherMachine {
 			e.failDeferred(m.linkError(e.p))
 		}
 	}
+}
+
+// noAddress is the error of a module whose addresses are gone.
+func (m *module) noAddress() error {
+	return fmt.Errorf("%w %s", errNoAddress, namesOf(m.locals))
 }
 
 // cannotReach is why a peer cannot be reached from here; nil if no reason is known.

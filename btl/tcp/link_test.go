@@ -27,7 +27,7 @@ func plug(t *testing.T, m *module) *cable {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Close(fds[1]) })
 	c := &cable{well, fds[1]}
-	m.link = link{fd: fds[0], carrier: true, state: func() (interfaceState, error) { return c.state, nil }}
+	m.link = link{fd: fds[0], carrier: true, state: func(netip.Addr) (interfaceState, error) { return c.state, nil }}
 	require.NoError(t, m.handshakePoller.add(fds[0]))
 	return c
 }
@@ -77,9 +77,9 @@ func connectToOtherMachine(t *testing.T, m, peer *module) error {
 	c, ok := parseRailAddress(peer.Address())
 	require.True(t, ok)
 	c.host[0]++
-	c.address = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.78"), c.address.Port())
-	m.cfg.Local = netip.MustParseAddr("203.0.113.77")
-	defer func() { m.cfg.Local = loopback4 }()
+	c.addresses[0].AddrPort = netip.AddrPortFrom(netip.MustParseAddr("203.0.113.78"), c.addresses[0].Port())
+	m.locals[0].Address = netip.MustParseAddr("203.0.113.77")
+	defer func() { m.locals[0].Address = loopback4 }()
 	_, err := m.Connect(btl.Path{Peer: int(c.rank)}, c.encode())
 	return err
 }
@@ -125,7 +125,7 @@ func TestInterfaceWithoutLinkReportsKeepsConnections(t *testing.T) {
 	c.a.peers.Of(1)[0].onOtherMachine = true
 	c.a.link.carrier = false
 	looked := false
-	c.a.link.state = func() (interfaceState, error) {
+	c.a.link.state = func(netip.Addr) (interfaceState, error) {
 		looked = true
 		return cable.state, nil
 	}
@@ -168,7 +168,7 @@ func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 	cable.is(t, interfaceState{name: "eth7"})
 	until(t, "the failure", func() bool { return c.va.drained == 1 }, c.a)
 	looked := 0
-	c.a.link.state = func() (interfaceState, error) {
+	c.a.link.state = func(netip.Addr) (interfaceState, error) {
 		if looked++; looked < 3 {
 			require.Error(t, c.a.link.down)
 			return interfaceState{}, unix.EMFILE

@@ -34,7 +34,7 @@ const (
 	mbpsUnknown = 25000
 )
 
-// module is the rail of one rank at one local address.
+// module is the rail of one rank at one interface.
 type module struct {
 	base.Rail[*endpoint]
 
@@ -60,13 +60,13 @@ type module struct {
 	cfg   Config
 	nonce moduleNonce
 	host  [16]byte
-	zone  uint32
-	port  uint16
 	codec *codec // nil until the secret is known
 	now   int64  // at the last look at the clock
 
 	peers           base.Peers[peer]
-	listener        int // -1 if it is broken
+	locals          []local      // at most maxAddresses
+	first           []netip.Addr // those of the start
+	leftOut         []error      // why addresses of the start are not used
 	byFD            []*endpoint
 	handshakes      map[int]handshaking // by socket
 	trafficPoller   *poller             // of established connections
@@ -103,9 +103,9 @@ type handshaking interface{ step() int }
 // peer is what a module knows of another rank's module, since it has seen its address or an
 // authenticated hello of it.
 type peer struct {
-	rank    int
-	nonce   moduleNonce
-	address netip.AddrPort // invalid until it is seen
+	rank      int
+	nonce     moduleNonce
+	addresses []netAddress // none until they are seen
 	// onOtherMachine: the peer is on another machine, or in another network namespace.
 	onOtherMachine bool
 	everConnected  bool   // there was a connection
@@ -115,7 +115,7 @@ type peer struct {
 	ep             *endpoint
 }
 
-// New makes the rail of a rank at cfg.Local, and listens there.
+// New makes the rail of a rank at cfg.Local and cfg.Others, and listens there.
 func New(cfg Config) (btl.Module, error) {
 	m, err := newModule(cfg)
 	if err != nil {
@@ -132,7 +132,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	m := &module{cfg: cfg, listener: -1, link: link{fd: -1}, peers: base.MakePeers[peer](cfg.Size), handshakes: map[int]handshaking{}, now: cfg.Clock.Now()}
+	m := &module{cfg: cfg, link: link{fd: -1}, peers: base.MakePeers[peer](cfg.Size), handshakes: map[int]handshaking{}, now: cfg.Clock.Now()}
 	defer func() {
 		if err != nil {
 			m.closeAll()
@@ -153,8 +153,14 @@ func newModule(cfg Config) (_ *module, err error) {
 	}
 	if !cfg.Local.IsValid() {
 		m.link.down = errors.New(cfg.Awaits)
-	} else if err = m.listenAtLocal(); err != nil {
-		return nil, err
+	} else {
+		list := slices.Concat([]Interface{{Address: cfg.Local, Bits: cfg.LocalBits}}, cfg.Others)
+		if err = m.listenAtAll(list); err != nil {
+			return nil, err
+		}
+		for _, i := range list {
+			m.first = append(m.first, i.Address)
+		}
 	}
 	m.watchLink()
 	if cfg.Wakeup != nil || cfg.AsyncProgress != nil {
@@ -172,30 +178,11 @@ func newModule(cfg Config) (_ *module, err error) {
 	return m, nil
 }
 
-// listenAtLocal makes the listener at Config.Local.
-func (m *module) listenAtLocal() (err error) {
-	if m.zone, err = zoneOf(m.cfg.Local); err != nil {
-		return err
-	}
-	fd, port, err := m.listen()
-	if err != nil {
-		return err
-	}
-	if err := m.handshakePoller.add(fd); err != nil {
-		return errors.Join(err, unix.Close(fd))
-	}
-	m.listener, m.port = fd, port
-	return nil
-}
-
 // encodeAddress is what the module publishes.
 func (m *module) encodeAddress() []byte {
 	c := railAddress{
 		rank: uint32(m.cfg.Rank), size: uint32(m.cfg.Size), nonce: m.nonce, host: m.host,
-		frag: uint32(m.cfg.FragBytes), word: m.cfg.Word,
-	}
-	if m.cfg.Local.IsValid() {
-		c.address, c.bits = netip.AddrPortFrom(m.cfg.Local.WithZone(""), m.port), uint8(m.cfg.LocalBits)
+		frag: uint32(m.cfg.FragBytes), word: m.cfg.Word, addresses: m.published(isAny),
 	}
 	return c.encode()
 }
@@ -219,9 +206,9 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	}
 	rank := to.Peer
 	c, ok := parseRailAddress(theirs)
-	m.lookForAddress()
-	local, remote := m.cfg.Local, c.address.Addr()
-	known := local.IsValid() && remote.IsValid()
+	if !m.hasAddress() || slices.ContainsFunc(m.locals, func(l local) bool { return l.gone }) {
+		m.lookForAddresses()
+	}
 	switch {
 	case !ok:
 		return nil, m.unreachable("not an address of this kind of rail")
@@ -231,12 +218,8 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
 	case int(c.frag) != m.cfg.FragBytes:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
-	case known && remote.Is4() != local.Is4():
-		return nil, m.unreachable(fmt.Sprintf("%v and %v are not of one family", local, remote))
-	case known && remote.IsLoopback() != local.IsLoopback():
-		return nil, m.unreachable(fmt.Sprintf("%v does not lead to %v", local, remote))
-	case known && local.IsLoopback() && c.host != m.host:
-		return nil, m.unreachable(fmt.Sprintf("%v is on another machine, or in another network namespace", remote))
+	case m.cfg.Find == nil && len(c.addresses) > 0 && len(pathsBetween(m.published(isAny), c.addresses, c.host == m.host)) == 0:
+		return nil, m.unreachable(Explain([][]byte{m.encodeAddress()}, [][]byte{theirs}))
 	case m.codec == nil:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
@@ -245,8 +228,8 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 		return nil, m.NewError(rank, btl.ClassProtocol, btl.SideRemote, "", base.ErrModules)
 	}
 	p.onOtherMachine = c.host != m.host
-	if remote.IsValid() {
-		p.address = c.address
+	if len(c.addresses) > 0 {
+		p.addresses = c.addresses
 	}
 	if e := p.ep; e != nil && e.State() == btl.Up && !e.IsReportable() && m.cannotReach(p) != nil {
 		// the peer has made the endpoint, and only its address says where it is
@@ -269,7 +252,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 		p.isTried = true // the layer above tries again, and probes the path before it uses it
 		return nil, m.NewError(rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), errNoCarrier)
 	}
-	if err := m.reopenListener(); err != nil {
+	if err := m.reopenListeners(); err != nil {
 		return nil, m.NewError(rank, btl.ClassDevice, btl.SideLocal, nativeOf(asErrno(err)), err)
 	}
 	if i := slices.IndexFunc(m.unauthenticated, func(s *unauthenticatedPeer) bool { return s.authenticated && s.isFrom(p) }); i >= 0 {
@@ -279,7 +262,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 			return p.ep, nil
 		}
 	}
-	if !p.address.IsValid() {
+	if len(p.addresses) == 0 {
 		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", btl.ErrNoAddress)
 	}
 	epoch := p.nextEpoch()
@@ -309,22 +292,6 @@ func (p *peer) nextEpoch() uint32 {
 		return 0
 	}
 	return max(p.leastEpoch, p.epoch+1)
-}
-
-// reopenListener opens the listener again if it has broken, at the port that the address names.
-func (m *module) reopenListener() error {
-	if m.listener >= 0 {
-		return nil
-	}
-	fd, _, err := m.listenAt(m.port)
-	if err != nil {
-		return err
-	}
-	if err := m.handshakePoller.add(fd); err != nil {
-		return errors.Join(err, unix.Close(fd))
-	}
-	m.listener = fd
-	return nil
 }
 
 // peer returns what is known of the module of a rank that has a nonce; nil if the rank has too many
@@ -474,10 +441,12 @@ func (m *module) maintain() int {
 	m.now = m.cfg.Clock.Now()
 	m.Unsettled, m.acceptMore = false, false
 	m.extendDeadlines(before)
-	n, come := 0, false
+	n := 0
+	var come [maxAddresses]int // listeners where a peer waits
+	waiting := come[:0]
 	for _, ev := range m.handshakePoller.poll() {
-		if fd := int(ev.Fd); fd == m.listener {
-			come = true
+		if fd := int(ev.Fd); m.listening(fd) != nil {
+			waiting = append(waiting, fd)
 		} else if fd == m.link.fd {
 			m.link.readNews()
 		} else if g := m.handshakes[fd]; g != nil {
@@ -488,8 +457,8 @@ func (m *module) maintain() int {
 		m.lookAtLink()
 	}
 	n += m.attendUnauthenticated()
-	if come { // last, so that earlier connections are handled first
-		m.acceptConnections()
+	for _, fd := range waiting { // last, so that earlier connections are handled first
+		m.acceptConnections(fd)
 	}
 	n += m.dialAgain()
 	n += m.readUnwritable()
@@ -514,12 +483,13 @@ func (m *module) Fail(cause error) {
 	m.failRail(m.ErrorBecause(btl.AllPeers, btl.ClassDevice, cause))
 }
 
-// failRail fails all endpoints at once. The listener stays open if it works: the rail may come
-// back, and its address is known.
+// failRail fails all endpoints at once. Listeners stay open if they work: the rail may come back,
+// and its address is known.
 func (m *module) failRail(err *btl.Error) {
-	if m.listener >= 0 && !listens(m.listener) {
-		_ = unix.Close(m.listener)
-		m.listener = -1
+	for n := range m.locals {
+		if l := &m.locals[n]; l.listener >= 0 && !listens(l.listener) {
+			_ = l.close(m)
+		}
 	}
 	m.FailRail(err)
 }
@@ -547,6 +517,9 @@ func (m *module) closeAll() error {
 	if m.waker != nil {
 		errs = append(errs, m.waker.close())
 	}
+	for n := range m.locals {
+		errs = append(errs, m.locals[n].close(m))
+	}
 	for _, p := range []*poller{m.trafficPoller, m.handshakePoller} {
 		if p != nil {
 			errs = append(errs, p.close())
@@ -555,10 +528,6 @@ func (m *module) closeAll() error {
 	if m.link.fd >= 0 {
 		errs = append(errs, unix.Close(m.link.fd))
 		m.link.fd = -1
-	}
-	if m.listener >= 0 {
-		errs = append(errs, unix.Close(m.listener))
-		m.listener = -1
 	}
 	m.freeBuffers(0)
 	return errors.Join(errs...)

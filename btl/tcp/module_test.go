@@ -92,16 +92,16 @@ func TestNewListensAtPortOfRange(t *testing.T) {
 	require.ErrorIs(t, err, unix.EADDRINUSE)
 	require.ErrorContains(t, err, "is free")
 	m := newAt(t, Config{Size: 2, Local: loopback4, FirstPort: taken, LastPort: taken + 50}, 0, &mate{})
-	require.Greater(t, m.port, taken)
-	require.LessOrEqual(t, m.port, taken+50)
+	require.Greater(t, m.locals[0].port, taken)
+	require.LessOrEqual(t, m.locals[0].port, taken+50)
 }
 
 func TestConnectToBadAddressFails(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
-	c := railAddress{rank: 1, size: 2, host: m.host, address: netip.MustParseAddrPort("127.0.0.1:9"), frag: uint32(m.cfg.FragBytes)}
+	c := railAddress{rank: 1, size: 2, host: m.host, addresses: []netAddress{{netip.MustParseAddrPort("127.0.0.1:9"), 8}}, frag: uint32(m.cfg.FragBytes)}
 	for name, change := range map[string]func(*railAddress){
-		"family":       func(c *railAddress) { c.address = netip.MustParseAddrPort("[::1]:9") },
-		"no loopback":  func(c *railAddress) { c.address = netip.MustParseAddrPort("192.0.2.1:9") },
+		"family":       func(c *railAddress) { c.addresses = []netAddress{{netip.MustParseAddrPort("[::1]:9"), 8}} },
+		"no loopback":  func(c *railAddress) { c.addresses = []netAddress{{netip.MustParseAddrPort("192.0.2.1:9"), 8}} },
 		"another host": func(c *railAddress) { c.host[0]++ },
 	} {
 		d := c
@@ -175,7 +175,7 @@ func TestConnectWithoutPeerFails(t *testing.T) {
 		theirs, ok := parseRailAddress(b.Address())
 		require.True(t, ok)
 		if c.native == "ETIMEDOUT" {
-			theirs.address = silent
+			theirs.addresses = []netAddress{{silent, 8}}
 		}
 		e := connectTo(t, a, 1, theirs.encode())
 		e.p.onOtherMachine = c.onOtherMachine
@@ -191,8 +191,8 @@ func TestConnectWithoutPeerFails(t *testing.T) {
 func TestAddressGoneFailsRail(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, va)
-	a.cfg.Local = netip.MustParseAddr("203.0.113.77") // as if it had been taken away
-	c := railAddress{rank: 1, size: 2, address: netip.MustParseAddrPort("203.0.113.78:9"), frag: uint32(a.cfg.FragBytes)}
+	a.locals[0].Address = netip.MustParseAddr("203.0.113.77") // as if it had been taken away
+	c := railAddress{rank: 1, size: 2, addresses: []netAddress{{netip.MustParseAddrPort("203.0.113.78:9"), 24}}, frag: uint32(a.cfg.FragBytes)}
 	e := connectTo(t, a, 1, c.encode())
 	until(t, "the end of the rail", func() bool { return va.drained == 1 }, a)
 	require.Equal(t, btl.Drained, e.State())
@@ -238,13 +238,13 @@ func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 // TestListenerBreaksFailsRail: the whole rail fails, and can come back at the same port.
 func TestListenerBreaksFailsRail(t *testing.T) {
 	c := newCouple(t, Config{})
-	require.NoError(t, unix.Shutdown(c.a.listener, unix.SHUT_RD)) // which ends listening
+	require.NoError(t, unix.Shutdown(c.a.locals[0].listener, unix.SHUT_RD)) // which ends listening
 	c.a.Fail(errors.New("to see"))
-	require.Equal(t, -1, c.a.listener)
+	require.Equal(t, -1, c.a.locals[0].listener)
 	c.until(t, "the rail to be drained", func() bool { return c.va.drained == 1 && c.eb.State() == btl.Drained })
 	require.Equal(t, btl.AllPeers, c.va.failed.Peer)
 	c.connect(t)
-	require.GreaterOrEqual(t, c.a.listener, 0)
+	require.GreaterOrEqual(t, c.a.locals[0].listener, 0)
 	require.Equal(t, c.ea.Epoch(), c.eb.Epoch())
 }
 
@@ -326,15 +326,15 @@ func TestAddresses(t *testing.T) {
 
 	ip := netip.MustParseAddr
 	found := []candidate{
-		{3, "docker0", ip("172.17.0.1"), 16, true, false},
-		{2, "eth0", ip("fe80::1"), 64, true, false},
-		{2, "eth0", ip("2001:db8::2"), 64, true, false},
-		{2, "eth0", ip("10.0.0.2"), 16, true, false},
-		{1, "lo", ip("::1"), 128, true, true},
-		{1, "lo", ip("127.0.0.1"), 8, true, true},
-		{4, "eth1", ip("10.1.0.2"), 16, false, false},
-		{5, "ib0", ip("10.2.0.2"), 16, true, false},
-		{6, "six", ip("2001:db8:6::2"), 64, true, false},
+		{3, "docker0", ip("172.17.0.1"), 16, true, false, ""},
+		{2, "eth0", ip("fe80::1"), 64, true, false, ""},
+		{2, "eth0", ip("2001:db8::2"), 64, true, false, ""},
+		{2, "eth0", ip("10.0.0.2"), 16, true, false, ""},
+		{1, "lo", ip("::1"), 128, true, true, ""},
+		{1, "lo", ip("127.0.0.1"), 8, true, true, ""},
+		{4, "eth1", ip("10.1.0.2"), 16, false, false, ""},
+		{5, "ib0", ip("10.2.0.2"), 16, true, false, ""},
+		{6, "six", ip("2001:db8:6::2"), 64, true, false, ""},
 	}
 	none := unknownAmong(found, []string{"eth0", "etho", "10.0.0.0/8", "11.0.0.0/8", "127.0.0.9", "10.0.0.2/32", "10.0.0.3"})
 	require.Equal(t, []string{"etho", "11.0.0.0/8", "10.0.0.3"}, none)
@@ -343,15 +343,17 @@ func TestAddresses(t *testing.T) {
 		want             []string
 		err              string
 	}{
-		{nil, nil, []string{"10.0.0.2", "10.2.0.2", "2001:db8:6::2"}, ""},
+		{nil, nil, []string{"10.0.0.2", "2001:db8::2", "10.2.0.2", "2001:db8:6::2"}, ""},
 		{nil, []string{"eth0", "ib0", "six"}, []string{"127.0.0.1"}, ""},
-		{nil, []string{"10.2.0.0/16", "eth1", "six", "there is none"}, []string{"10.0.0.2"}, ""},
+		{nil, []string{"10.2.0.0/16", "eth1", "six", "there is none"}, []string{"10.0.0.2", "2001:db8::2"}, ""},
 		{nil, []string{"10.0.0.2", "10.2.0.0/16", "six"}, []string{"2001:db8::2"}, ""},
-		{[]string{"eth0"}, nil, []string{"10.0.0.2"}, ""},
+		{[]string{"eth0"}, nil, []string{"10.0.0.2", "2001:db8::2"}, ""},
 		{[]string{"eth0", "2001:db8::2", "ens7"}, nil, []string{"10.0.0.2", "2001:db8::2"}, ""},
 		{[]string{"10.0.0.0/8"}, nil, []string{"10.0.0.2", "10.1.0.2", "10.2.0.2"}, ""},
 		{[]string{"eth1"}, nil, []string{"10.1.0.2"}, ""},
 		{[]string{"docker0", "lo"}, []string{"127.0.0.1"}, []string{"::1", "172.17.0.1"}, ""},
+		{[]string{"lo"}, nil, []string{"127.0.0.1"}, ""},
+		{[]string{"fe80::/10", "eth0"}, nil, []string{"10.0.0.2", "2001:db8::2", "fe80::1%eth0"}, ""},
 		{[]string{"[fe80::1]"}, nil, []string{"fe80::1%eth0"}, ""},
 		{[]string{"127.0.0.1", "127.0.0.2/32", "127.1.2.3"}, nil, []string{"127.0.0.1", "127.0.0.2", "127.1.2.3"}, ""},
 		{[]string{"eht0"}, nil, nil, "no such interface or address on n2, which has lo 127.0.0.1, lo ::1, eth0 10.0.0.2,"},

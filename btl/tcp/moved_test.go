@@ -12,12 +12,12 @@ import (
 var other4 = netip.MustParseAddr("127.0.0.2")
 
 // at is an address of an interface that a late one has now.
-func at(a netip.Addr) Interface { return Interface{"eth7", a, 8, 0, true} }
+func at(a netip.Addr) Interface { return Interface{"eth7", a, 8, 0, true, "eth7"} }
 
 // moving are two modules whose machines may give them other addresses.
 type moving struct {
 	*couple
-	next   [2]*Interface // what they find
+	next   [2][]Interface // what they find
 	cables [2]*cable
 	moved  [2]int
 }
@@ -27,12 +27,7 @@ func newMoving(t *testing.T) *moving {
 	for i := range 2 {
 		cfg := Config{
 			Size: 2, Secret: secret, Local: loopback4,
-			Find: func() (Interface, bool) {
-				if m.next[i] == nil {
-					return Interface{}, false
-				}
-				return *m.next[i], true
-			},
+			Find:  func() []Interface { return m.next[i] },
 			Moved: func() { m.moved[i]++ },
 		}
 		if i == 0 {
@@ -58,8 +53,8 @@ func TestModulesThatLoseTheirAddressesGetOthers(t *testing.T) {
 	m := newMoving(t)
 	before := [][]byte{m.a.Address(), m.b.Address()}
 	op := post(t, m.ea, []byte{1})
-	i := at(other4)
-	m.next[1] = &i
+	i := []Interface{at(other4)}
+	m.next[1] = i
 	for _, c := range m.cables {
 		c.is(t, interfaceState{})
 	}
@@ -69,7 +64,7 @@ func TestModulesThatLoseTheirAddressesGetOthers(t *testing.T) {
 	_, err := m.a.Connect(btl.Path{Peer: 1}, m.b.Address())
 	require.ErrorIs(t, err, errNoAddress)
 	require.Equal(t, [2]int{0, 1}, m.moved)
-	m.next[0] = &i
+	m.next[0] = i
 	m.cables[0].is(t, well)
 	m.cables[0].is(t, interfaceState{}) // and gone again
 	m.until(t, "the other address", func() bool { return m.moved == [2]int{1, 1} })
@@ -77,7 +72,7 @@ func TestModulesThatLoseTheirAddressesGetOthers(t *testing.T) {
 		require.NotEqual(t, before[i], side.Address())
 		c, ok := parseRailAddress(side.Address())
 		require.True(t, ok)
-		require.Equal(t, netip.AddrPortFrom(other4, side.port), c.address)
+		require.Equal(t, []netAddress{{netip.AddrPortFrom(other4, side.locals[0].port), 8}}, c.addresses)
 		require.NoError(t, side.Absent(true))
 		require.True(t, side.link.isMoved)
 	}
@@ -89,24 +84,24 @@ func TestModulesThatLoseTheirAddressesGetOthers(t *testing.T) {
 	require.False(t, m.a.link.isMoved || m.b.link.isMoved)
 }
 
-// TestModuleReturnsToBetterAddress: an address that has led to no peer is left for a better one.
-func TestModuleReturnsToBetterAddress(t *testing.T) {
+// TestModuleReturnsToFirstAddress: of addresses of one network the module uses that of the start if
+// it is there, because peers know it. Otherwise it stays with the one that it has.
+func TestModuleReturnsToFirstAddress(t *testing.T) {
 	m := newMoving(t)
-	first, second := at(loopback4), at(other4)
-	m.next[0] = &second
+	first, second, third := at(loopback4), at(other4), at(netip.MustParseAddr("127.0.0.3"))
+	m.next[0] = []Interface{second}
 	m.cables[0].is(t, interfaceState{})
 	m.until(t, "the other address", func() bool { return m.moved[0] == 1 })
 	m.until(t, "both ends to fail", m.drained)
-	m.next[0] = &first
-	m.until(t, "the first address", func() bool {
-		_ = m.a.lookForAddress()
-		return m.moved[0] == 2
-	})
-	require.Equal(t, loopback4, m.a.cfg.Local)
+	uses := func(a netip.Addr) bool { return len(m.a.locals) == 1 && m.a.isLocal(a) }
+	m.next[0] = []Interface{second, third}
+	m.a.findAddresses()
+	require.True(t, uses(other4))
+	m.next[0] = []Interface{second, first}
+	m.a.findAddresses()
+	require.True(t, uses(loopback4))
+	require.Equal(t, 2, m.moved[0])
 	m.connect(t)
-	m.next[0] = &second
-	require.True(t, m.a.lookForAddress())
-	require.Equal(t, 2, m.moved[0], "the address works")
 }
 
 // TestAddressThatReturnsIsNoNews: the module goes on with the address that it had.
@@ -118,8 +113,7 @@ func TestAddressThatReturnsIsNoNews(t *testing.T) {
 	_, err := m.a.Connect(btl.Path{Peer: 1}, m.b.Address())
 	require.NoError(t, err, "the endpoint that is up")
 	require.Error(t, m.a.link.down)
-	first := at(loopback4)
-	m.next[0] = &first
+	m.next[0] = []Interface{at(loopback4)}
 	m.until(t, "the address", func() bool {
 		_, _ = m.a.Connect(btl.Path{Peer: 1}, m.b.Address())
 		return m.a.link.down == nil
@@ -134,10 +128,10 @@ func TestPeerMovedRedirectsConnection(t *testing.T) {
 	m := newMoving(t)
 	m.ea.Fail(btl.ErrInjected)
 	m.until(t, "both ends to fail", m.drained)
-	i, old := at(other4), m.b.Address()
-	m.next[1] = &i
+	old := m.b.Address()
+	m.next[1] = []Interface{at(other4)}
 	m.b.link.down = errNoAddress
-	m.b.findAddress()
+	m.b.findAddresses()
 	ep, err := m.a.Connect(btl.Path{Peer: 1}, old)
 	require.NoError(t, err)
 	p := ep.(*endpoint).p
@@ -147,57 +141,62 @@ func TestPeerMovedRedirectsConnection(t *testing.T) {
 		m.a.PeerMoved(1, bad)
 	}
 	m.a.PeerMoved(0, m.b.Address())
-	require.Equal(t, loopback4, p.address.Addr())
+	require.Equal(t, loopback4, p.addresses[0].Addr())
 	m.a.PeerMoved(1, m.b.Address())
-	require.Equal(t, other4, p.address.Addr())
+	require.Equal(t, other4, p.addresses[0].Addr())
 	m.until(t, "the connection", func() bool { return ep.(*endpoint).phase == phaseReady })
 }
 
-// TestSuccessor: what takes the place of an address is of the same interface or network, and of the
-// same family. The nearest is taken.
-func TestSuccessor(t *testing.T) {
+// TestSourceNow: while a rail is open, all addresses of its interface may be used that the user's
+// lists permit. If it has none, and the user has named a network, those of another interface may.
+func TestSourceNow(t *testing.T) {
 	ip := netip.MustParseAddr
 	on := func(name, addr string) candidate {
-		return candidate{1, name, ip(addr), map[bool]int{true: 24, false: 64}[ip(addr).Is4()], true, name == "lo"}
+		return candidate{1, name, ip(addr), map[bool]int{true: 24, false: 64}[ip(addr).Is4()], true, name == "lo", ""}
 	}
-	eth0 := Interface{"eth0", ip("10.0.0.2"), 24, 0, true}
+	eth0 := Interface{"eth0", ip("10.0.0.2"), 24, 0, true, "eth0"}
+	second, inNetwork := eth0, eth0
+	second.Word, inNetwork.Word = 2, 1
+	tentative := on("eth0", "2001:db8::9")
+	tentative.unfit = "not usable yet"
+	network := []string{"10.0.0.0/8"}
 	for what, c := range map[string]struct {
 		first   Interface
 		include []string
 		has     []candidate
-		want    string
+		want    []string
 	}{
-		"nothing":                {eth0, nil, []candidate{on("lo", "127.0.0.1")}, ""},
-		"another interface":      {eth0, nil, []candidate{on("eth1", "10.0.0.3")}, ""},
-		"another network":        {eth0, nil, []candidate{on("eth0", "192.168.0.9")}, "192.168.0.9"},
-		"the same network first": {eth0, nil, []candidate{on("eth0", "1.2.3.4"), on("eth0", "10.0.0.9")}, "10.0.0.9"},
-		"the first itself":       {eth0, nil, []candidate{on("eth0", "10.0.0.1"), on("eth0", "10.0.0.2")}, "10.0.0.2"},
-		"one that is taken":      {eth0, nil, []candidate{on("eth0", "10.0.0.77"), on("eth0", "10.0.0.9")}, "10.0.0.9"},
-		"another family":         {eth0, nil, []candidate{on("eth0", "2001:db8::1")}, ""},
-		"IPv6":                   {Interface{"eth0", ip("2001:db8::7"), 64, 0, true}, nil, []candidate{on("eth0", "10.0.0.1"), on("eth0", "fe80::1"), on("eth0", "2001:db8::8")}, "2001:db8::8"},
-		"a link-local address":   {eth0, nil, []candidate{on("eth0", "169.254.0.1")}, ""},
-		"an excluded one":        {eth0, nil, []candidate{on("eth0", "10.9.0.1")}, ""},
-		"a named interface":      {Interface{"eth0", ip("10.0.0.2"), 24, 2, true}, []string{"ib0", "eth0"}, []candidate{on("ib0", "10.0.0.3"), on("eth0", "10.5.0.3")}, "10.5.0.3"},
-		"a named network":        {Interface{"eth0", ip("10.0.0.2"), 24, 1, true}, []string{"10.0.0.0/8"}, []candidate{on("eth0", "192.168.0.9"), on("eth1", "10.5.0.3")}, "10.5.0.3"},
-		"its own interface":      {Interface{"eth0", ip("10.0.0.2"), 24, 1, true}, []string{"10.0.0.0/8"}, []candidate{on("eth1", "10.4.0.3"), on("eth0", "10.5.0.3")}, "10.5.0.3"},
-		"loopback of a network":  {Interface{"eth0", ip("10.0.0.2"), 24, 1, true}, []string{"0.0.0.0/0"}, []candidate{on("lo", "127.0.0.1")}, ""},
+		"nothing":               {eth0, nil, []candidate{on("lo", "127.0.0.1")}, nil},
+		"another interface":     {eth0, nil, []candidate{on("eth1", "10.0.0.3")}, nil},
+		"another network":       {eth0, nil, []candidate{on("eth0", "192.168.0.9")}, []string{"192.168.0.9"}},
+		"all of the interface":  {eth0, nil, []candidate{on("eth0", "2001:db8::1"), on("eth0", "10.0.0.9"), on("eth0", "1.2.3.4")}, []string{"1.2.3.4", "10.0.0.9", "2001:db8::1"}},
+		"one that is taken":     {eth0, nil, []candidate{on("eth0", "10.0.0.77"), on("eth0", "10.0.0.9")}, []string{"10.0.0.9"}},
+		"link-local addresses":  {eth0, nil, []candidate{on("eth0", "169.254.0.1"), on("eth0", "fe80::1")}, nil},
+		"an excluded one":       {eth0, nil, []candidate{on("eth0", "10.9.0.1")}, nil},
+		"one that is tentative": {eth0, nil, []candidate{tentative}, nil},
+		"a named interface":     {second, []string{"ib0", "eth0"}, []candidate{on("ib0", "10.0.0.3"), on("eth0", "10.5.0.3")}, []string{"10.5.0.3"}},
+		"one named by itself":   {second, []string{"10.5.0.4", "eth0"}, []candidate{on("eth0", "10.5.0.4"), on("eth0", "10.5.0.3")}, []string{"10.5.0.3"}},
+		"a named network":       {inNetwork, network, []candidate{on("eth0", "192.168.0.9"), on("eth1", "10.5.0.3")}, []string{"10.5.0.3"}},
+		"its own interface":     {inNetwork, network, []candidate{on("eth1", "10.4.0.3"), on("eth0", "10.5.0.3")}, []string{"10.5.0.3"}},
+		"loopback of a network": {inNetwork, []string{"0.0.0.0/0"}, []candidate{on("lo", "127.0.0.1")}, nil},
 	} {
-		s, ok := successorOf(c.first, c.include)
+		s, ok := sourceOf(c.first, c.include, []string{"10.9.0.0/16"})
 		require.True(t, ok, what)
-		got, ok := s.come(c.has, []string{"10.9.0.0/16"}, func(a netip.Addr) bool { return a == ip("10.0.0.77") })
-		require.Equal(t, c.want != "", ok, what)
-		if ok {
-			require.Equal(t, Interface{got.Name, ip(c.want), got.Bits, c.first.Word, true}, got, what)
+		var got []string
+		for _, i := range s.now(c.has, func(a netip.Addr) bool { return a == ip("10.0.0.77") }) {
+			require.Equal(t, c.first.Word, i.Word, what)
+			got = append(got, i.Address.String())
 		}
+		require.Equal(t, c.want, got, what)
 	}
 	for what, c := range map[string]struct {
 		first   Interface
 		include []string
 	}{
-		"loopback":         {Interface{"lo", ip("127.0.0.1"), 8, 0, true}, nil},
-		"a single address": {Interface{"eth0", ip("10.0.0.2"), 24, 1, true}, []string{"10.0.0.2"}},
+		"loopback":         {Interface{"lo", ip("127.0.0.1"), 8, 0, true, "lo"}, nil},
+		"a single address": {inNetwork, []string{"10.0.0.2"}},
 	} {
-		_, ok := successorOf(c.first, c.include)
+		_, ok := sourceOf(c.first, c.include, nil)
 		require.False(t, ok, what)
 	}
 }

@@ -1,11 +1,13 @@
 package tcp
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 )
 
-// leads is transport.Transport's Leads. Where two addresses are in one network, only such pairs are
-// used. Otherwise routers may join the networks. Loopback leads only to ranks that share it.
+// leads is transport.Transport's Leads. Where two rails have addresses in one network, only such
+// pairs are used. Otherwise routers may join the networks. Loopback leads only to ranks that share it.
 //
 // Where an address leads that a rank does not have yet is not known. It is paired with those that
 // the same word of the users' lists names, as if it led there well.
@@ -24,7 +26,7 @@ func leadsBetween(a, b []*railAddress) func(local, remote int) int {
 	}
 	return func(local, remote int) int {
 		x, y := a[local], b[remote]
-		if x != nil && y != nil && x.word == y.word && !(x.address.IsValid() && y.address.IsValid()) {
+		if x != nil && y != nil && x.word == y.word && (len(x.addresses) == 0 || len(y.addresses) == 0) {
 			return int(best)
 		}
 		return int(relate(x, y))
@@ -47,11 +49,28 @@ func parseRailAddresses(encoded [][]byte) []*railAddress {
 func leaveOutShared(a, b []*railAddress) {
 	for i, x := range a {
 		for j, y := range b {
-			if x != nil && y != nil && x.host != y.host && x.address.IsValid() && x.address.Addr() == y.address.Addr() {
-				a[i], b[j] = nil, nil
+			if x == nil || y == nil || x.host == y.host {
+				continue
+			}
+			a[i], b[j] = x.without(y), y.without(x)
+			x = a[i]
+			if x == nil {
+				break
 			}
 		}
 	}
+}
+
+// without is c without the addresses of another one, nil if none is left.
+func (c *railAddress) without(other *railAddress) *railAddress {
+	left := *c
+	left.addresses = slices.DeleteFunc(slices.Clone(c.addresses), func(x netAddress) bool {
+		return slices.ContainsFunc(other.addresses, func(y netAddress) bool { return x.Addr() == y.Addr() })
+	})
+	if len(left.addresses) == 0 && len(c.addresses) > 0 {
+		return nil
+	}
+	return &left
 }
 
 // relation of two addresses: how likely one leads to the other.
@@ -64,16 +83,30 @@ const (
 	sameNetwork          // one is in the network of the other
 )
 
+// relate is the best relation that addresses of two rails have.
 func relate(a, b *railAddress) relation {
-	if a == nil || b == nil || !a.address.IsValid() || !b.address.IsValid() {
-		return unrelated
+	best := unrelated
+	if a == nil || b == nil {
+		return best
 	}
-	x, y := a.address.Addr().WithZone(""), b.address.Addr().WithZone("")
+	for _, x := range a.addresses {
+		for _, y := range b.addresses {
+			best = max(best, relateAddresses(x, y, a.host == b.host))
+		}
+	}
+	return best
+}
+
+// relateAddresses is how likely one address leads to the other. sameHost: both are of one machine.
+func relateAddresses(a, b netAddress, sameHost bool) relation {
+	x, y := a.Addr().WithZone(""), b.Addr().WithZone("")
 	switch {
 	case x.Is4() != y.Is4(), x.IsLoopback() != y.IsLoopback():
 		return unrelated
+	case x == y && !sameHost:
+		return unrelated
 	case x.IsLoopback():
-		if a.host != b.host {
+		if !sameHost {
 			return unrelated
 		}
 		return sameNetwork
@@ -91,4 +124,39 @@ func relate(a, b *railAddress) relation {
 func contains(of netip.Addr, bits uint8, other netip.Addr) bool {
 	p, err := of.Prefix(int(bits))
 	return err == nil && p.Contains(other)
+}
+
+// path is a local address of a rail and one of the peer's.
+type path struct{ local, remote netAddress }
+
+// maxPaths bounds how many paths are tried for one rail.
+const maxPaths = 8
+
+// pathsBetween are the addresses of two rails that may lead to each other, the best first. Where
+// two are in one network, only such pairs count. Of equal ones IPv4 comes first, then the lowest
+// addresses. Both ends find the same.
+func pathsBetween(ours, theirs []netAddress, sameHost bool) (list []path) {
+	best := unrelated
+	of := func(p path) relation { return relateAddresses(p.local, p.remote, sameHost) }
+	for _, x := range ours {
+		for _, y := range theirs {
+			p := path{x, y}
+			best = max(best, of(p))
+			list = append(list, p)
+		}
+	}
+	list = slices.DeleteFunc(list, func(p path) bool { return of(p) == unrelated || best == sameNetwork && of(p) != best })
+	slices.SortFunc(list, func(p, q path) int {
+		a, b := p.ends(), q.ends()
+		return cmp.Or(int(of(q))-int(of(p)), cmp.Compare(a[0].Addr().BitLen(), b[0].Addr().BitLen()), a[0].Compare(b[0]), a[1].Compare(b[1]))
+	})
+	return list[:min(len(list), maxPaths)]
+}
+
+// ends are the two ends of a path in an order that both ranks find.
+func (p path) ends() [2]netip.AddrPort {
+	if p.remote.Compare(p.local.AddrPort) < 0 {
+		return [2]netip.AddrPort{p.remote.AddrPort, p.local.AddrPort}
+	}
+	return [2]netip.AddrPort{p.local.AddrPort, p.remote.AddrPort}
 }

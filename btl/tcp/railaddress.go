@@ -1,7 +1,9 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl/base"
 )
@@ -14,49 +16,66 @@ type moduleNonce [16]byte
 type railAddress struct {
 	rank, size uint32
 	nonce      moduleNonce
-	host       [16]byte       // processes with the same value share their loopback interface
-	address    netip.AddrPort // invalid while the module has none
-	bits       uint8          // of the network prefix of address
-	frag       uint32         // FragBytes
-	word       uint8          // Config.Word
+	host       [16]byte     // processes with the same value share their loopback interface
+	addresses  []netAddress // at most maxAddresses; none while the module has none
+	frag       uint32       // FragBytes
+	word       uint8        // Config.Word
 }
 
-// railAddressFields is a railAddress as it is encoded.
+// netAddress is an address at which a module listens.
+type netAddress struct {
+	netip.AddrPort
+	bits uint8 // of its network prefix
+}
+
+// railAddressFields is a railAddress as it is encoded. Its addresses follow.
 type railAddressFields struct {
 	Rank, Size uint32
 	Nonce      moduleNonce
 	Host       [16]byte
-	IP         [16]byte // IPv4 in the form ::ffff:a.b.c.d; zero if there is none
-	Port       uint16
-	Bits       uint8
 	Frag       uint32
 	Word       uint8
 }
 
-const railAddressVersion = 3
+// netAddressFields is a netAddress as it is encoded.
+type netAddressFields struct {
+	IP   [16]byte // IPv4 in the form ::ffff:a.b.c.d
+	Port uint16
+	Bits uint8
+}
+
+const railAddressVersion = 4
+
+// The lengths of the two parts of an encoded address.
+var (
+	emptyAddressBytes = len(base.EncodeAddress(railAddressVersion, &railAddressFields{}))
+	netAddressBytes   = binary.Size(netAddressFields{})
+)
 
 func (c *railAddress) encode() []byte {
-	f := railAddressFields{
-		Rank: c.rank, Size: c.size, Nonce: c.nonce, Host: c.host, Port: c.address.Port(), Bits: c.bits, Frag: c.frag, Word: c.word,
+	f := railAddressFields{Rank: c.rank, Size: c.size, Nonce: c.nonce, Host: c.host, Frag: c.frag, Word: c.word}
+	list := make([]netAddressFields, len(c.addresses))
+	for n, a := range c.addresses {
+		list[n] = netAddressFields{a.Addr().As16(), a.Port(), a.bits}
 	}
-	if c.address.IsValid() {
-		f.IP = c.address.Addr().As16()
-	}
-	return base.EncodeAddress(railAddressVersion, &f)
+	return base.EncodeAddress(railAddressVersion, &f, list)
 }
 
 // parseRailAddress checks everything. ok is false for what no module publishes.
 func parseRailAddress(b []byte) (c railAddress, ok bool) {
 	var f railAddressFields
-	if !base.DecodeAddress(b, railAddressVersion, &f) {
+	list := make([]netAddressFields, min(max(len(b)-emptyAddressBytes, 0)/netAddressBytes, maxAddresses))
+	if !base.DecodeAddress(b, railAddressVersion, &f, list) {
 		return c, false
 	}
-	c = railAddress{rank: f.Rank, size: f.Size, nonce: f.Nonce, host: f.Host, bits: f.Bits, frag: f.Frag, word: f.Word}
-	ok = f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
-	if f.IP == [16]byte{} && f.Port == 0 { // it has none yet
-		return c, ok && f.Bits == 0 && f.Word != 0
+	c = railAddress{rank: f.Rank, size: f.Size, nonce: f.Nonce, host: f.Host, frag: f.Frag, word: f.Word}
+	ok = f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes && (len(list) > 0 || f.Word != 0)
+	for _, f := range list {
+		addr := netip.AddrFrom16(f.IP).Unmap()
+		a := netAddress{netip.AddrPortFrom(addr, f.Port), f.Bits}
+		ok = ok && int(f.Bits) <= addr.BitLen() && !addr.IsUnspecified() && !addr.IsMulticast() && f.Port != 0
+		ok = ok && !slices.ContainsFunc(c.addresses, func(o netAddress) bool { return o.Addr() == addr })
+		c.addresses = append(c.addresses, a)
 	}
-	addr := netip.AddrFrom16(f.IP).Unmap()
-	c.address = netip.AddrPortFrom(addr, f.Port)
-	return c, ok && int(f.Bits) <= addr.BitLen() && !addr.IsUnspecified() && !addr.IsMulticast() && f.Port != 0
+	return c, ok
 }

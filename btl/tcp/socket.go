@@ -58,10 +58,10 @@ func zoneOf(a netip.Addr) (uint32, error) {
 	return uint32(i.Index), nil
 }
 
-// socket makes a socket of the rail's address family.
-func (m *module) socket() (int, error) {
+// socketFor makes a socket of an address's family.
+func socketFor(a netip.Addr) (int, error) {
 	family := unix.AF_INET6
-	if m.cfg.Local.Is4() {
+	if a.Is4() {
 		family = unix.AF_INET
 	}
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
@@ -70,38 +70,37 @@ func (m *module) socket() (int, error) {
 // backlog is how many connections the system queues, if its own bound (somaxconn) permits.
 const backlog = 4096
 
-// listen makes the listener, at a free port.
-func (m *module) listen() (fd int, port uint16, err error) {
+// listen makes the listener of an address, at a free port.
+func (m *module) listen(l *local) error {
 	first, last := m.cfg.FirstPort, m.cfg.LastPort
 	for port := int(first); port <= int(last); port++ {
-		fd, got, err := m.listenAt(uint16(port))
-		if err == nil {
-			return fd, got, nil
-		}
+		err := m.listenAtPort(l, uint16(port))
 		if !errors.Is(err, unix.EADDRINUSE) {
-			return -1, 0, err
+			return err
 		}
 	}
 	if first == 0 {
-		return -1, 0, fmt.Errorf("listen on %v: no port is free: %w", m.cfg.Local, unix.EADDRINUSE)
+		return fmt.Errorf("listen on %v: no port is free: %w", l.Address, unix.EADDRINUSE)
 	}
-	return -1, 0, fmt.Errorf("listen on %v: none of ports %d to %d is free: %w", m.cfg.Local, first, last, unix.EADDRINUSE)
+	return fmt.Errorf("listen on %v: none of ports %d to %d is free: %w", l.Address, first, last, unix.EADDRINUSE)
 }
 
-func (m *module) listenAt(port uint16) (int, uint16, error) {
-	fd, err := m.socket()
+// listenAtPort makes the listener of an address at a port; 0 is any.
+func (m *module) listenAtPort(l *local, port uint16) error {
+	l.listener = -1
+	fd, err := socketFor(l.Address)
 	if err != nil {
-		return -1, 0, fmt.Errorf("make a socket: %w", err)
+		return fmt.Errorf("make a socket: %w", err)
 	}
-	fail := func(what string, err error) (int, uint16, error) {
+	fail := func(what string, err error) error {
 		_ = unix.Close(fd)
 		switch {
 		case errors.Is(err, unix.EADDRNOTAVAIL):
-			return -1, 0, fmt.Errorf("%s %v: this machine has no such address: %w", what, m.cfg.Local, err)
+			return fmt.Errorf("%s %v: this machine has no such address: %w", what, l.Address, err)
 		case errors.Is(err, unix.EACCES):
-			return -1, 0, fmt.Errorf("%s %v: port %d: %w", what, m.cfg.Local, port, err)
+			return fmt.Errorf("%s %v: port %d: %w", what, l.Address, port, err)
 		}
-		return -1, 0, fmt.Errorf("%s %v: %w", what, m.cfg.Local, err)
+		return fmt.Errorf("%s %v: %w", what, l.Address, err)
 	}
 	// A port of the range whose old connections linger can be used again.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
@@ -110,10 +109,10 @@ func (m *module) listenAt(port uint16) (int, uint16, error) {
 	if err := m.sizeBuffers(fd); err != nil { // accepted sockets inherit them
 		return fail("prepare to listen on", err)
 	}
-	if m.cfg.Local.IsLoopback() {
+	if l.Address.IsLoopback() {
 		disablePacing(fd)
 	}
-	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(m.cfg.Local, port), m.zone)); err != nil {
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(l.Address, port), l.zone)); err != nil {
 		return fail("listen on", err)
 	}
 	if err := unix.Listen(fd, backlog); err != nil {
@@ -123,13 +122,31 @@ func (m *module) listenAt(port uint16) (int, uint16, error) {
 	if err != nil {
 		return fail("port of the listener on", err)
 	}
+	l.listener, l.port = fd, addrPortOf(sa).Port()
+	return nil
+}
+
+// addrPortOf is the inverse of sockaddr, without a zone.
+func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
-		port = uint16(sa.Port)
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
 	case *unix.SockaddrInet6:
-		port = uint16(sa.Port)
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
 	}
-	return fd, port, nil
+	return netip.AddrPort{}
+}
+
+// endsOf is the local address of a connection, and whether the peer has the same one. The address
+// is invalid if the system does not say.
+func endsOf(fd int) (local netip.Addr, same bool) {
+	here, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	local = addrPortOf(here).Addr()
+	there, err := unix.Getpeername(fd)
+	return local, err == nil && addrPortOf(there).Addr() == local
 }
 
 func (m *module) sizeBuffers(fd int) error {
@@ -182,23 +199,29 @@ const bindAddressNoPort = 24
 
 // dial begins a connection. The errno is that of the step that failed; local says that the step was
 // the binding to the local address.
-func (m *module) dial(to netip.AddrPort) (fd int, local bool, errno unix.Errno) {
-	fd, err := m.socket()
+func (m *module) dial(p path) (fd int, local bool, errno unix.Errno) {
+	from, zone := p.local.Addr(), uint32(0)
+	for _, l := range m.locals {
+		if l.Address.WithZone("") == from {
+			zone = l.zone
+		}
+	}
+	fd, err := socketFor(from)
 	if err != nil {
 		return -1, false, asErrno(err)
 	}
 	err = errors.Join(m.sizeBuffers(fd), m.tune(fd))
 	if err == nil {
-		if to.Addr() == m.cfg.Local {
+		if p.remote.Addr() == from {
 			disablePacing(fd)
 		}
 		// without it there are only fewer ports
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, bindAddressNoPort, 1)
-		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(m.cfg.Local, 0), m.zone))
+		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0), zone))
 		local = err != nil
 	}
 	if err == nil {
-		err = unix.Connect(fd, sockaddr(to, m.zone))
+		err = unix.Connect(fd, sockaddr(p.remote.AddrPort, zone))
 		if errors.Is(err, unix.EINPROGRESS) {
 			err = nil
 		}

@@ -231,7 +231,7 @@ func TestUnauthenticatedPeersReachNothing(t *testing.T) {
 	const total = 10000
 	for strange < total {
 		for range 50 {
-			fd, _, errno := c.a.dial(address.address)
+			fd, _, errno := c.a.dial(path{address.addresses[0], address.addresses[0]})
 			if errno == unix.EADDRNOTAVAIL {
 				break // no port is left: those of closed connections linger
 			}
@@ -273,7 +273,7 @@ func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 	var open []int
 	crowd := func() {
 		for range 10 {
-			if fd, _, errno := a.dial(address.address); errno == 0 {
+			if fd, _, errno := a.dial(path{address.addresses[0], address.addresses[0]}); errno == 0 {
 				open = append(open, fd)
 			}
 		}

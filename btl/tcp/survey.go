@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/internal/tunable"
@@ -57,10 +58,12 @@ func survey(host string, found []candidate, include, exclude []string) ([]Survey
 			s.Why = "not in " + includeKey
 		case c.addr.IsLinkLocalUnicast():
 			s.Why = "link-local"
+		case c.unfit != "":
+			s.Why = c.unfit
 		case !c.up:
 			s.Why = "down"
 		case byName[c.name]:
-			s.Why = "another address of the interface is used"
+			s.Why = "another address of its network is used"
 		case c.loopback:
 			s.Why = "loopback"
 		case isVirtual(c.name):
@@ -72,17 +75,55 @@ func survey(host string, found []candidate, include, exclude []string) ([]Survey
 }
 
 // RailsBetween pairs the addresses that ranks of a machine use with those of a peer's ranks on
-// another machine: each pair is a rail. weAreLower says that the local rank is the lower one.
+// another machine, by their places in both lists: each pair is a rail. weAreLower says that the
+// local rank is the lower one.
 func RailsBetween(ours, theirs []Interface, weAreLower bool) []transport.Pair {
-	leads := leadsBetween(published(ours, 1), published(theirs, 2))
-	return transport.Pairs(len(ours), len(theirs), leads, weAreLower)
+	here, there := railsAmong(ours), railsAmong(theirs)
+	a, b := published(ours, here, 1), published(theirs, there, 2)
+	pairs := transport.Pairs(len(here), len(there), leadsBetween(slices.Clone(a), slices.Clone(b)), weAreLower)
+	leaveOutShared(a, b)
+	list := pairs[:0]
+	for _, p := range pairs {
+		x, y := a[p.Local], b[p.Remote]
+		if x == nil || y == nil {
+			continue
+		}
+		paths := pathsBetween(x.addresses, y.addresses, false)
+		if len(paths) == 0 {
+			continue
+		}
+		p.Local, p.Remote = placeOf(ours, here[p.Local], paths[0].local), placeOf(theirs, there[p.Remote], paths[0].remote)
+		list = append(list, p)
+	}
+	return list
 }
 
-// published is what ranks of a machine publish of its addresses, as far as pairing needs it.
-func published(list []Interface, host byte) []*railAddress {
-	out := make([]*railAddress, len(list))
+// railsAmong are the places of the addresses of each rail, in the order of their first addresses.
+func railsAmong(list []Interface) (rails [][]int) {
 	for n, i := range list {
-		out[n] = &railAddress{host: [16]byte{host}, address: netip.AddrPortFrom(i.Address, 1), bits: uint8(i.Bits), word: i.Word}
+		r := slices.IndexFunc(rails, func(of []int) bool { return list[of[0]].Rail == i.Rail })
+		if r < 0 {
+			rails, r = append(rails, nil), len(rails)
+		}
+		rails[r] = append(rails[r], n)
+	}
+	return rails
+}
+
+// placeOf is which of some places in a list has an address.
+func placeOf(list []Interface, places []int, a netAddress) int {
+	return places[slices.IndexFunc(places, func(n int) bool { return list[n].Address.WithZone("") == a.Addr() })]
+}
+
+// published is what ranks of a machine publish of its rails, as far as pairing needs it.
+func published(list []Interface, rails [][]int, host byte) []*railAddress {
+	out := make([]*railAddress, len(rails))
+	for r, of := range rails {
+		out[r] = &railAddress{host: [16]byte{host}, word: list[of[0]].Word}
+		for _, n := range of {
+			a := netip.AddrPortFrom(list[n].Address.WithZone(""), 1)
+			out[r].addresses = append(out[r].addresses, netAddress{a, uint8(list[n].Bits)})
+		}
 	}
 	return out
 }

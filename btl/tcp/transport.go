@@ -19,7 +19,7 @@ const (
 	excludeKey, excludeNone = "tcp.exclude", "none"
 )
 
-// Transport describes the rails over TCP, one for each local address.
+// Transport describes the rails over TCP, one for each interface.
 func Transport() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Priority: 10, Reach: transport.Anywhere, Open: openRails,
@@ -28,8 +28,8 @@ func Transport() transport.Transport {
 	}
 }
 
-// openRails makes a rail of each address of this machine that the user has named, or that other
-// machines may reach. Addresses that cannot be used are left out, as long as there is another. What
+// openRails makes a rail of each interface of this machine that the user has named, or that other
+// machines may reach (Addresses). Addresses that cannot be used are left out, as long as there is another. What
 // the user has named, and this machine lacks or has switched off, is Absent until it comes.
 func openRails(env *transport.Env) (transport.Opened, error) { return openAmong(env, candidates) }
 
@@ -54,49 +54,64 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 	// isTaken reports whether another module than m has an address.
 	isTaken := func(m *module) func(netip.Addr) bool {
 		return func(a netip.Addr) bool {
-			return slices.ContainsFunc(modules, func(other *module) bool { return other != m && other.cfg.Local == a })
+			return slices.ContainsFunc(modules, func(other *module) bool { return other != m && other.isLocal(a) })
 		}
 	}
 	add := func(cfg Config, port string) *module {
 		m, err := newModule(cfg)
+		if err == nil {
+			err = errors.Join(m.leftOut...) // it goes on with its other addresses
+		}
 		if err != nil {
 			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
 				err = fmt.Errorf("%w (tcp.ports=%s: each rank of a machine takes one port)", err, set.String("tcp.ports"))
 			}
 			opened.LeftOut = append(opened.LeftOut, fmt.Errorf("rail %s: %w", cfg.Rail, err))
+		}
+		if m == nil {
 			return nil
 		}
 		modules = append(modules, m)
 		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port, Absent: m.Absent})
 		return m
 	}
+	find := func(m **module, s source) func() []Interface {
+		return func() []Interface {
+			found, err := list()
+			if err != nil {
+				return nil
+			}
+			return s.now(append(found, loopbacks([]string{s.word}, found)...), isTaken(*m))
+		}
+	}
 	for _, a := range addresses {
 		if mbps := speedOf(a.Address); a.Up && (lowest == 0 || mbps < lowest) {
 			lowest = mbps
 		}
 	}
-	for _, a := range addresses {
+	byRail := railsAmong(addresses)
+	for _, of := range byRail {
+		first := addresses[of[0]]
 		cfg := configOf(env)
-		cfg.Local, cfg.LocalBits, cfg.Word = a.Address, a.Bits, a.Word
-		if !a.Up {
+		cfg.Local, cfg.LocalBits, cfg.Word = first.Address, first.Bits, first.Word
+		if !first.Up {
 			cfg.BandwidthMBps = lowest
 		}
-		cfg.Rail = "tcp:" + a.Name
-		port := a.Name + " " + a.Address.WithZone("").String()
-		if slices.ContainsFunc(addresses, func(o Interface) bool { return o != a && o.Name == a.Name }) {
-			port = a.Address.String()
+		cfg.Rail = "tcp:" + first.Name
+		port := first.Name
+		for _, n := range of {
+			port += " " + addresses[n].Address.WithZone("").String()
+			if n != of[0] {
+				cfg.Others = append(cfg.Others, addresses[n])
+			}
+		}
+		if slices.ContainsFunc(addresses, func(o Interface) bool { return o.Rail != first.Rail && o.Name == first.Name }) {
+			port = first.Address.String()
 			cfg.Rail = "tcp:" + port
 		}
 		var m *module
-		if next, ok := successorOf(a, include); ok {
-			cfg.Moved = env.Moved
-			cfg.Find = func() (Interface, bool) {
-				found, err := list()
-				if err != nil {
-					return Interface{}, false
-				}
-				return next.come(found, exclude, isTaken(m))
-			}
+		if s, ok := sourceOf(first, include, exclude); ok {
+			cfg.Moved, cfg.Find = env.Moved, find(&m, s)
 		}
 		m = add(cfg, port)
 	}
@@ -109,13 +124,7 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 			cfg.Awaits = why.Error()
 		}
 		var m *module
-		cfg.Find = func() (Interface, bool) {
-			found, err := list()
-			if err != nil {
-				return Interface{}, false
-			}
-			return w.come(append(found, loopbacks([]string{w.text}, found)...), exclude, isTaken(m))
-		}
+		cfg.Find = find(&m, source{word: w.text, place: w.place, exclude: exclude})
 		m = add(cfg, w.text)
 	}
 	if len(opened.Rails) == 0 {
@@ -169,8 +178,8 @@ func nobodysWords(set tunable.Set, addresses [][]byte) string {
 			switch {
 			case a == nil:
 				return false
-			case a.address.IsValid():
-				return a.address.Addr().WithZone("") == addr
+			case len(a.addresses) > 0:
+				return slices.ContainsFunc(a.addresses, func(n netAddress) bool { return n.Addr() == addr })
 			}
 			return int(a.word) == n+1 // a rail that waits for it
 		}

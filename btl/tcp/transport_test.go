@@ -98,7 +98,7 @@ func TestNobodysWords(t *testing.T) {
 	address := func(text string, word uint8) []byte {
 		a := railAddress{size: 2, frag: 1 << 16, word: word}
 		if text != "" {
-			a.address, a.bits = netip.AddrPortFrom(netip.MustParseAddr(text), 7), 24
+			a.addresses = []netAddress{{netip.AddrPortFrom(netip.MustParseAddr(text), 7), 24}}
 		}
 		b := a.encode()
 		_, ok := parseRailAddress(b)

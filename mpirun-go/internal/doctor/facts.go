@@ -64,6 +64,7 @@ type Interface struct {
 	Addr netip.Addr `json:"address"`
 	Bits int        `json:"bits"`
 	Word uint8      `json:"word,omitempty"` // tcp.Interface.Word
+	Rail string     `json:"rail,omitempty"` // tcp.Interface.Rail
 	Up   bool       `json:"up"`
 	MTU  int        `json:"mtu"`
 	Why  string     `json:"not_used,omitempty"` // why ranks do not use it
@@ -106,7 +107,7 @@ func collect(root string, set tunable.Set) Facts {
 	}
 	for _, s := range list {
 		f.Interfaces = append(f.Interfaces, Interface{
-			Name: s.Name, Addr: s.Address, Bits: s.Bits, Word: s.Word, Up: s.Up, Why: s.Why, MTU: mtu(root, s.Name),
+			Name: s.Name, Addr: s.Address, Bits: s.Bits, Word: s.Word, Rail: s.Rail, Up: s.Up, Why: s.Why, MTU: mtu(root, s.Name),
 		})
 	}
 	return f

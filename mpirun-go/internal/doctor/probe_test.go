@@ -107,7 +107,7 @@ func TestListenTakesAFreePortOfTheRange(t *testing.T) {
 func TestPlanPairsAddressesOfANetwork(t *testing.T) {
 	at := func(text string, port uint16) Interface {
 		prefix := netip.MustParsePrefix(text)
-		return Interface{Name: "eth", Addr: prefix.Addr(), Bits: prefix.Bits(), Up: true, Port: port}
+		return Interface{Name: "eth", Rail: text, Addr: prefix.Addr(), Bits: prefix.Bits(), Up: true, Port: port}
 	}
 	unused := at("10.0.0.9/24", 0)
 	hosts := [][]Interface{
@@ -123,6 +123,21 @@ func TestPlanPairsAddressesOfANetwork(t *testing.T) {
 		assert.Equal(t, 2, p.To, "routers may join the networks")
 	}
 	assert.True(t, list[3].Spare)
+}
+
+// TestPlanUsesTheNetworkInCommon: of the addresses of an interface, those are probed that a job
+// would use.
+func TestPlanUsesTheNetworkInCommon(t *testing.T) {
+	at := func(text string, port uint16) Interface {
+		prefix := netip.MustParsePrefix(text)
+		return Interface{Name: "eth0", Rail: "eth0", Addr: prefix.Addr(), Bits: prefix.Bits(), Up: true, Port: port}
+	}
+	hosts := [][]Interface{
+		{at("10.0.0.1/24", 1), at("fd00::1/64", 2)},
+		{at("10.5.0.2/24", 3), at("fd00::2/64", 4)},
+	}
+	require.Equal(t, []Probe{{From: 0, To: 1, Local: hosts[0][1].Addr, Remote: hosts[1][1].Addr, Port: 4}}, plan(0, hosts))
+	require.Equal(t, []Probe{{From: 1, To: 0, Local: hosts[1][1].Addr, Remote: hosts[0][1].Addr, Port: 2}}, plan(1, hosts))
 }
 
 func FuzzQuestion(f *testing.F) {

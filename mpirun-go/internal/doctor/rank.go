@@ -151,7 +151,7 @@ func listening(all []Interface) (list []Interface, forTCP []tcp.Interface) {
 	for _, i := range all {
 		if i.Port != 0 {
 			list = append(list, i)
-			forTCP = append(forTCP, tcp.Interface{Name: i.Name, Address: i.Addr, Bits: i.Bits, Word: i.Word, Up: i.Up})
+			forTCP = append(forTCP, tcp.Interface{Name: i.Name, Address: i.Addr, Bits: i.Bits, Word: i.Word, Rail: i.Rail, Up: i.Up})
 		}
 	}
 	return list, forTCP
