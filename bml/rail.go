@@ -36,13 +36,13 @@ type Route struct {
 
 const (
 	// maxRails bounds the rails to one peer. RailSet has a bit for each.
-	maxRails = 16
+	maxRails = 32
 	// maxModules bounds the modules of this rank that lead to one peer.
 	maxModules = 8
 )
 
 // RailSet is a set of a peer's rails, by index.
-type RailSet uint16
+type RailSet uint32
 
 // Has reports whether rail i is in the set.
 func (s RailSet) Has(i int) bool { return s>>i&1 != 0 }
@@ -187,6 +187,10 @@ func (b *BML) Resolve(pr *Peer) error {
 	return pr.cause
 }
 
+// MaxRoutes is the most routes to a peer. A Resolve that finds more chooses among them: which ones
+// are left has to be the same at both ends.
+const MaxRoutes = maxRails
+
 // useRoutes makes rails of routes, by tier, and in a tier by latency.
 func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 	err := errors.New("no rail leads there")
@@ -201,15 +205,10 @@ func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 	if len(routes) == 0 {
 		return err
 	}
+	routes = routes[:min(len(routes), maxRails)]
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		return cmp.Or(a.Tier-b.Tier, orderOf(a.Alternate)-orderOf(b.Alternate), cmp.Compare(a.Module.Attrs().LatencyNanos, b.Module.Attrs().LatencyNanos))
 	})
-	for i := len(routes) - 1; i >= 0 && len(routes) > maxRails; i-- {
-		if routes[i].Alternate {
-			routes = slices.Delete(routes, i, i+1)
-		}
-	}
-	routes = routes[:min(len(routes), maxRails)]
 	pr.rails = make([]Rail, len(routes))
 	for i, r := range routes {
 		pr.rails[i] = b.newRail(pr, r)

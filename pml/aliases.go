@@ -9,3 +9,6 @@ type (
 	RailStatus  = bml.RailStatus
 	ErrorCounts = bml.ErrorCounts
 )
+
+// MaxRoutes is the most routes to a peer that Config.Resolve may return.
+const MaxRoutes = bml.MaxRoutes

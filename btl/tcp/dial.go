@@ -159,7 +159,7 @@ func (e *endpoint) attemptFailed(now int64, errno unix.Errno, why *btl.Error) {
 	switch errno {
 	case unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN:
 		if p.refusals++; p.refusals >= max(maxRefusals, len(e.paths())) {
-			e.failDeferred(e.withFirewallHint(why))
+			e.failDeferred(e.withHint(why))
 		}
 	default:
 		p.refusals = 0
@@ -314,15 +314,15 @@ func (m *module) dialAgain() int {
 // noAnswerError is the error of an endpoint that has found no connection before its deadline.
 func (m *module) noAnswerError(e *endpoint) *btl.Error {
 	if why := e.pause.why; why != nil && !errors.Is(why, errNoAnswer) {
-		return e.withFirewallHint(why)
+		return e.withHint(why)
 	}
-	return e.withFirewallHint(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
+	return e.withHint(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
 		fmt.Errorf("%s: %w for %v", e.connecting(), errNoAnswer, m.cfg.ConnectTimeout)))
 }
 
-// withFirewallHint adds a hint to the error of an endpoint that has found no connection, if no
+// withHint adds a hint to the error of an endpoint that has found no connection, if no
 // connection to the other machine was ever made.
-func (e *endpoint) withFirewallHint(why *btl.Error) *btl.Error {
+func (e *endpoint) withHint(why *btl.Error) *btl.Error {
 	if e.p.everConnected || !e.p.onOtherMachine {
 		return why
 	}

@@ -2,9 +2,11 @@ package transport
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // everywhere is a network that joins all rails.
@@ -69,5 +71,63 @@ func TestPairsOfBothRanks(t *testing.T) {
 		for p := range seen {
 			require.True(t, used[[2]int{0, p[0]}] && used[[2]int{1, p[1]}], "seed %d: a rail of %v has alternates only", seed, p)
 		}
+	}
+}
+
+// TestLimitOfBothRanks: for any rails of any transports, both ranks keep the same pairs, no more
+// than permitted, and no rail is left without a pair if there is room for that.
+func TestLimitOfBothRanks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(0, 40).Draw(t, "most")
+		var here, there [][]Pair
+		needed := 0
+		for range rapid.IntRange(1, 3).Draw(t, "transports") {
+			locals, remotes := rapid.IntRange(0, 20).Draw(t, "locals"), rapid.IntRange(0, 20).Draw(t, "remotes")
+			highest := rapid.IntRange(0, 2).Draw(t, "highest")
+			table := rapid.SliceOfN(rapid.IntRange(min(highest, 1), highest), locals*remotes, locals*remotes).Draw(t, "leads")
+			leads := func(i, j int) int { return table[i*remotes+j] }
+			a := Pairs(locals, remotes, leads, true)
+			here, there = append(here, a), append(there, Pairs(remotes, locals, func(j, i int) int { return leads(i, j) }, false))
+			needed += len(slices.DeleteFunc(slices.Clone(a), func(p Pair) bool { return p.Alternate }))
+		}
+		ours, theirs := Limit(here, most), Limit(there, most)
+		total := 0
+		for n, pairs := range ours {
+			total += len(pairs)
+			require.Len(t, theirs[n], len(pairs))
+			for i, p := range pairs {
+				require.Equal(t, Pair{p.Remote, p.Local, p.Extra, p.Alternate}, theirs[n][i])
+				require.Contains(t, here[n], p)
+			}
+			if needed <= most {
+				require.Equal(t, ends(here[n]), ends(pairs), "a rail without a pair")
+			}
+		}
+		require.LessOrEqual(t, total, most)
+		if all := len(slices.Concat(here...)); all <= most {
+			require.Equal(t, all, total)
+		}
+	})
+}
+
+// ends are the rails that pairs have, of both ranks.
+func ends(pairs []Pair) map[[2]int]bool {
+	set := map[[2]int]bool{}
+	for _, p := range pairs {
+		set[[2]int{0, p.Local}], set[[2]int{1, p.Remote}] = true, true
+	}
+	return set
+}
+
+// TestLimitSpreadsAlternates: each rail gets an alternate before one gets a second.
+func TestLimitSpreadsAlternates(t *testing.T) {
+	pairs := Limit([][]Pair{Pairs(6, 6, everywhere, true)}, 12)[0]
+	locals, remotes := map[int]int{}, map[int]int{}
+	for _, p := range pairs {
+		locals[p.Local]++
+		remotes[p.Remote]++
+	}
+	for n := range 6 {
+		require.Equal(t, []int{2, 2}, []int{locals[n], remotes[n]})
 	}
 }

@@ -4,7 +4,6 @@
 package transport
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/mpigo/mpigo/btl"
@@ -105,91 +104,6 @@ type Rail struct {
 	// remote: it has to lead to other machines. A nil Absent is that of a rail that is never
 	// absent. The caller holds the lock of the rank's engine.
 	Absent func(remote bool) error
-}
-
-// Pair is a rail of this rank and a rail of a peer that it leads to, by their places in the lists
-// of both.
-type Pair struct {
-	Local, Remote int
-	// Extra: one of them has another pair, and this may lead nowhere.
-	Extra bool
-	// Alternate: both have another pair, which comes first.
-	Alternate bool
-}
-
-// Pairs says which of a rank's rails lead to which of a peer's. leads is Transport.Leads for their
-// places in the lists of both; weAreLower says that the local rank is the lower one, so that both
-// ranks find the same pairs.
-//
-// First come pairs in which each rail is once, as far as possible. Then come pairs for rails that
-// have none, because one rank has more rails or a rail leads to few: each gets the one that has the
-// fewest pairs. All other pairs are alternates.
-func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bool) []Pair {
-	if !weAreLower {
-		pairs := Pairs(remotes, locals, func(a, b int) int { return leads(b, a) }, true)
-		for i, p := range pairs {
-			pairs[i].Local, pairs[i].Remote = p.Remote, p.Local
-		}
-		return pairs
-	}
-	best := 0
-	for i := range locals {
-		for j := range remotes {
-			best = max(best, leads(i, j))
-		}
-	}
-	if best == 0 {
-		return nil
-	}
-	leadsWell := func(i, j int) bool { return leads(i, j) == best }
-	var first, alternates []Pair
-	ours, theirs := make([]int, locals), make([]int, remotes) // pairs of each
-	add := func(i, j int) {
-		first = append(first, Pair{Local: i, Remote: j, Extra: ours[i]+theirs[j] > 0})
-		ours[i]++
-		theirs[j]++
-	}
-	for i := range locals {
-		for j := range remotes {
-			if ours[i] == 0 && theirs[j] == 0 && leadsWell(i, j) {
-				add(i, j)
-			}
-		}
-	}
-	for i := range locals {
-		if ours[i] == 0 {
-			if j := fewest(theirs, func(j int) bool { return leadsWell(i, j) }); j >= 0 {
-				add(i, j)
-			}
-		}
-	}
-	for j := range remotes {
-		if theirs[j] == 0 {
-			if i := fewest(ours, func(i int) bool { return leadsWell(i, j) }); i >= 0 {
-				add(i, j)
-			}
-		}
-	}
-	for i := range locals {
-		for j := range remotes {
-			isFirst := slices.ContainsFunc(first, func(p Pair) bool { return p.Local == i && p.Remote == j })
-			if leadsWell(i, j) && !isFirst {
-				alternates = append(alternates, Pair{Local: i, Remote: j, Alternate: true})
-			}
-		}
-	}
-	return append(first, alternates...)
-}
-
-// fewest is the place of the smallest number among those that may be taken, −1 if there is none.
-func fewest(numbers []int, mayTake func(i int) bool) int {
-	best := -1
-	for i, n := range numbers {
-		if mayTake(i) && (best < 0 || n < numbers[best]) {
-			best = i
-		}
-	}
-	return best
 }
 
 // Chosen is what the user has set of some tunables, for messages: "tcp.include=eth0,

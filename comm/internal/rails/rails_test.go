@@ -14,6 +14,7 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/pml"
 )
 
 // settings sets tunables.
@@ -307,5 +308,59 @@ func TestRareTransportIsReportedLast(t *testing.T) {
 		r := railsOfRank(t, 0, 2, c.settings...)
 		r.missing = c.missing
 		require.EqualError(t, r.mustSuffice(r.missing), c.want, "%v", c.settings)
+	}
+}
+
+// portModule is a port that cannot connect now.
+type portModule struct {
+	btl.Module
+	latency int64
+}
+
+func (m portModule) Address() []byte { return nil }
+func (m portModule) Attrs() *btl.Attrs {
+	return &btl.Attrs{Name: "port", LatencyNanos: m.latency, MaxSendBytes: 4096}
+}
+func (m portModule) Connect(btl.Path, []byte) (btl.Endpoint, error) {
+	return nil, errors.New("not now")
+}
+
+// TestBothRanksKeepTheSameOfManyPairs: if two ranks have more pairs of ports than package pml
+// takes, both keep the same, and each port has one, whatever the ranks know of their ports.
+func TestBothRanksKeepTheSameOfManyPairs(t *testing.T) {
+	for _, ports := range [][2]int{{20, 20}, {24, 1}, {5, 17}, {6, 6}, {32, 32}} {
+		var ranks [2]*Rails
+		var cards [2]wireup.Card
+		for rank := range ranks {
+			r := railsOfRank(t, rank, 2, "btl", "tcp")
+			r.allowed = []transport.Transport{{Name: "tcp", Reach: transport.Anywhere}}
+			for n := range ports[rank] {
+				latency := int64(1000 + n)
+				if rank == 1 {
+					latency = int64(5000 - n)
+				}
+				r.list = append(r.list, rail{transport: "tcp", module: portModule{latency: latency}})
+			}
+			ranks[rank], cards[rank] = r, r.Card(false)
+		}
+		var pairs [2]map[[2]int]bool
+		var used [2]map[int]bool
+		for rank, r := range ranks {
+			r.cards = cards[:]
+			routes, err := r.Resolve(1 - rank)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(routes), pml.MaxRoutes)
+			pairs[rank], used[rank] = map[[2]int]bool{}, map[int]bool{}
+			for _, route := range routes {
+				ends := [2]int{route.Local, route.Remote}
+				used[rank][ends[0]] = true
+				if rank == 1 {
+					ends = [2]int{route.Remote, route.Local}
+				}
+				pairs[rank][ends] = true
+			}
+			require.Len(t, used[rank], ports[rank], "a port without a pair")
+		}
+		require.Equal(t, pairs[0], pairs[1], "%v", ports)
 	}
 }

@@ -28,12 +28,13 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	card := r.cards[peer]
 	var routes Routes
 	overNetwork := false // the first routes are
+	limited := r.allWaysTo(peer)
 	for tier, t := range r.allowed {
 		now := routes.up == 0
 		if now && t.Reach == transport.Anywhere {
 			r.askLater()
 		}
-		ways := r.waysTo(peer, t)
+		ways := limited[tier]
 		if len(routes.List) == 0 && len(ways) > 0 {
 			overNetwork = t.Reach == transport.Anywhere
 		}
@@ -133,6 +134,16 @@ func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 		ways[i].Local, ways[i].Remote = local[w.Local], remote[w.Remote]
 	}
 	return ways
+}
+
+// allWaysTo are the pairs of all transports that are allowed, in their order, as many as package pml
+// takes.
+func (r *Rails) allWaysTo(peer int) [][]transport.Pair {
+	lists := make([][]transport.Pair, len(r.allowed))
+	for i, t := range r.allowed {
+		lists[i] = r.waysTo(peer, t)
+	}
+	return transport.Limit(lists, pml.MaxRoutes)
 }
 
 // railsOf are the places of a transport's rails in r.list, and the addresses in this rank's card.
