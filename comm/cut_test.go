@@ -126,3 +126,29 @@ func connections() (list []int) {
 	}
 	return list
 }
+
+// TestNoRailNoticeWhenARankEnds: when a rank is killed, or aborts the job, or the job is ended, the
+// others print nothing about the rails to it.
+func TestNoRailNoticeWhenARankEnds(t *testing.T) {
+	launch := launcher(t)
+	for _, how := range []string{"rank is killed", "rank aborts", "job is ended"} {
+		got := launch(3, how, "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1")
+		require.NotZero(t, got.status, how)
+		require.NotContains(t, got.stderr, "rail tcp", "%s: %s", how, got.stderr)
+	}
+}
+
+// endProgram is a job whose rank 1 ends, in one of several ways, while the others wait for it.
+func endProgram(end func(w *comm.Comm)) func(w *comm.Comm) error {
+	return func(w *comm.Comm) error {
+		for range 10 { // so that all connections are made
+			ringRound(w, 1)
+		}
+		if w.Rank() == 1 {
+			end(w)
+			select {}
+		}
+		_, err := comm.Recv(w, make([]int, 1), 1, 99)
+		return err
+	}
+}

@@ -162,6 +162,9 @@ func (c *Comm) Finalize() error {
 	if j.check != nil {
 		j.tellUnobserved()
 	}
+	if err == nil {
+		j.tellRest()
+	}
 	j.printStats()
 	recorded := j.writeRecords("")
 	j.stopRecording()
@@ -190,6 +193,7 @@ func (j *job) fail(err error) {
 		os.Stderr.Write(p.Stack)
 	}
 	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
+	j.notices.isEnding.Store(true)
 	j.writeRecordsSoon(line)
 	fmt.Fprintf(os.Stderr, "mpigo: %s\n", line)
 	a := wireup.Abort{Code: 1, Message: oneLine(err), Why: wireup.Returned}
@@ -290,6 +294,7 @@ func (c *Comm) Abort(code int) {
 		os.Exit(exitStatus(code))
 	}
 	why := fmt.Sprintf("rank %d called Abort(%d)", c.job.rank, code)
+	c.job.notices.isEnding.Store(true)
 	c.job.writeRecordsSoon(why)
 	c.job.others.abort(wireup.Abort{Code: code, Message: why})
 }

@@ -1,11 +1,17 @@
 package comm
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/mpigo/mpigo/pml"
+	"github.com/mpigo/mpigo/progress"
 )
 
 const (
@@ -13,14 +19,45 @@ const (
 	// device.
 	maxNotices  = 50
 	noticeEvery = int64(1e9)
+	// noticeHold is how long a line about a failure waits (nanoseconds). The end of a peer's process
+	// looks like a failure of its rails. In that time the launcher ends this rank too, or the peer
+	// is known to have left.
+	noticeHold = int64(1e9)
+	// noticeWindow (nanoseconds): after a rail has failed, what happens to it within this time is
+	// summed up in one line.
+	noticeWindow = int64(60e9)
 )
 
-// notices limits the lines that tell the user of rails that fail or come back. The engine's lock
-// guards it.
+// notices chooses the lines that tell the user of rails that fail or come back. The engine's lock
+// guards it, but for isEnding.
 type notices struct {
 	told     int   // lines, less one for each noticeEvery since
 	last     int64 // when told was last updated
 	withheld int
+
+	rails map[noticeRail]*railNotices // those that have failed in the last noticeWindow
+	// timer is for what is due first, at timerAt; nil: nothing is.
+	timer   *progress.Timer
+	timerAt int64
+	// isEnding: this rank, or the job, is about to end. It may be set without the lock.
+	isEnding atomic.Bool
+}
+
+// noticeRail tells the rails of a rank apart.
+type noticeRail struct {
+	name      string
+	peer      int
+	alternate bool
+}
+
+// railNotices is what is still to be said of a rail that has failed.
+type railNotices struct {
+	held     []pml.RailEvent // to be told at holdEnd: the first failure, and perhaps its end
+	holdEnd  int64           // 0: nothing is held
+	end      int64           // of the window
+	failures int             // in the window, after the first
+	last     pml.RailEvent   // what happened last
+	failure  pml.RailEvent   // the last failure
 }
 
 // admit reports whether a line may be printed now, and how many were withheld before it.
@@ -37,6 +74,92 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 	return withheld, true
 }
 
+// add takes an event. It returns true if the event is to be told at once.
+func (n *notices) add(e pml.RailEvent, now int64) bool {
+	key := noticeRail{e.Rail, e.Peer, e.Alternate}
+	r := n.rails[key]
+	switch {
+	case r == nil && e.Up:
+		return true
+	case r == nil:
+		if n.rails == nil {
+			n.rails = map[noticeRail]*railNotices{}
+		}
+		n.rails[key] = &railNotices{held: []pml.RailEvent{e}, holdEnd: now + noticeHold, end: now + noticeWindow, last: e, failure: e}
+		return false
+	}
+	r.last = e
+	switch {
+	case !e.Up:
+		r.failures++
+		r.failure = e
+	case r.failures > 0: // the summary says so
+	case r.holdEnd == 0:
+		return true
+	default:
+		r.held = append(r.held, e)
+	}
+	return false
+}
+
+// due returns the lines that are to be told by now, and when the next are; 0: never. isOver reports
+// whether a peer is about to end or has ended: nothing more is said of its rails.
+func (n *notices) due(now int64, isOver func(peer int) bool) (lines []string, next int64) {
+	keys := slices.SortedFunc(maps.Keys(n.rails), func(a, b noticeRail) int {
+		return cmp.Or(a.peer-b.peer, cmp.Compare(a.name, b.name), compareBool(a.alternate, b.alternate))
+	})
+	for _, key := range keys {
+		r := n.rails[key]
+		if isOver(key.peer) {
+			delete(n.rails, key)
+			continue
+		}
+		if r.holdEnd != 0 && now >= r.holdEnd {
+			for _, e := range r.held {
+				lines = append(lines, describeRail(e))
+			}
+			r.held, r.holdEnd = nil, 0
+		}
+		if now >= r.end {
+			if r.failures == 0 {
+				delete(n.rails, key)
+				continue
+			}
+			lines = append(lines, r.summary())
+			r.failures, r.end = 0, now+noticeWindow
+		}
+		for _, at := range []int64{r.holdEnd, r.end} {
+			if at != 0 && (next == 0 || at < next) {
+				next = at
+			}
+		}
+	}
+	return lines, next
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// summary says in one line what happened to the rail since the last line about it.
+func (r *railNotices) summary() string {
+	now := "it is down"
+	if r.last.Up {
+		now = "it is up"
+	}
+	times := "once more"
+	if r.failures > 1 {
+		times = fmt.Sprintf("%d more times", r.failures)
+	}
+	return fmt.Sprintf("%s failed %s in the last minute, the last time because of: %s; %s", describeName(r.failure), times, describeCause(r.failure), now)
+}
+
 // onRail tells the user of a rail that has failed or come back. Lock held.
 func (j *job) onRail(e pml.RailEvent) {
 	if r := j.recording; r != nil && r.trace != nil {
@@ -45,6 +168,50 @@ func (j *job) onRail(e pml.RailEvent) {
 	if !j.settings.Bool("pml.notices") || j.ended != nil {
 		return
 	}
+	n := &j.notices
+	if n.add(e, j.eng.Now()) {
+		j.printNotice(describeRail(e))
+	}
+	if len(n.rails) > 0 && (n.timer == nil || n.timerAt > j.eng.Now()+noticeHold) {
+		j.tellAt(j.eng.Now() + noticeHold)
+	}
+}
+
+// tellAt has what is due then printed. Lock held.
+func (j *job) tellAt(at int64) {
+	n := &j.notices
+	if n.timer != nil {
+		j.eng.StopTimer(n.timer)
+	}
+	n.timerAt = at
+	n.timer = j.eng.After(at-j.eng.Now(), j.tellDue)
+}
+
+// tellDue prints the lines that are due. Lock held.
+func (j *job) tellDue() {
+	n := &j.notices
+	n.timer = nil
+	isOver := func(peer int) bool { return j.ended != nil || n.isEnding.Load() || j.pml.IsOver(peer) }
+	lines, next := n.due(j.eng.Now(), isOver)
+	for _, line := range lines {
+		j.printNotice(line)
+	}
+	if next != 0 {
+		j.tellAt(next)
+	}
+}
+
+// tellRest prints what is not due yet when the rank leaves a job in which no rank has failed. Lock
+// held.
+func (j *job) tellRest() {
+	lines, _ := j.notices.due(math.MaxInt64, func(int) bool { return j.notices.isEnding.Load() })
+	for _, line := range lines {
+		j.printNotice(line)
+	}
+}
+
+// printNotice prints a line unless there were too many. Lock held.
+func (j *job) printNotice(line string) {
 	withheld, ok := j.notices.admit(j.eng.Now())
 	if !ok {
 		return
@@ -53,7 +220,7 @@ func (j *job) onRail(e pml.RailEvent) {
 	if withheld > 0 {
 		more = fmt.Sprintf(" (%d such lines before this one are left out)", withheld)
 	}
-	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s%s\n", j.rank, describeRail(e), more)
+	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s%s\n", j.rank, line, more)
 }
 
 // describeRail says in one line what happened to a rail, and what the rank does now.
@@ -73,15 +240,25 @@ func describeRail(e pml.RailEvent) string {
 	case e.Left > 1:
 		now = fmt.Sprintf("continuing on the %d that are left", e.Left)
 	}
+	return fmt.Sprintf("%s failed: %s; %s", describeName(e), describeCause(e), now)
+}
+
+// describeName names the rail of an event.
+func describeName(e pml.RailEvent) string {
 	other := ""
 	if e.Alternate {
 		other = "another port of "
 	}
+	return fmt.Sprintf("rail %s to %srank %d", e.Rail, other, e.Peer)
+}
+
+// describeCause is why the rail has failed, without its name.
+func describeCause(e pml.RailEvent) string {
 	why := oneLine(e.Cause)
 	for _, known := range []string{"rail " + e.Rail, fmt.Sprintf(" to rank %d", e.Peer), ": "} {
 		why = strings.TrimPrefix(why, known)
 	}
-	return fmt.Sprintf("rail %s to %srank %d failed: %s; %s", e.Rail, other, e.Peer, why, now)
+	return why
 }
 
 // describeErrors counts in one line what went wrong with a rail, "" if nothing did.

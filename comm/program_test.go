@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
@@ -59,6 +61,9 @@ func runProgram(name string) {
 		"finalized star":        finalizedStarProgram,
 		"alloc":                 allocProgram,
 		"cut":                   cutProgram,
+		"rank is killed":        endProgram(func(*comm.Comm) { _ = unix.Kill(os.Getpid(), unix.SIGKILL) }),
+		"rank aborts":           endProgram(func(w *comm.Comm) { w.Abort(3) }),
+		"job is ended":          endProgram(func(*comm.Comm) { _ = unix.Kill(os.Getppid(), unix.SIGTERM) }),
 		"splits given up":       splitsGivenUpProgram,
 		"stopped":               stoppedProgram,
 		"killed":                killedProgram,

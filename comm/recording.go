@@ -220,6 +220,7 @@ func (j *job) awaitSignal(signals chan os.Signal, limit time.Duration) {
 	if !told {
 		return
 	}
+	j.notices.isEnding.Store(true)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)

@@ -151,6 +151,12 @@ func (p *PML) Turn(peer int, number uint32) int { return p.peer(peer).Turn(numbe
 // PeerState returns the state of a peer.
 func (p *PML) PeerState(peer int) bml.PeerState { return p.peer(peer).State() }
 
+// IsOver reports whether a peer is lost or about to be, or has called Finalize.
+func (p *PML) IsOver(peer int) bool {
+	pr := p.peer(peer)
+	return !pr.IsAlive() || pr.finalized != notFinalized
+}
+
 // RailsUp returns how many rails to a peer are up, and how many there are.
 func (p *PML) RailsUp(peer int) (up, all int) { return p.peer(peer).RailsUp() }
 
