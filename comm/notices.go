@@ -19,9 +19,9 @@ const (
 	// device.
 	maxNotices  = 50
 	noticeEvery = int64(1e9)
-	// noticeHold is how long a line about a failure waits (nanoseconds). The end of a peer's process
-	// looks like a failure of its rails. In that time the launcher ends this rank too, or the peer
-	// is known to have left.
+	// noticeHold is how long a line about a failure waits (nanoseconds). The end of a peer's
+	// process looks like a failure of its rails. In that time the launcher ends this rank too, or
+	// the peer is known to have left.
 	noticeHold = int64(1e9)
 	// noticeWindow (nanoseconds): after a rail has failed, what happens to it within this time is
 	// summed up in one line.

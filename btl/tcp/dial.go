@@ -329,7 +329,7 @@ func (e *endpoint) withHint(why *btl.Error) *btl.Error {
 	switch why.Native {
 	case nativeOf(unix.ENETUNREACH):
 		more := *why
-		more.Err = fmt.Errorf("%w (no route leads there: give both machines addresses in one network, or choose others by tcp.include; mpirun-go doctor lists them)", why.Err)
+		more.Err = fmt.Errorf("%w (no route leads there: give both machines addresses in one network, or choose others by tcp.include; mpirun-go doctor -v lists them)", why.Err)
 		return &more
 	case nativeOf(unix.ETIMEDOUT), nativeOf(unix.ECONNREFUSED), nativeOf(unix.EHOSTUNREACH):
 		more := *why

@@ -27,7 +27,7 @@ func Explain(ours, theirs [][]byte) string {
 	if len(why) == 0 {
 		why = []string{"one end has no address"}
 	}
-	return fmt.Sprintf("%s here and %s there: %s; mpirun-go doctor lists all addresses of the machines, and why some are not used",
+	return fmt.Sprintf("%s here and %s there: %s; mpirun-go doctor -v lists all addresses of the machines, and why some are not used",
 		addressesOf(a), addressesOf(b), strings.Join(why, ", "))
 }
 

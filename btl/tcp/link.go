@@ -32,12 +32,13 @@ var (
 
 // link is what the kernel reports about the interface of the module's addresses.
 type link struct {
-	fd      int                                      // of the netlink socket; -1 if there is none
-	state   func(netip.Addr) (interfaceState, error) // of an address
-	index   int                                      // of the interface that had the addresses at the last look
-	carrier bool                                     // the interface has had a link; some interfaces never report one
-	down    error                                    // why no address works, or the link does not; nil if they do
-	unsure  bool                                     // a change was reported, and its state could not be found out yet
+	fd    int // of the netlink socket; -1 if there is none
+	state func(netip.Addr) (interfaceState, error)
+	// index of the interface that had the addresses at the last look.
+	index   int
+	carrier bool  // the interface has had a link; some interfaces never report one
+	down    error // why no address works, or the link does not; nil if they do
+	unsure  bool  // a change was reported, and its state could not be found out yet
 	// isMoved: the module has none of its first addresses, and has made no connection with the new
 	// ones yet.
 	isMoved bool

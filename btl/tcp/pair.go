@@ -7,7 +7,8 @@ import (
 )
 
 // leads is transport.Transport's Leads. Where two rails have addresses in one network, only such
-// pairs are used. Otherwise routers may join the networks. Loopback leads only to ranks that share it.
+// pairs are used. Otherwise routers may join the networks. Loopback leads only to ranks that share
+// it.
 //
 // Where an address leads that a rank does not have yet is not known. It is paired with those that
 // the same word of the users' lists names, as if it led there well.

@@ -77,7 +77,7 @@ func TestPairs(t *testing.T) {
 // TestExplain: where no address leads to the other machine, the text says what both have and why
 // that does not do.
 func TestExplain(t *testing.T) {
-	const advice = "; mpirun-go doctor lists all addresses of the machines, and why some are not used"
+	const advice = "; mpirun-go doctor -v lists all addresses of the machines, and why some are not used"
 	for _, c := range []struct {
 		a, b [][]byte
 		want string

@@ -136,8 +136,8 @@ func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 	return ways
 }
 
-// allWaysTo are the pairs of all transports that are allowed, in their order, as many as package pml
-// takes.
+// allWaysTo are the pairs of all transports that are allowed, in their order, as many as package
+// pml takes.
 func (r *Rails) allWaysTo(peer int) [][]transport.Pair {
 	lists := make([][]transport.Pair, len(r.allowed))
 	for i, t := range r.allowed {
