@@ -32,6 +32,24 @@ func EndedShort(c *Comm) bool {
 	return c.team.EndedShort()
 }
 
+// StartCollectivesAt has c go on as if so many collectives of it had been made. All ranks call it,
+// and then wait for each other, before the first one.
+func StartCollectivesAt(c *Comm, count uint64) {
+	c.job.eng.Lock()
+	defer c.job.eng.Unlock()
+	c.team.StartAt(count)
+}
+
+// StartStartsAt has the persistent collectives of c go on as if so many starts of each had been
+// made. All ranks call it, and then a collective that waits for all of them.
+func StartStartsAt(c *Comm, starts uint64) {
+	c.job.eng.Lock()
+	defer c.job.eng.Unlock()
+	for _, s := range c.team.Kept() {
+		s.StartAt(starts)
+	}
+}
+
 // TellChecked has f told of what checked mode finds of requests.
 func TellChecked(c *Comm, f func(line string)) {
 	c.job.eng.Lock()

@@ -50,6 +50,7 @@ func runProgram(name string) {
 		"collectives":           collectivesProgram,
 		"short collectives":     shortCollectivesProgram,
 		"short killed":          shortKilledProgram,
+		"coll wraps":            wrapsProgram,
 		"groups":                groupsProgram,
 		"survivor":              survivorProgram,
 		"revoked":               revokedProgram,

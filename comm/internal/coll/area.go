@@ -24,6 +24,10 @@ import (
 // number of the round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp.
 // So nothing is ever reset, and what is left of a collective that has failed disturbs no later one.
 //
+// Stamps wrap after 2⁴⁴ collectives, and those in counts after 2³². So no stamp has a meaning of its
+// own, not even 0: an area begins with that of the collective that made it. Stamps are compared by
+// their difference, and no stamp in an area is ever old (see age).
+//
 //	entry  Ranks that have come to the round are counted in it, unless they are few. If a rank does
 //	       something for all others, it says in the entry that it has.
 //	slot   What a rank says of its call, and what it contributes. Up to smallBytes are in the slot,
@@ -47,8 +51,7 @@ type area struct {
 	block  int // bytes of a rank's cells
 
 	mine [RoundsAhead]publication // of this rank, by entry
-	// counted is, by entry, the stamp of the round in which this rank was counted there last, as in
-	// a count.
+	// counted is, by entry, the round in which this rank was counted there last.
 	counted [RoundsAhead]uint64
 	newest  uint64 // the last round in which one of them is read
 	next    int    // where the next one may be in the cells
@@ -96,10 +99,7 @@ const (
 	roundBits = 20
 	mostRound = 1<<roundBits - 1
 
-	// A count has so many bits for the ranks. The stamp above them loses its highest bits. So a
-	// count is mistaken for that of another round only if exactly 2³² collectives are in between,
-	// and for that of a later one only if 2³¹ or more are. In both cases no rank was counted in
-	// that entry meanwhile. The second one does no harm if this rank was counted in that round.
+	// A count has so many bits for the ranks. The stamp above them loses its highest bits.
 	countBits     = 12
 	mostAreaRanks = 1<<countBits - 1
 )
@@ -118,8 +118,70 @@ func cellsAt(ranks int) int { return slotsAt(ranks) + ranks*RoundsAhead*areaLine
 // areaBytes is the size of an area.
 func areaBytes(ranks, block int) int { return cellsAt(ranks) + ranks*block }
 
-func newArea(sharer btl.Sharer, mem []byte, world []int, self, block int) *area {
-	return &area{sharer: sharer, mem: mem, world: world, ranks: len(world), self: self, block: block}
+// newArea returns this rank's view of an area. before is a stamp before that of the first round.
+func newArea(sharer btl.Sharer, mem []byte, world []int, self, block int, before uint64) *area {
+	a := &area{sharer: sharer, mem: mem, world: world, ranks: len(world), self: self, block: block}
+	for i := range RoundsAhead {
+		a.mine[i].stamp, a.counted[i] = before, before
+	}
+	a.newest, a.known, a.told, a.short, a.last = before, before, before, before, before
+	return a
+}
+
+// stampArea puts the stamp before that of the first round wherever ranks look for one. The rank
+// that has made the memory does so before others map it.
+func stampArea(mem []byte, ranks int, before uint64) {
+	a := area{mem: mem, ranks: ranks}
+	for i := range uint64(RoundsAhead) {
+		*a.count(i), *a.done(i) = before<<countBits, before
+		for rank := range ranks {
+			*a.published(rank, i) = before
+		}
+	}
+	for rank := range ranks {
+		*a.passed(rank) = before
+	}
+}
+
+// isAfter reports whether a stamp is after another one.
+func isAfter(stamp, other uint64) bool { return int64(stamp-other) > 0 }
+
+// later returns the later one of two stamps.
+func later(stamp, other uint64) uint64 {
+	if isAfter(stamp, other) {
+		return stamp
+	}
+	return other
+}
+
+// ageEvery is after how many collectives age is called.
+const ageEvery = originSpan
+
+// age replaces all stamps that this rank looks at, or may write, and that are too old to matter, by
+// one that still seems old after ageEvery more collectives. number is that of this rank's next
+// collective or start, from which no other rank is as far as SequenceNumbers.
+func (a *area) age(number uint64) {
+	old := (number - SequenceNumbers) << roundBits
+	for i := range uint64(RoundsAhead) {
+		word := a.count(i)
+		if v := atomic.LoadUint64(word); isAfter(old<<countBits, v) {
+			atomic.CompareAndSwapUint64(word, v, old<<countBits) // or it is used just now
+		}
+		ageWord(a.done(i), old)
+		ageWord(a.published(a.self, i), old)
+		a.mine[i].stamp = later(a.mine[i].stamp, old)
+		a.counted[i] = later(a.counted[i], old)
+	}
+	ageWord(a.passed(a.self), old)
+	for _, stamp := range []*uint64{&a.newest, &a.known, &a.told, &a.short, &a.last} {
+		*stamp = later(*stamp, old)
+	}
+}
+
+func ageWord(word *uint64, old uint64) {
+	if v := atomic.LoadUint64(word); isAfter(old, v) {
+		atomic.CompareAndSwapUint64(word, v, old)
+	}
 }
 
 func (a *area) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&a.mem[at])) }
@@ -182,7 +244,7 @@ func (a *area) cells(rank int) []byte { return a.mem[cellsAt(a.ranks)+rank*a.blo
 // reserve looks for room for so many bytes of this rank in a round. If another rank must pass an
 // earlier round first, it returns that rank and that round's stamp, otherwise nobody.
 func (a *area) reserve(stamp uint64, bytes int) (rank int, until uint64) {
-	if a.newest <= a.known {
+	if !isAfter(a.newest, a.known) {
 		return nobody, 0
 	}
 	mine := &a.mine[entryOf(stamp)]
@@ -213,20 +275,20 @@ func (a *area) room(bytes int) (from int) {
 
 // isRead returns the number of a rank that may still read a publication, or nobody.
 func (a *area) isRead(p *publication) (rank int) {
-	if p.stamp <= a.known {
+	if !isAfter(p.stamp, a.known) {
 		return nobody
 	}
-	least := uint64(math.MaxUint64)
+	least := uint64(math.MaxInt64) // after p.stamp
 	for rank := range a.ranks {
 		if rank != a.self {
 			v := atomic.LoadUint64(a.passed(rank))
-			if v <= p.stamp {
+			if !isAfter(v, p.stamp) {
 				return rank
 			}
-			least = min(least, v)
+			least = min(least, v-p.stamp)
 		}
 	}
-	a.known = max(a.known, least-1)
+	a.known = later(a.known, p.stamp+least-1)
 	return nobody
 }
 
@@ -302,23 +364,22 @@ func (a *area) missing(stamp uint64) (rank int) {
 // be right.
 func (a *area) arrive(stamp uint64) (last, ok bool) {
 	word, counted := a.count(stamp), &a.counted[entryOf(stamp)]
-	if *counted == stamp<<countBits && a.short == stamp {
+	if *counted == stamp {
 		return a.last == stamp, true
 	}
 	for {
 		v, n := atomic.LoadUint64(word), uint64(1)
-		switch ahead := int64(v&^mostAreaRanks - stamp<<countBits); {
-		case ahead == 0:
+		switch of, now := v&^mostAreaRanks, stamp<<countBits; {
+		case of == now:
 			n = v&mostAreaRanks + 1
-		case v&^mostAreaRanks == *counted: // an earlier round, however long ago that was
-		case ahead > 0: // others are in a later round: they have given this collective up
+		case isAfter(of, now): // others are in a later round: they have given this collective up
 			return false, true
 		}
 		if n > uint64(a.ranks) {
 			return false, false
 		}
 		if atomic.CompareAndSwapUint64(word, v, stamp<<countBits|n) {
-			*counted = stamp << countBits
+			*counted = stamp
 			a.publish(stamp)
 			if n < uint64(a.ranks) {
 				return false, true
@@ -330,7 +391,7 @@ func (a *area) arrive(stamp uint64) (last, ok bool) {
 }
 
 // allArrived says that all ranks have come to a round, and so have passed those before.
-func (a *area) allArrived(stamp uint64) { a.known = max(a.known, stamp-1) }
+func (a *area) allArrived(stamp uint64) { a.known = later(a.known, stamp-1) }
 
 // pass says that this rank has passed all rounds before the given one.
 func (a *area) pass(stamp uint64) {

@@ -27,6 +27,10 @@ func (t *Team) SharedMemory() []byte {
 // ShareNothing has all collectives go by messages. All ranks call it, before the first collective.
 func (t *Team) ShareNothing() { t.areaState = areaOff }
 
+// StartAt has the team begin as if so many collectives had been made. All ranks call it, and then
+// wait for each other by other means, before the first collective. It is for tests.
+func (t *Team) StartAt(count uint64) { t.count, t.next = count, int(count%SequenceNumbers) }
+
 // wantsArea reports whether the team sets an area up before the next collective. All ranks that
 // make the same call agree on that. Only a call that waits for all ranks in any case may do it: a
 // program may rely on others not to wait.
@@ -99,8 +103,13 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 	}
 	bytes := areaBytes(len(t.local), block)
 	var mem []byte
+	before := s.count<<roundBits | mostRound
+	if s.how == Persistent {
+		before = s.starts<<roundBits | mostRound
+	}
 	if isAlone && block > 0 {
 		mem = bytesOfWords(make([]uint64, bytes/wordBytes))
+		stampArea(mem, len(t.local), before)
 	}
 	const keyBytes = len(btl.Key{})
 	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
@@ -109,6 +118,7 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 	if t.rank == leader && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
 			mem = made
+			stampArea(mem, len(t.local), before)
 			copy(offer, k[:])
 			binary.LittleEndian.PutUint64(offer[keyBytes:], uint64(block))
 		}
@@ -148,7 +158,7 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 		for _, rank := range t.local {
 			world = append(world, t.group.World(rank))
 		}
-		return newArea(sharer, mem, world, t.number(t.rank), block), nil
+		return newArea(sharer, mem, world, t.number(t.rank), block, before), nil
 	}
 	if mem != nil && sharer != nil {
 		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong

@@ -22,7 +22,7 @@ import (
 // isReady reports whether what the rank waits for has come.
 func (m *meeting) isReady() bool {
 	v := atomic.LoadUint64(m.word)
-	return v == m.target || m.orMore && v > m.target
+	return v == m.target || m.orMore && isAfter(v, m.target)
 }
 
 // awaitMeeting waits until the meeting can go on, or has failed.

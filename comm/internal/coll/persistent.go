@@ -56,6 +56,15 @@ func (s *Schedule) isKept() bool { return formOf(s.tag) == startForm }
 // under way. It is 0 in an Init call, and for any other collective.
 func (s *Schedule) Starts() uint64 { return s.starts }
 
+// StartAt has a persistent collective go on as if so many starts had been made. All ranks call it,
+// and then wait for each other, before the first start. It is for tests.
+func (s *Schedule) StartAt(starts uint64) {
+	for s.starts = 0; s.area != nil && s.starts < starts; s.starts += min(1<<30, starts-s.starts) {
+		s.area.age(s.starts)
+	}
+	s.starts = starts
+}
+
 // Origin returns the program counters of the Init call of a persistent collective, as
 // runtime.CallersFrames takes them. It returns none during that call.
 func (s *Schedule) Origin() []uintptr { return s.origin }
@@ -119,6 +128,9 @@ func (s *Schedule) Start() {
 	if s.area != nil {
 		s.meeting.checked = true // the Init calls were compared
 		s.team.hub.keepMoving()
+		if s.starts%ageEvery == 0 {
+			s.area.age(s.starts)
+		}
 	}
 	s.move(phaseRunning)
 	s.advance()

@@ -94,6 +94,9 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 	s.move(phaseOpen)
 	if t.next%originSpan == 0 {
 		t.expireOrigins()
+		if t.area != nil {
+			t.area.age(t.count + 1)
+		}
 	}
 	t.begin(s)
 	if how != Nonblocking {
