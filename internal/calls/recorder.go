@@ -48,8 +48,10 @@ type Call struct {
 	// Start is when the call began. It is an estimate unless the call IsTimed.
 	Start   int64
 	IsTimed bool
-	// Weight is the number of calls that this one stands for.
-	Weight uint64
+	// Weight is the number of calls that this one stands for. Only an IsSample stands for others,
+	// perhaps also for some after the last sample.
+	Weight   uint64
+	IsSample bool
 	// Nanos is the duration, without the cost of reading the clock. Waiting is the part of it in
 	// which it waited for a partner, and Moving the part in which it waited while bytes moved.
 	Nanos, Waiting, Moving int64
@@ -221,7 +223,7 @@ func (r *Recorder) finish(c *Call) {
 		c.Start = c.firstSince - r.lead
 		c.Waiting += r.lead
 		c.Nanos = now - c.Start
-		c.Weight = 1
+		c.Weight, c.IsSample = 1, false
 		b.long++
 		r.sink.Ended(c)
 		return
@@ -233,6 +235,7 @@ func (r *Recorder) finish(c *Call) {
 		r.lead += (min(lead, LongNanos) - r.lead) / 8
 	}
 	// A long call stands for itself. The next sample stands for the others since the last one.
+	c.IsSample = !isLong
 	if isLong {
 		c.Weight = 1
 		b.long++

@@ -50,8 +50,8 @@ type Kind struct {
 	Sizes []uint64 `json:"sizes"`
 }
 
-// Site is the calls of a name at a line of the program. Numbers are estimates if Timed is less than
-// Calls.
+// Site is the calls of a name at a line of the program. If it is Estimated, not all calls of the
+// name were timed, and all numbers but Timed are estimates.
 type Site struct {
 	Call     string `json:"call"`
 	Function string `json:"function"`
@@ -60,6 +60,8 @@ type Site struct {
 	// Calls is how many there were, Timed how many of them were timed.
 	Calls float64 `json:"calls"`
 	Timed uint64  `json:"timed"`
+	// Estimated also says so of a line at which all calls were timed that are known to be there.
+	Estimated bool `json:"estimated,omitempty"`
 	// Nanos is the time of all calls. Waiting is the part in which a partner was late, by State.
 	// Moving is the part in which a call waited while bytes of long messages moved.
 	Nanos   float64 `json:"nanos"`

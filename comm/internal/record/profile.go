@@ -21,7 +21,7 @@ type siteKey struct {
 // site is what was timed at a line.
 type site struct {
 	receives, sends bool
-	// itself has the calls that stand for themselves, samples those that stand for others too.
+	// itself has the calls that stand for themselves, samples those that may stand for others too.
 	itself, samples sums
 	timed           uint64
 	min, max        int64
@@ -73,17 +73,17 @@ func (p *Profile) Ended(c *calls.Call) {
 	}
 	s.receives, s.sends = s.receives || c.Receives, s.sends || c.Sends
 	s.timed++
-	if c.Weight == 1 {
-		s.itself.add(c)
-	} else {
+	if c.IsSample {
 		s.samples.add(c)
+	} else {
+		s.itself.add(c)
 	}
 	s.min, s.max = min(s.min, c.Nanos), max(s.max, c.Nanos)
 }
 
 // Fill writes the calls to a file. rec is the recorder whose sink the profile is.
 func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
-	exact, estimated := make(map[calls.Kind]float64), make(map[calls.Kind]float64)
+	ended := make(map[calls.Kind]*endedCalls)
 	byKind := make(map[calls.Kind]int)
 	for _, n := range rec.Counts() {
 		i, known := byKind[n.Kind]
@@ -91,6 +91,7 @@ func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
 			i = len(f.Kinds)
 			byKind[n.Kind] = i
 			f.Kinds = append(f.Kinds, profile.Kind{Name: rec.Name(n.Kind)})
+			ended[n.Kind] = &endedCalls{}
 		}
 		k := &f.Kinds[i]
 		k.Calls += n.Calls
@@ -98,23 +99,19 @@ func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
 			k.Sizes = append(k.Sizes, 0)
 		}
 		k.Sizes[n.Class] = n.Calls
-		exact[n.Kind] += float64(n.Calls)
+		ended[n.Kind].calls += float64(n.Calls)
+	}
+	rec.UnderWay(func(c *calls.Call) { ended[c.Kind].calls-- })
+	for key, s := range p.sites {
+		ended[key.kind].add(s)
 	}
 	for key, s := range p.sites {
-		exact[key.kind] -= s.itself.weight
-		estimated[key.kind] += s.samples.weight
-	}
-	for key, s := range p.sites {
-		// The samples stand for all calls but the last few.
-		scale := 0.0
-		if n := estimated[key.kind]; n > 0 {
-			scale = max(exact[key.kind], 0) / n
-		}
-		sum := s.itself.plus(s.samples, scale)
+		e := ended[key.kind]
+		sum := e.of(s)
 		name := rec.Name(key.kind)
 		f.Sites = append(f.Sites, profile.Site{
 			Call: name, Function: key.at.function, File: key.at.file, Line: key.at.line,
-			Calls: sum.weight, Timed: s.timed, Nanos: sum.nanos, Waiting: sum.waiting, Moving: sum.moving,
+			Calls: sum.weight, Timed: s.timed, Estimated: e.timed < e.calls, Nanos: sum.nanos, Waiting: sum.waiting, Moving: sum.moving,
 			State: waitState(name, s.receives, s.sends), Min: s.min, Max: s.max,
 			Bytes: sum.bytes, Sends: isSend(name),
 		})
@@ -122,6 +119,33 @@ func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
 	slices.SortFunc(f.Sites, func(a, b profile.Site) int {
 		return cmp.Or(-cmp.Compare(a.Nanos, b.Nanos), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Call, b.Call))
 	})
+}
+
+// endedCalls is what is known of all calls of a kind that have ended.
+type endedCalls struct {
+	calls, timed    float64
+	itself, samples float64 // the weights
+}
+
+func (e *endedCalls) add(s *site) {
+	e.timed += float64(s.timed)
+	e.itself += s.itself.weight
+	e.samples += s.samples.weight
+}
+
+// of estimates the sums over all calls at a line. The lines of the calls that were not timed are
+// taken to be those of the samples, or, if there is no sample, of all. Of their time nothing is
+// known then, except that it is short.
+func (e *endedCalls) of(s *site) sums {
+	rest := max(e.calls-e.itself, 0)
+	if e.samples > 0 {
+		return s.itself.plus(s.samples, rest/e.samples)
+	}
+	sum := s.itself
+	if e.itself > 0 {
+		sum.weight += rest * s.itself.weight / e.itself
+	}
+	return sum
 }
 
 // isSend reports whether calls of a name send a message, as their bytes.

@@ -45,6 +45,64 @@ func TestLinesBeyondTheMostCountAsUnknown(t *testing.T) {
 	require.EqualValues(t, 3, p.sites[siteKey{&p.locator.empty, calls.Send}].timed)
 }
 
+// fill returns the sites of a profile by call.
+func fill(p *Profile, rec *calls.Recorder) map[string]profile.Site {
+	var f profile.File
+	p.Fill(&f, rec)
+	sites := make(map[string]profile.Site)
+	for _, s := range f.Sites {
+		sites[s.Call] = s
+	}
+	return sites
+}
+
+// TestCallsAfterTheLastSampleAreInTheProfile: whichever of the calls are timed, all are counted, and
+// the number is an estimate only if some were not timed.
+func TestCallsAfterTheLastSampleAreInTheProfile(t *testing.T) {
+	for n := 1; n < 100; n++ {
+		p := NewProfile()
+		rec := calls.New(p, false)
+		for range n {
+			if rec.Count(calls.Send, 8) {
+				rec.End(rec.Begin(calls.Send, 1, 0, 8))
+			}
+		}
+		s := fill(p, rec)["send"]
+		require.InDelta(t, n, s.Calls, 1e-6)
+		require.InDelta(t, 8*n, s.Bytes, 1e-6)
+		require.Equal(t, s.Timed < uint64(n), s.Estimated, "%d of %d were timed", s.Timed, n)
+	}
+}
+
+// TestCallsWithoutSampleAreInTheProfile: all calls that were timed have waited for long, and stand
+// for themselves.
+func TestCallsWithoutSampleAreInTheProfile(t *testing.T) {
+	p := NewProfile()
+	rec := calls.New(p, false)
+	for range 2 {
+		require.True(t, rec.Count(calls.Recv, 8))
+		p.Ended(&calls.Call{Kind: calls.Recv, Weight: 1, Nanos: 1e6})
+	}
+	rec.Count(calls.Recv, 8)
+	s := fill(p, rec)["recv"]
+	require.Equal(t, profile.Site{Call: "recv", Function: s.Function, File: s.File, Line: s.Line, Calls: 3, Timed: 2, Estimated: true,
+		Nanos: 2e6, State: profile.LateSender, Min: 1e6, Max: 1e6}, s)
+}
+
+// TestCallUnderWayIsNotInTheProfile: the calls that have ended are exact, though a rank fails in
+// another one.
+func TestCallUnderWayIsNotInTheProfile(t *testing.T) {
+	p := NewProfile()
+	rec := calls.New(p, true)
+	for range 3 {
+		rec.End(rec.CountAndBegin(calls.Send, 1, 0, 8))
+	}
+	rec.CountAndBegin(calls.Send, 1, 0, 8)
+	s := fill(p, rec)["send"]
+	require.Equal(t, 3.0, s.Calls)
+	require.False(t, s.Estimated)
+}
+
 func TestWaitStateOfCalls(t *testing.T) {
 	for call, want := range map[string]string{
 		"recv": profile.LateSender, "ssend": profile.LateReceiver, "sendrecv": profile.LatePartner,

@@ -58,8 +58,8 @@ func (j *Job) HTML(w io.Writer) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"time": timeText, "bytes": bytesText, "count": countText, "percent": percentText, "share": share,
 		"call": callName, "base": filepath.Base, "width": func(p float64) string { return fmt.Sprintf("%.2f", min(p, 100)) },
-		"estimated": func(s *Site) bool { return float64(s.Total.Timed) < s.Total.Calls-0.5 },
-		"short":     func(f string) string { return f[strings.LastIndexByte(f, '/')+1:] },
+		"approximate": approximate,
+		"short":       func(f string) string { return f[strings.LastIndexByte(f, '/')+1:] },
 	}).Parse(pageText)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (j *Job) page() page {
 		mean += (t.App - t.Calls) / float64(len(times))
 	}
 	p.Elapsed = timeText(longest)
-	p.Imbalance = percentText(share(most-mean, most))
+	p.Imbalance = approximate(p.Sum.Estimated, percentText(share(most-mean, most)))
 	for _, f := range j.Files {
 		if f.Error != "" {
 			p.Failed = append(p.Failed, fmt.Sprintf("rank %d: %s", f.Rank, f.Error))
@@ -92,7 +92,7 @@ func (j *Job) page() page {
 	}
 	p.Hosts = j.hosts()
 	for _, k := range j.Kinds() {
-		p.Kinds = append(p.Kinds, row{callName(k.Name), timeText(k.Nanos), countText(float64(k.Calls)), share(k.Nanos, p.Sum.Calls)})
+		p.Kinds = append(p.Kinds, row{callName(k.Name), approximate(k.Estimated, timeText(k.Nanos)), countText(float64(k.Calls)), share(k.Nanos, p.Sum.Calls)})
 	}
 	p.Sites = first(byTime(sites), mostSites)
 	p.More = len(sites) - len(p.Sites)

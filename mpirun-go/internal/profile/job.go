@@ -93,6 +93,7 @@ func (j *Job) Sites() []*Site {
 			t := &site.Total
 			t.Calls += s.Calls
 			t.Timed += s.Timed
+			t.Estimated = t.Estimated || s.Estimated
 			t.Nanos += s.Nanos
 			t.Waiting += s.Waiting
 			t.Moving += s.Moving
@@ -151,6 +152,7 @@ type Times struct {
 	Host                     string
 	App, Calls               float64 // Calls is part of App
 	Waiting, Moving, Working float64 // parts of Calls
+	Estimated                bool    // all but App are estimates
 }
 
 // Times lists the times of the ranks.
@@ -162,6 +164,7 @@ func (j *Job) Times() []Times {
 			t.Calls += s.Nanos
 			t.Waiting += s.Waiting
 			t.Moving += s.Moving
+			t.Estimated = t.Estimated || s.Estimated
 		}
 		t.Working = max(t.Calls-t.Waiting-t.Moving, 0)
 		all = append(all, t)
@@ -177,6 +180,7 @@ func sumOf(times []Times) (sum Times) {
 		sum.Waiting += t.Waiting
 		sum.Moving += t.Moving
 		sum.Working += t.Working
+		sum.Estimated = sum.Estimated || t.Estimated
 	}
 	return sum
 }
@@ -205,6 +209,8 @@ type state struct {
 	Worst   *Site
 	Rank    int // with the most
 	ofWorst float64
+	// Estimated says that Nanos is an estimate.
+	Estimated bool
 }
 
 // States lists the wait states by time.
@@ -222,6 +228,7 @@ func (j *Job) States(sites []*Site) []*state {
 			all = append(all, st)
 		}
 		st.Nanos += s.Total.Waiting
+		st.Estimated = st.Estimated || s.Total.Estimated
 		if s.Total.Waiting > st.ofWorst {
 			st.Worst, st.ofWorst = s, s.Total.Waiting
 			most := slices.MaxFunc(s.ByRank, func(a, b RankSite) int { return cmp.Compare(a.Waiting, b.Waiting) })
@@ -260,6 +267,8 @@ type kind struct {
 	Calls uint64
 	Sizes []uint64 // by the number of bits of the length
 	Nanos float64
+	// Estimated says that Nanos is an estimate. The counts are exact.
+	Estimated bool
 }
 
 // Kinds lists the calls by name, with the most time first.
@@ -285,7 +294,9 @@ func (j *Job) Kinds() []*kind {
 			}
 		}
 		for _, s := range f.Sites {
-			of(s.Call).Nanos += s.Nanos
+			k := of(s.Call)
+			k.Nanos += s.Nanos
+			k.Estimated = k.Estimated || s.Estimated
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *kind) int { return -cmp.Compare(a.Nanos, b.Nanos) })

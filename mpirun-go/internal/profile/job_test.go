@@ -3,6 +3,7 @@ package profile
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,6 +51,34 @@ func TestPageAndTextOfAJob(t *testing.T) {
 	assert.Contains(t, string(html), "10 MiB", "of both ranks by the rail")
 	assert.Regexp(t, `sm +up +2 +10485760 +0\n`, text.String())
 	assert.Regexp(t, `late sender +8 +66\.67  main\.go:3, Recv, rank 0\n`, text.String())
+}
+
+// TestEstimatesAreMarked: each number that depends on samples has a mark, and no other one.
+func TestEstimatesAreMarked(t *testing.T) {
+	f := rankFile(0)
+	f.Sites[0].Sends, f.Sites[0].Bytes = true, 24
+	j := &Job{Size: 3, Files: []*profile.File{f}}
+	report := func() (text, html string) {
+		var t1, t2 bytes.Buffer
+		require.NoError(t, j.Text(&t1))
+		require.NoError(t, j.HTML(&t2))
+		return t1.String(), t2.String()
+	}
+	text, html := report()
+	require.Equal(t, 1, strings.Count(text, "≈"), "what it means")
+	require.Equal(t, 1, strings.Count(html, "≈"))
+	f.Sites[0].Estimated = true
+	text, html = report()
+	for _, line := range []string{
+		`0 +9 +≈6 +≈66.67 +≈4 +≈0`, `\* +9 +≈6 +≈66.67 +≈4 +≈0`, `Recv +1 +≈6000 +≈66.67 +≈100.00 +≈3 +≈0.00 +≈66.67`,
+		`Recv +1 +≈3 +≈24 +≈8 +≈100.00`, `late sender +≈4 +≈66.67  main.go:3, Recv, rank 0`,
+		`Recv +1 +0 +≈3 +≈5000 +≈2000 +≈1e-06 +≈66.67 +≈100.00`, `    0     1            3           3072`,
+	} {
+		require.Regexp(t, `(?m)^ *`+line+`$`, text)
+	}
+	for _, number := range []string{"≈66.7 %", "≈6 s", "≈3<", "≈4 s", ">3<"} {
+		require.Contains(t, html, number)
+	}
 }
 
 func TestFilesOfTheSameNameAreToldApart(t *testing.T) {

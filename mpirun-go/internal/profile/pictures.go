@@ -45,7 +45,7 @@ func balance(times []Times) template.HTML {
 		x, y := axisWidth+step*(float64(i)+0.5)-bar/2, float64(10+height)
 		fmt.Fprintf(&b, `<g><title>rank %d on %s`, t.Rank, template.HTMLEscapeString(t.Host))
 		for k, part := range t.parts() {
-			fmt.Fprintf(&b, "&#10;%s: %s", partNames[k], timeText(part))
+			fmt.Fprintf(&b, "&#10;%s: %s", partNames[k], approximate(t.Estimated, timeText(part)))
 		}
 		b.WriteString(`</title>`)
 		for k, part := range t.parts() {

@@ -25,7 +25,9 @@ func (j *Job) Text(to io.Writer) error {
 	w.section("MPI Time (seconds)")
 	w.line("%-5s %11s %11s %8s %11s %11s", "Task", "AppTime", "MPITime", "MPI%", "Waiting", "Moving")
 	row := func(task string, t Times) {
-		w.line("%-5s %11.4g %11.4g %8.2f %11.4g %11.4g", task, t.App/1e9, t.Calls/1e9, share(t.Calls, t.App), t.Waiting/1e9, t.Moving/1e9)
+		n := marker(t.Estimated)
+		w.line("%-5s %11.4g %11s %8s %11s %11s", task, t.App/1e9, n("%.4g", t.Calls/1e9), n("%.2f", share(t.Calls, t.App)),
+			n("%.4g", t.Waiting/1e9), n("%.4g", t.Moving/1e9))
 	}
 	for _, t := range times {
 		row(fmt.Sprint(t.Rank), t)
@@ -44,27 +46,33 @@ func (j *Job) Text(to io.Writer) error {
 	w.line("%-20s %4s %11s %7s %7s %11s %6s %9s", "Call", "Site", "Time", "App%", "MPI%", "Count", "COV", "Wait%")
 	for _, s := range first(byTime(sites), mostSites) {
 		t := s.Total
-		w.line("%-20s %4d %11.4g %7.2f %7.2f %11.0f %6.2f %9.2f", callName(s.Call), s.ID, t.Nanos/1e6,
-			share(t.Nanos, sum.App), share(t.Nanos, sum.Calls), t.Calls, s.COV, share(t.Waiting, t.Nanos))
+		n, ofAll := marker(t.Estimated), marker(sum.Estimated)
+		w.line("%-20s %4d %11s %7s %7s %11s %6s %9s", callName(s.Call), s.ID, n("%.4g", t.Nanos/1e6),
+			n("%.2f", share(t.Nanos, sum.App)), ofAll("%.2f", share(t.Nanos, sum.Calls)), n("%.0f", t.Calls), n("%.2f", s.COV),
+			n("%.2f", share(t.Waiting, t.Nanos)))
 	}
 
 	w.section("Aggregate Sent Message Size (top twenty, descending, bytes)")
 	w.line("%-20s %4s %11s %11s %11s %7s", "Call", "Site", "Count", "Total", "Avrg", "Sent%")
 	senders := slices.DeleteFunc(slices.Clone(sites), func(s *Site) bool { return !s.Sends })
 	slices.SortStableFunc(senders, func(a, b *Site) int { return -cmp.Compare(a.Total.Bytes, b.Total.Bytes) })
-	all := 0.0
+	all, isEstimated := 0.0, false
 	for _, s := range senders {
 		all += s.Total.Bytes
+		isEstimated = isEstimated || s.Total.Estimated
 	}
 	for _, s := range first(senders, mostSites) {
 		t := s.Total
-		w.line("%-20s %4d %11.0f %11.4g %11.4g %7.2f", callName(s.Call), s.ID, t.Calls, t.Bytes, t.Bytes/max(t.Calls, 1), share(t.Bytes, all))
+		n, ofAll := marker(t.Estimated), marker(isEstimated)
+		w.line("%-20s %4d %11s %11s %11s %7s", callName(s.Call), s.ID, n("%.0f", t.Calls), n("%.4g", t.Bytes),
+			n("%.4g", t.Bytes/max(t.Calls, 1)), ofAll("%.2f", share(t.Bytes, all)))
 	}
 
 	w.section("Wait States (seconds)")
 	w.line("%-18s %11s %7s  %s", "State", "Time", "MPI%", "Most of it at")
 	for _, st := range j.States(sites) {
-		w.line("%-18s %11.4g %7.2f  %s, %s, rank %d", st.Name, st.Nanos/1e9, share(st.Nanos, sum.Calls), st.Worst.Where(), callName(st.Worst.Call), st.Rank)
+		w.line("%-18s %11s %7s  %s, %s, rank %d", st.Name, marker(st.Estimated)("%.4g", st.Nanos/1e9),
+			marker(sum.Estimated)("%.2f", share(st.Nanos, sum.Calls)), st.Worst.Where(), callName(st.Worst.Call), st.Rank)
 	}
 
 	j.sizes(w, "Collective Data Size (calls)", isCollective)
@@ -94,8 +102,10 @@ func (j *Job) Text(to io.Writer) error {
 	for _, s := range sites {
 		for _, r := range s.ByRank {
 			of := times[slices.IndexFunc(times, func(t Times) bool { return t.Rank == r.Rank })]
-			w.line("%-20s %4d %5d %10.0f %10.4g %10.4g %10.4g %7.2f %7.2f", callName(s.Call), s.ID, r.Rank, r.Calls,
-				float64(r.Max)/1e6, r.Nanos/max(r.Calls, 1)/1e6, float64(r.Min)/1e6, share(r.Nanos, of.App), share(r.Nanos, of.Calls))
+			n, ofAll := marker(r.Estimated), marker(of.Estimated)
+			w.line("%-20s %4d %5d %10s %10s %10s %10s %7s %7s", callName(s.Call), s.ID, r.Rank, n("%.0f", r.Calls),
+				n("%.4g", float64(r.Max)/1e6), n("%.4g", r.Nanos/max(r.Calls, 1)/1e6), n("%.4g", float64(r.Min)/1e6),
+				n("%.2f", share(r.Nanos, of.App)), ofAll("%.2f", share(r.Nanos, of.Calls)))
 		}
 	}
 	w.rule()
@@ -124,9 +134,14 @@ func (j *Job) header(w *writer) {
 	for _, f := range j.Files {
 		w.line("@ Task       : %d %s, pid %d", f.Rank, f.Host, f.PID)
 	}
-	w.line("@ Times and counts by line are from samples of short calls, and from all long waits.")
-	w.line("@ Counts by call, lengths and peers are exact.")
+	w.line("@ ≈: an estimate, from samples of short calls, and from all long waits.")
+	w.line("@ All other numbers are exact.")
 	w.line("@ What goes through the memory that ranks share is no message.")
+}
+
+// marker returns a function that formats numbers, with a mark if they are estimates.
+func marker(isEstimated bool) func(format string, v float64) string {
+	return func(format string, v float64) string { return approximate(isEstimated, fmt.Sprintf(format, v)) }
 }
 
 // sizes writes a histogram of lengths.

@@ -46,4 +46,12 @@ func number(n float64) string {
 	return fmt.Sprintf("%.2f", n)
 }
 
+// approximate puts a mark before a number that is an estimate.
+func approximate(isEstimated bool, number string) string {
+	if isEstimated {
+		return "≈" + number
+	}
+	return number
+}
+
 func percentText(p float64) string { return fmt.Sprintf("%.1f %%", p) }
