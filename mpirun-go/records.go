@@ -110,6 +110,31 @@ var (
 	errFetch    = fmt.Errorf("not all files have come within %v", fetchTimeout)
 )
 
+// withLooks is context.WithTimeoutCause that counts looks instead of time, so that a launcher that
+// was stopped for a while does not take the hosts for slow.
+func withLooks(ctx context.Context, limit time.Duration, cause error) (context.Context, context.CancelFunc) {
+	const looks = 20
+	ctx, cancel := context.WithCancelCause(ctx)
+	ticker := time.NewTicker(limit / looks)
+	go func() {
+		defer ticker.Stop()
+		cancel(endAfter(ctx, looks, ticker.C, cause))
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// endAfter returns cause after so many looks, or nil when ctx has ended.
+func endAfter(ctx context.Context, looks int, look <-chan time.Time, cause error) error {
+	for range looks {
+		select {
+		case <-look:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return cause
+}
+
 // findHosts finds out which hosts have directories of their own, before ranks start. A host that
 // shares a directory with the launcher sees the marker there.
 func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spec, jobID string) {
@@ -136,7 +161,7 @@ func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spe
 			ranks[spec.Host] = append(ranks[spec.Host], spec.Rank)
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, ownDirsTimeout, errNoAnswer)
+	ctx, cancel := withLooks(ctx, ownDirsTimeout, errNoAnswer)
 	defer cancel()
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards r.hosts
@@ -168,7 +193,7 @@ func (r *recorder) flags() string {
 // fetch brings the files of a kind from the hosts that have directories of their own. The caller
 // holds mu.
 func (r *recorder) fetch(ctx context.Context, kinds ...records.Kind) {
-	ctx, cancel := context.WithTimeoutCause(ctx, fetchTimeout, errFetch)
+	ctx, cancel := withLooks(ctx, fetchTimeout, errFetch)
 	defer cancel()
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards r.fetched

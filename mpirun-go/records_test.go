@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,4 +33,40 @@ func TestTracesAreNotMadeAfterSignal(t *testing.T) {
 	assert.NoFileExists(t, dir+"/trace.json")
 	assert.Equal(t, "trace until now: "+dir+"/trace.json", r.dumpTrace(t.Context(), nil))
 	assert.FileExists(t, dir+"/trace.json")
+}
+
+// TestWorkWithRecordsEndsAfterItsTime: with the reason, unless it is over before.
+func TestWorkWithRecordsEndsAfterItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		late := errors.New("late")
+		ctx, cancel := withLooks(t.Context(), fetchTimeout, late)
+		defer cancel()
+		<-ctx.Done()
+		assert.Equal(t, fetchTimeout, time.Since(begin))
+		assert.Equal(t, late, context.Cause(ctx))
+		ctx, cancel = withLooks(t.Context(), fetchTimeout, late)
+		cancel()
+		<-ctx.Done()
+		assert.Equal(t, context.Canceled, context.Cause(ctx))
+	})
+}
+
+// TestStoppedLauncherDoesNotEndWorkWithRecords: however long the launcher was stopped, it has
+// looked once.
+func TestStoppedLauncherDoesNotEndWorkWithRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		look := make(chan time.Time)
+		var result error
+		go func() { result = endAfter(t.Context(), 20, look, errFetch) }()
+		for range 19 {
+			time.Sleep(time.Hour)
+			look <- time.Now()
+		}
+		synctest.Wait()
+		assert.NoError(t, result)
+		look <- time.Now()
+		synctest.Wait()
+		assert.Equal(t, errFetch, result)
+	})
 }

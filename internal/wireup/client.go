@@ -32,7 +32,7 @@ type Client struct {
 
 	// exchanging is held for a whole exchange, request and answer. It guards in and broken.
 	exchanging sync.Mutex
-	in         lineReader
+	in         *lineReader
 	seen       int   // how many published values were read
 	broken     error // set once: why no exchange is possible any more
 	// late: publish or published was not answered in time. The lines of the answer may still come,
@@ -50,10 +50,6 @@ type Client struct {
 
 // limits are the manager's limits, from its answer to get_maxes.
 type limits struct{ keyBytes, valueBytes int }
-
-// exchangeTimeout bounds the time of connecting, and of each exchange with the process manager
-// except Barrier.
-const exchangeTimeout = 30 * time.Second
 
 // NewClient speaks PMI-1 over conn as the given rank of size: init, get_maxes, get_my_kvsname. It
 // owns conn from then on, and closes it if it returns an error.
@@ -314,14 +310,13 @@ func (a answer) barrierError(size int) (*BarrierError, error) {
 
 // read reads one line of the answer to cmd. The caller holds exchanging, or has not shared c yet.
 func (c *Client) read(cmd string) (string, error) {
-	var deadline time.Time // none for a barrier
+	var line string
+	var err error
 	if cmd != "barrier_in" {
-		deadline = time.Now().Add(exchangeTimeout)
+		line, err = readPatiently(c.conn, c.in)
+	} else if err = c.conn.SetReadDeadline(time.Time{}); err == nil {
+		line, err = c.in.readLine()
 	}
-	if err := c.conn.SetReadDeadline(deadline); err != nil {
-		return "", connError(err)
-	}
-	line, err := c.in.readLine()
 	if err != nil {
 		return "", connError(err)
 	}
@@ -332,10 +327,7 @@ func (c *Client) read(cmd string) (string, error) {
 func (c *Client) write(line string) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if err := c.conn.SetWriteDeadline(time.Now().Add(exchangeTimeout)); err != nil {
-		return connError(err)
-	}
-	if _, err := c.conn.Write([]byte(line)); err != nil {
+	if err := writePatiently(c.conn, line); err != nil {
 		return connError(err)
 	}
 	return nil

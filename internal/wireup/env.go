@@ -129,7 +129,7 @@ func fromPort(getenv func(string) string) (*Client, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, fmt.Errorf("wireup: %s=%q: not host:port: %w", EnvPort, clip(address), ErrEnv)
 	}
-	conn, err := net.DialTimeout("tcp", address, exchangeTimeout)
+	conn, err := dialPatiently(address)
 	if err != nil {
 		return nil, fmt.Errorf("wireup: process manager: %w: %w", ErrLost, err)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // peer is the server's side of one process's connection. The goroutine in Serve owns it.
@@ -207,7 +206,7 @@ func (p *peer) barrierFailed(why error) {
 	var failure *BarrierError
 	if errors.As(why, &failure) {
 		// An error changes nothing: the connection ends next.
-		_ = p.send(formatLine(barrierFailed, "rank", strconv.Itoa(failure.Rank), "state", strconv.Itoa(int(failure.State))))
+		_ = writePatiently(p.conn, formatLine(barrierFailed, "rank", strconv.Itoa(failure.Rank), "state", strconv.Itoa(int(failure.State))))
 	}
 }
 
@@ -339,29 +338,10 @@ func (p *peer) spawnLine(line string) error {
 func (p *peer) answer(cmd string, pairs ...string) error { return p.write(formatLine(cmd, pairs...)) }
 
 func (p *peer) write(text string) error {
-	if err := p.send(text); err != nil {
+	if err := writePatiently(p.conn, text); err != nil {
 		err = connError(err)
 		p.lost = errors.Is(err, ErrLost)
 		return err
 	}
 	return nil
 }
-
-// send writes one answer. A long answer may take longer than writeTimeout, if the process keeps
-// reading.
-func (p *peer) send(text string) error {
-	for text != "" {
-		if err := p.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-			return err
-		}
-		n := min(len(text), sendBytes)
-		if _, err := p.conn.Write([]byte(text[:n])); err != nil {
-			return err
-		}
-		text = text[n:]
-	}
-	return nil
-}
-
-// sendBytes is the number of bytes that a process has to read within writeTimeout.
-const sendBytes = 32 << 10

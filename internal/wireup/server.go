@@ -5,7 +5,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 )
 
 // ServerConfig describes one job to NewServer.
@@ -22,12 +21,8 @@ type ServerConfig struct {
 	OnAbort func(Abort)
 }
 
-const (
-	// maxJobIDBytes leaves most of a request's line to the value.
-	maxJobIDBytes = 128
-	// writeTimeout is the time after which a process that does not read its answers is dropped.
-	writeTimeout = 30 * time.Second
-)
+// maxJobIDBytes leaves most of a request's line to the value.
+const maxJobIDBytes = 128
 
 // Server is the key-value space and the barrier of one job. Goroutines may share it. It has no
 // goroutine of its own: it works inside the calls of Serve.

@@ -164,19 +164,23 @@ func formatLine(cmd string, pairs ...string) string {
 }
 
 // lineReader reads lines of bounded length. Its memory grows only with the lines that arrive.
-type lineReader struct{ r *bufio.Reader }
+type lineReader struct {
+	r    *bufio.Reader
+	part []byte // of the next line, from a call that has returned an error
+}
 
 var (
 	errLineTooLong = errors.New("line too long")
 	errPartOfLine  = errors.New("within a line") // the rest would be taken for a line
 )
 
-func newLineReader(r io.Reader) lineReader { return lineReader{bufio.NewReaderSize(r, 1024)} }
+func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReaderSize(r, 1024)} }
 
 // readLine returns the next line without its newline. If the connection ends within a line, the
-// error is io.ErrUnexpectedEOF.
-func (l lineReader) readLine() (string, error) {
-	var long []byte
+// error is io.ErrUnexpectedEOF. After a deadline within a line, another call goes on with it.
+func (l *lineReader) readLine() (string, error) {
+	long := l.part
+	l.part = nil
 	for {
 		part, err := l.r.ReadSlice('\n')
 		if len(long)+len(part) > maxLineBytes {
@@ -190,6 +194,7 @@ func (l lineReader) readLine() (string, error) {
 		case errors.Is(err, io.EOF) && len(long)+len(part) > 0:
 			return "", io.ErrUnexpectedEOF
 		case len(long)+len(part) > 0:
+			l.part = append(long, part...)
 			return "", errors.Join(err, errPartOfLine)
 		default:
 			return "", err

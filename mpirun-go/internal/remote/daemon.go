@@ -41,10 +41,6 @@ type daemon struct {
 	stop         chan struct{}  // closed when the daemon ends
 }
 
-// helloTimeout is the time within which a daemon must receive its hello. The launcher sends it as
-// soon as the channel is open.
-const helloTimeout = time.Minute
-
 // errBye means that the launcher has ended the daemon with kindBye.
 var errBye = errors.New("bye")
 
@@ -94,7 +90,6 @@ func Daemon(watchdogArgv []string) int {
 		}
 	}()
 	d.up.start(out)
-	helloLimit := time.After(helloTimeout)
 	pings := time.NewTicker(pingInterval)
 	defer pings.Stop()
 	for {
@@ -105,10 +100,6 @@ func Daemon(watchdogArgv []string) int {
 				err = d.handle(f, watchdogArgv)
 			} else {
 				err = readErr
-			}
-		case <-helloLimit:
-			if d.local == nil {
-				err = errors.New("no hello from the launcher")
 			}
 		case <-pings.C:
 			if d.launcher.tick() {
