@@ -22,7 +22,7 @@ type SlotReceiver interface {
 
 // Slots is a view of a ring of slots. A slot begins with a word:
 //
-//	bits  0–31  the low half of the number of the fragment, from 1
+//	bits  0–31  SlotSequence of the number of the fragment, which counts from 1
 //	bits 32–39  tag
 //	bits 40–51  length of the fragment, which follows the word; it is not in the slot if the length
 //	            is above Longest
@@ -44,6 +44,10 @@ type Slots struct {
 	Most int
 }
 
+// SlotSequence is what a slot's word has of the number of its fragment: never 0, which is the word
+// of a slot without one.
+func SlotSequence(number uint64) uint32 { return uint32(number) | 1<<31 }
+
 const (
 	shortHeader = 16
 	lengthMask  = 1<<12 - 1
@@ -53,7 +57,7 @@ const (
 // Take takes the next fragment on the terms of ReceiveShort.
 func (s *Slots) Take(polls int, tag Tag, first, second uint64, buf []byte) int {
 	slot := unsafe.Add(s.Base, (s.Taken&s.Mask)*s.Stride)
-	want := s.Word | uint64(tag)<<32 | uint64(uint32(s.Taken+1))
+	want := s.Word | uint64(tag)<<32 | uint64(SlotSequence(s.Taken+1))
 	w := atomic.LoadUint64((*uint64)(slot))
 	for uint32(w) != uint32(want) {
 		if polls--; polls <= 0 {

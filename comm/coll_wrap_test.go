@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
 // collWraps are numbers of collectives, or of starts of a persistent one, shortly before one after
@@ -41,7 +42,43 @@ func wrapProgram(w *comm.Comm, count uint64) error {
 	return sum.Free()
 }
 
+// longLivedProgram makes collectives of c until their numbers are those of a persistent one.
+func longLivedProgram(w, c *comm.Comm) error {
+	in, out := []int{w.Rank()}, []int{0}
+	sum := must(comm.AllreduceInit(c, in, out, comm.Sum[int]))
+	comm.StartCollectivesAt(c, coll.SequenceNumbers-10)
+	if err := w.Barrier(); err != nil {
+		return err
+	}
+	for i := range 30 {
+		if err := sum.Start(); err != nil {
+			return err
+		}
+		all := []int{0}
+		if err := comm.Allreduce(c, []int{1}, all, comm.Sum); err != nil || all[0] != w.Size() {
+			return fmt.Errorf("allreduce %d: %d, %w", i, all[0], err)
+		}
+		if _, err := sum.Wait(); err != nil {
+			return err
+		}
+		if n := w.Size(); out[0] != n*(n-1)/2 {
+			return fmt.Errorf("start %d: sum %d", i, out[0])
+		}
+	}
+	return sum.Free()
+}
+
 func wrapsProgram(w *comm.Comm) error {
+	c, err := w.Dup()
+	if err != nil {
+		return err
+	}
+	if err := longLivedProgram(w, c); err != nil {
+		return fmt.Errorf("persistent collective of long ago: %w", err)
+	}
+	if err := c.Free(); err != nil {
+		return err
+	}
 	for i, count := range collWraps {
 		c, err := w.Dup()
 		if err != nil {

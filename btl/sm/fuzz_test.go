@@ -62,7 +62,7 @@ func FuzzPeer(f *testing.F) {
 	f.Add(append(step(0, uint64(sessionOf(7, closed))), step(0, uint64(sessionOf(8, 99)))...))
 	f.Add(append(step(1, uint64(sessionOf(1, done))), step(4, 1)...))
 	f.Add(append(step(3, 1<<40), step(5, 1<<40)...))
-	f.Add(append(step(6, 1<<40|1<<epochShift|1), step(7, inData<<40|1<<epochShift|2)...))
+	f.Add(append(step(6, 1<<40|1<<epochShift|firstWord), step(7, inData<<40|1<<epochShift|(firstWord+1))...))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		ja, jb := &strictEvents{t: t, longest: 1000}, &strictEvents{t: t, longest: 1000}
 		cfg := Config{Size: 2, RingSlots: 4, RingBytes: 4096, FragBytes: 1000, Events: ja}

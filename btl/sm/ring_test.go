@@ -29,6 +29,9 @@ type heapRing struct {
 
 const guard = 0x5ca1ab1e_0ddba11
 
+// firstWord is what the word of the first fragment has of its number.
+const firstWord = 1<<31 | 1
+
 // guardWords is a guard's length: an odd number of cache lines.
 const guardWords = 24
 
@@ -52,6 +55,16 @@ func (h *heapRing) start(epoch uint32) {
 	h.c.reset()
 	h.p.reset(epoch, true)
 	h.c.setEpoch(epoch)
+}
+
+// startAt begins a session in which so many fragments, and so many laps of the data, were carried.
+func (h *heapRing) startAt(epoch uint32, fragments, laps uint64) {
+	h.start(epoch)
+	data := laps * h.dataBytes
+	h.p.head, h.p.freed, h.p.dataHead, h.p.dataFreed = fragments, fragments, data, data
+	h.c.tail, h.c.told, h.c.dataTail, h.c.dataDone = fragments, fragments, data, data
+	h.c.look()
+	h.counters[0], h.counters[1] = fragments, data
 }
 
 func (h *heapRing) slotMem() []uint64 { return h.mem[guardWords:][:h.slotArea()/8] }
@@ -166,6 +179,28 @@ func TestRingFullOfData(t *testing.T) {
 	h.puts(t, full, 1, 1024)
 }
 
+// fewBefore are numbers shortly before one after which a counter, or its low half, is 0 again, or
+// its sign changes. Never written.
+var fewBefore = []uint64{0, 1<<31 - 3, 1<<32 - 1, 1<<32 - 3, 1<<63 - 3, 1<<64 - 3}
+
+// TestClaimAndRetractWhenNumbersWrap: the number of which the low half is 0 is not that of a slot
+// without a fragment.
+func TestClaimAndRetractWhenNumbersWrap(t *testing.T) {
+	for _, before := range fewBefore {
+		h := newHeapRing(2, 8192, 1024)
+		h.startAt(1, before, 0)
+		for range 8 {
+			_, _, _, ok := h.c.claim()
+			require.False(t, ok, "nothing was put, or it was claimed a lap ago")
+			require.Equal(t, good, h.p.put(1, nil, []byte{1}))
+			_, _, _, ok = h.c.claim()
+			require.True(t, ok)
+			require.False(t, h.p.retract(), "the consumer has it")
+			h.c.release()
+		}
+	}
+}
+
 // TestRingAgainstQueue compares a ring with a queue that has no limit.
 func TestRingAgainstQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -203,10 +238,12 @@ func TestRingAgainstQueue(t *testing.T) {
 				take(t, tag, frag, v, ok)
 			}
 		}
+		// Counters wrap soon, or later than the test goes.
 		nextSession := func() {
 			epoch++
-			h.start(epoch)
+			h.startAt(epoch, rapid.SampledFrom(fewBefore).Draw(t, "before"), rapid.SampledFrom(fewBefore).Draw(t, "laps"))
 		}
+		nextSession()
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				v := put(t, rapid.IntRange(0, longest).Draw(t, "size"))
@@ -375,7 +412,7 @@ func TestConsumerChecks(t *testing.T) {
 	} {
 		h := newHeapRing(8, 4096, 1000)
 		h.c.dataTail = c.read
-		copy(bytesOf(h.slotMem()), slotImage(1|c.lengthInWord<<40|1<<epochShift, c.at, c.length))
+		copy(bytesOf(h.slotMem()), slotImage(firstWord|c.lengthInWord<<40|1<<epochShift, c.at, c.length))
 		w, ok := h.c.ready()
 		require.True(t, ok)
 		_, frag, v := h.c.get(w)
@@ -470,13 +507,13 @@ func TestRingAllocatesNothing(t *testing.T) {
 // of the ring or too long, and comes to an end.
 func FuzzConsumer(f *testing.F) {
 	f.Add(uint32(1), []byte{})
-	f.Add(uint32(1), slotImage(1|5<<40|1<<epochShift, 0, 0))
-	f.Add(uint32(1), slotImage(1|inData<<40|1<<epochShift, 0, 400))
-	f.Add(uint32(1), slotImage(1|inData<<40|1<<epochShift, 1<<63, 400))
-	f.Add(uint32(1), slotImage(1|inData<<40|1<<epochShift, 4096-64, 65))
-	f.Add(uint32(1), slotImage(1|inData<<40|1<<epochShift, 0, 1<<63))
-	f.Add(uint32(2), slotImage(1|(slotData+1)<<40|2<<epochShift, 0, 0))
-	f.Add(uint32(2), append(slotImage(1|3<<40|1<<epochShift, 0, 0), slotImage(2|inData<<40|2<<epochShift, 4032, 64)...))
+	f.Add(uint32(1), slotImage(firstWord|5<<40|1<<epochShift, 0, 0))
+	f.Add(uint32(1), slotImage(firstWord|inData<<40|1<<epochShift, 0, 400))
+	f.Add(uint32(1), slotImage(firstWord|inData<<40|1<<epochShift, 1<<63, 400))
+	f.Add(uint32(1), slotImage(firstWord|inData<<40|1<<epochShift, 4096-64, 65))
+	f.Add(uint32(1), slotImage(firstWord|inData<<40|1<<epochShift, 0, 1<<63))
+	f.Add(uint32(2), slotImage(firstWord|(slotData+1)<<40|2<<epochShift, 0, 0))
+	f.Add(uint32(2), append(slotImage(firstWord|3<<40|1<<epochShift, 0, 0), slotImage(firstWord+1|inData<<40|2<<epochShift, 4032, 64)...))
 	f.Fuzz(func(t *testing.T, epoch uint32, image []byte) {
 		for _, claims := range []bool{false, true} {
 			h := newHeapRing(4, 4096, 1000)

@@ -10,15 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testAreas are the areas of so many ranks, in the same memory.
-func testAreas(ranks int) []*area {
+// testAreas are the areas of so many ranks, in the same memory, for a team that has made no
+// collective yet.
+func testAreas(ranks int) []*area { return testAreasAfter(ranks, 0) }
+
+// testAreasAfter are the areas of a team that has made so many collectives.
+func testAreasAfter(ranks int, count uint64) []*area {
 	block := alignArea(1000)
 	mem := bytesOfWords(make([]uint64, areaBytes(ranks, block)/wordBytes))
+	before := stampOf(count, mostRound)
+	stampArea(mem, ranks, before)
 	areas := make([]*area, ranks)
 	world := make([]int, ranks)
 	for rank := range areas {
 		world[rank] = rank
-		areas[rank] = newArea(nil, mem, world, rank, block)
+		areas[rank] = newArea(nil, mem, world, rank, block, before)
 	}
 	return areas
 }
@@ -76,19 +82,88 @@ func TestAreaCountsArrivalOnceThatGoesTheGeneralWay(t *testing.T) {
 	require.Equal(t, areas[0].allCounted(stamp), *areas[0].count(stamp))
 }
 
-// TestAreaEntryOfLongAgoIsUsedAgain: the last round of an entry was so many collectives ago that
-// its stamp in the count seems to be ahead.
+// wraps are numbers of collectives after which a stamp, or that in a count, is 0 again, or half of
+// that, where the sign of a difference changes.
+var wraps = []uint64{1 << 31, 1 << 32, 1 << 43, 1 << 44, 1<<44 + 1<<32} // never written
+
+// TestAreaEntryOfLongAgoIsUsedAgain: nobody was counted in an entry for so long that its stamp in
+// the count is the same again, or seems to be ahead. Some of the ranks had given that round up.
 func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
-	areas := testAreas(3)
-	for _, count := range []uint64{5, 1<<31 + 5, 1<<32 + RoundsAhead + 5, 1<<33 - RoundsAhead + 5} {
-		stamp := stampOf(count, 0)
-		require.Equal(t, 5, entryOf(stamp))
-		for i, a := range areas {
-			last, ok := a.arrive(stamp)
-			require.True(t, ok)
-			require.Equal(t, i == len(areas)-1, last)
+	for _, arrived := range []int{0, 2, 3} {
+		for _, later := range []uint64{1 << 31, 1<<32 - RoundsAhead, 1 << 32, 1<<32 + RoundsAhead} {
+			const ageSpan = 1 << 27 // age is called more often, which takes longer
+			areas := testAreas(3)
+			for _, a := range areas[:arrived] {
+				_, ok := a.arrive(stampOf(5, 0))
+				require.True(t, ok)
+			}
+			for count := uint64(ageSpan); count <= later; count += ageSpan {
+				for _, a := range areas {
+					a.age(count)
+				}
+			}
+			stamp := stampOf(5+later, 0)
+			for i, a := range areas {
+				last, ok := a.arrive(stamp)
+				require.True(t, ok)
+				require.Equal(t, i == len(areas)-1, last, "%d, %d", arrived, later)
+			}
+			require.Equal(t, areas[0].allCounted(stamp), *areas[0].count(stamp))
 		}
-		require.Equal(t, areas[0].allCounted(stamp), *areas[0].count(stamp))
+	}
+}
+
+// TestAreaCountsArrivalsWhenStampsWrap: no stamp has a meaning of its own, also in an area that is
+// made shortly before.
+func TestAreaCountsArrivalsWhenStampsWrap(t *testing.T) {
+	for _, wrap := range wraps {
+		for _, begin := range []uint64{wrap - 3*RoundsAhead, wrap - 2, wrap - 1} {
+			areas := testAreasAfter(3, begin)
+			for count := begin + 1; count != wrap+3*RoundsAhead; count++ {
+				stamp := stampOf(count, 0)
+				for i, a := range areas {
+					rank, _ := a.reserve(stamp, 0)
+					require.Equal(t, nobody, rank, "all have passed")
+					require.False(t, a.isPut(stamp))
+					require.False(t, a.hasCome(a.self, stamp))
+					require.NotEqual(t, stamp, *a.done(stamp))
+					a.place(stamp, 0)
+					a.short = stamp
+					for range 2 { // on a short path, and the general way
+						last, ok := a.arrive(stamp)
+						require.True(t, ok)
+						require.Equal(t, i == len(areas)-1, last, "%d of %d", i, count)
+					}
+				}
+				for _, a := range areas {
+					a.allArrived(stamp)
+					a.pass(stampOf(count+1, 0))
+				}
+				areas[0].finish(stamp)
+			}
+		}
+	}
+}
+
+// TestAreaWaitsForRoomWhenStampsWrap: a rank may not reuse its memory until the others have passed.
+func TestAreaWaitsForRoomWhenStampsWrap(t *testing.T) {
+	for _, wrap := range wraps {
+		a := testAreasAfter(2, wrap-RoundsAhead/2)[0]
+		for i := range uint64(RoundsAhead) {
+			stamp := stampOf(wrap-RoundsAhead/2+1+i, 0)
+			rank, _ := a.reserve(stamp, 10)
+			require.Equal(t, nobody, rank)
+			a.place(stamp, 10)
+		}
+		stamp := stampOf(wrap+RoundsAhead/2+1, 0)
+		rank, until := a.reserve(stamp, 10)
+		require.Equal(t, 1, rank)
+		m := meeting{word: a.passed(1), target: until + 1, orMore: true}
+		require.False(t, m.isReady())
+		*a.passed(1) = stamp
+		require.True(t, m.isReady())
+		rank, _ = a.reserve(stamp, 10)
+		require.Equal(t, nobody, rank)
 	}
 }
 

@@ -77,19 +77,19 @@ func keepOf(t *Team) *Schedule {
 	s := t.Begin(Persistent, "test", NoRoot)
 	s.move(phaseRunning)
 	s.move(phaseOver)
-	t.pass(s, true)
-	s.tag = s.seq + startForm
 	if t.kept == nil {
 		t.kept = map[int]*Schedule{}
 	}
 	t.kept[s.seq] = s
+	t.pass(s)
+	s.tag = s.seq + startForm
 	s.move(phaseReady)
 	s.Leave()
 	return s
 }
 
 // TestCallsAreRefusedWhileOldCollectiveHoldsNumber: a call is refused before its number could be
-// taken for that of a collective that is under way, and if a persistent one has it.
+// taken for that of a collective that is under way, and an Init call if a persistent one has it.
 func TestCallsAreRefusedWhileOldCollectiveHoldsNumber(t *testing.T) {
 	_, teams := newTeams(1, nil)
 	team := teams[0]
@@ -105,11 +105,39 @@ func TestCallsAreRefusedWhileOldCollectiveHoldsNumber(t *testing.T) {
 	kept := keepOf(team)
 	last.Leave()
 	team.next = kept.seq
-	require.Nil(t, team.Begin(Blocking, "test", NoRoot))
+	require.Nil(t, team.Begin(Persistent, "test", NoRoot))
+	require.ErrorContains(t, team.WhyNot(), "has to be freed first")
 	kept.free()
-	s := team.Begin(Blocking, "test", NoRoot)
+	s := team.Begin(Persistent, "test", NoRoot)
 	require.NotNil(t, s)
 	s.Leave()
+}
+
+// TestPersistentCollectiveOutlivesItsNumber: another call gets the number of one that is not freed.
+// Both go on, and neither gets a message, or a failure, of the other one.
+func TestPersistentCollectiveOutlivesItsNumber(t *testing.T) {
+	for _, how := range []How{Blocking, Nonblocking} {
+		w, teams := newTeams(2, nil)
+		kept := keepOf(teams[0])
+		teams[0].next, teams[1].next = kept.seq, kept.seq
+		s := teams[0].Begin(how, "test", NoRoot)
+		require.NotNil(t, s)
+		teams[1].isend(pattern(10, 1), 0, kept.tag).Abandon()
+		teams[1].isend(pattern(10, 2), 0, s.tag).Abandon()
+		w.settle()
+		buf := make([]byte, 10)
+		requireReceived(t, teams[0].irecv(buf, 1, s.tag))
+		require.Equal(t, pattern(10, 2), buf)
+		sendRevoke(w.pmls[1], 0, teamContext, s.tag, &RevokedError{Rank: 1, Reason: Failed})
+		w.settle()
+		requireRevokedError(t, s.failed(), 1, Failed)
+		s.Leave()
+		require.NoError(t, kept.failed())
+		requireReceived(t, teams[0].irecv(buf, 1, kept.tag))
+		require.Equal(t, pattern(10, 1), buf)
+		kept.free()
+		requireClean(t, w)
+	}
 }
 
 // TestRevokeOfPersistentCollective: a REVOKE of a start, and one of the Init call that comes when

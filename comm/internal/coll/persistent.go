@@ -32,14 +32,14 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 		return request.Request{}, err
 	}
 	t := s.team
-	t.pass(s, true)
-	s.tag = s.seq + startForm
 	pcs := make([]uintptr, originFrames)
 	s.origin = pcs[:runtime.Callers(1, pcs)]
 	if t.kept == nil {
 		t.kept = make(map[int]*Schedule)
 	}
 	t.kept[s.seq] = s
+	t.pass(s)
+	s.tag = s.seq + startForm
 	s.move(phaseReady)
 	s.InitPersistent()
 	return s.Handle(), nil

@@ -338,21 +338,22 @@ func (t *Team) discard(tag int, err *RevokedError) {
 
 // pass takes a call that is over from those that are under way. Messages with its number are
 // discarded: of every form, because the Init call may have succeeded at other ranks only, which
-// have started the collective then. If it has succeeded here, its starts are yet to come.
-func (t *Team) pass(s *Schedule, hasStarts bool) {
+// have started the collective then.
+func (t *Team) pass(s *Schedule) {
 	if s.seq == uncounted {
 		return
 	}
 	t.sequence.end(s)
 	if t.ctx.HasUnexpected() {
-		t.discardPassed(s.seq, hasStarts)
+		t.discardPassed(s.seq)
 	}
 }
 
-// discardPassed discards the messages of a call that is over, of any form.
-func (t *Team) discardPassed(seq int, hasStarts bool) {
+// discardPassed discards the messages of a call that is over, of any form. But those of starts are
+// yet to come if a persistent collective has the number: that of this call, or an old one.
+func (t *Team) discardPassed(seq int) {
 	for form := blockingForm; form < tags; form += SequenceNumbers {
-		if form == startForm && hasStarts {
+		if form == startForm && t.kept[seq] != nil {
 			continue
 		}
 		tag := seq + form

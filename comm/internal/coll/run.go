@@ -168,7 +168,7 @@ func (s *Schedule) Leave() {
 func (s *Schedule) end() {
 	t := s.team
 	s.endMeetings()
-	t.pass(s, false)
+	t.pass(s)
 	t.tidyArea()
 	if !s.setUp { // see Prepare
 		t.removeIfFreed()

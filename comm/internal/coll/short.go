@@ -185,7 +185,7 @@ func (t *Team) mayBeShort(bytes int) bool {
 	}
 	t.hub.keepMoving()
 	return len(t.calls) == 0 && !t.hasFailures() && t.unfit == nil && len(t.probes) == 0 && t.noFurther == 0 &&
-		t.area != nil && t.next%originSpan != 0 && (len(t.kept) == 0 || t.kept[t.next] == nil)
+		t.area != nil && t.next%originSpan != 0
 }
 
 // shortStamp is the stamp of the round of the next collective.
@@ -347,6 +347,6 @@ func (t *Team) endShort() {
 	t.area.passRounds(t.shortStamp())
 	t.p.Engine().CountCompletion(false)
 	if t.ctx.HasUnexpected() {
-		t.discardPassed(seq, false)
+		t.discardPassed(seq)
 	}
 }

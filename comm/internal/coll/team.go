@@ -70,10 +70,13 @@ func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Own
 }
 
 // Begin opens the next collective and returns its empty schedule. It returns nil if a goroutine is
-// in a blocking one, or if its number would be that of an old one. The caller then
+// in a blocking one, or if its number could be taken for that of an old one. The caller then
 // makes the steps, calls Run, Launch, Keep or Refuse, and Leave after any of them.
+//
+// A persistent collective may live for so long that its number comes again. The starts have tags of
+// their own, so only another Init call cannot have that number.
 func (t *Team) Begin(how How, call string, root int) *Schedule {
-	if t.blocking != nil || t.isTooOld() || len(t.kept) > 0 && t.kept[t.next] != nil {
+	if t.blocking != nil || t.isTooOld() || how == Persistent && t.kept[t.next] != nil {
 		return nil
 	}
 	var s *Schedule
@@ -109,6 +112,9 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 func (t *Team) WhyNot() error {
 	if t.blocking != nil {
 		return fmt.Errorf("%w: another goroutine is in a collective of it", request.ErrComm)
+	}
+	if !t.isTooOld() {
+		return fmt.Errorf("%w: the persistent collective from %d calls ago has to be freed first", request.ErrComm, SequenceNumbers)
 	}
 	return fmt.Errorf("%w: a collective from %d calls ago is not over", request.ErrComm, SequenceNumbers/2)
 }
