@@ -13,7 +13,8 @@ import (
 // collWraps are numbers of collectives, or of starts of a persistent one, shortly before one after
 // which a counter is 0 again, or its sign changes: sequence numbers, the stamps in the counts of
 // shared memory, and stamps.
-var collWraps = []uint64{1<<27 - 20, 1<<31 - 20, 1<<32 - 20, 1<<43 - 20, 1<<44 - 20, 1<<32 - 5, 1<<44 - 5} // never written
+// Never written.
+var collWraps = []uint64{1<<27 - 20, 1<<31 - 20, 1<<32 - 20, 1<<43 - 20, 1<<44 - 20, 1<<32 - 5, 1<<44 - 5}
 
 // wrapProgram makes random collectives, of which so many were made before, and then starts of a
 // persistent one.

@@ -337,6 +337,31 @@ func testNumbersInRingWrapAround(t *testing.T, link verbs.LinkLayer) {
 	require.Greater(t, e.next, uint64(1)<<32)
 }
 
+// TestWorkRequestsWrapAround: the counters of work requests and of delivered messages wrap, and the
+// number of the endpoint in the IDs.
+func TestWorkRequestsWrapAround(t *testing.T) { onEachFabric(t, testWorkRequestsWrapAround) }
+
+func testWorkRequestsWrapAround(t *testing.T, link verbs.LinkLayer) {
+	w, a, b := newWorld(t, link, Config{})
+	a.m.made, b.m.made = 1<<16-2, 1<<32-2
+	w.begin()
+	for range 3 {
+		for _, r := range w.ranks {
+			e := r.end()
+			jump := uint32(1<<32-30) / (e.sqMask + 1) * (e.sqMask + 1)
+			e.sqHead, e.sqTail = e.sqHead+jump, e.sqTail+jump
+			e.acked += 1<<32 - 30
+			r.other().end().next += 1<<32 - 30
+			e.sent += 1<<32 - 30
+		}
+		for range 60 {
+			w.works()
+		}
+		a.ep.Fail(nil)
+		w.recovers()
+	}
+}
+
 // TestAbortedReceiveWithRing: a receive that is given up counts as the message that it was for.
 func TestAbortedReceiveWithRing(t *testing.T) { onEachFabric(t, testAbortedReceiveWithRing) }
 

@@ -169,3 +169,14 @@ func BenchmarkCopy(b *testing.B) {
 		}
 	}
 }
+
+// TestSerialNumbersWrap: no serial number is 0, which stands for a copy that is not measured.
+func TestSerialNumbersWrap(t *testing.T) {
+	w := Writer{serial: 1<<16 - 3}
+	for range 6 {
+		serial := w.ask(100, 1<<20)
+		if serial == 0 || !w.hear(Answer(serial, 100)) || w.waits {
+			t.Fatalf("serial number %d", serial)
+		}
+	}
+}

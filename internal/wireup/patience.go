@@ -15,8 +15,8 @@ const (
 	maxLooks  = 60
 	patience  = maxLooks * lookEvery
 
-	// dialLooks is for how many looks a process tries to connect. A manager that was stopped does not
-	// matter, because the system accepts for it.
+	// dialLooks is for how many looks a process tries to connect. A manager that was stopped does
+	// not matter, because the system accepts for it.
 	dialLooks = 6
 )
 

@@ -24,9 +24,9 @@ import (
 // number of the round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp.
 // So nothing is ever reset, and what is left of a collective that has failed disturbs no later one.
 //
-// Stamps wrap after 2⁴⁴ collectives, and those in counts after 2³². So no stamp has a meaning of its
-// own, not even 0: an area begins with that of the collective that made it. Stamps are compared by
-// their difference, and no stamp in an area is ever old (see age).
+// Stamps wrap after 2⁴⁴ collectives, and those in counts after 2³². So no stamp has a meaning of
+// its own, not even 0: an area begins with that of the collective that made it. Stamps are compared
+// by their difference, and no stamp in an area is ever old (see age).
 //
 //	entry  Ranks that have come to the round are counted in it, unless they are few. If a rank does
 //	       something for all others, it says in the entry that it has.
