@@ -144,7 +144,7 @@ func TestOperationMayCallLibrary(t *testing.T) {
 	}
 }
 
-// TestNonblockingCollectivesAndContexts: a call with an ended context does not count. A wait that a
+// TestNonblockingCollectivesAndContexts: a call with an ended context counts. A wait that a
 // context ends leaves the collective active.
 func TestNonblockingCollectivesAndContexts(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
@@ -155,6 +155,7 @@ func TestNonblockingCollectivesAndContexts(t *testing.T) {
 				v := newArgs(w.WithContext(ended), 100, i%n)
 				_, err := c.begin(v)
 				assert.ErrorIs(t, err, context.Canceled, c.name)
+				assert.ErrorIs(t, err, ErrGivenUp, c.name)
 				late := (i + 1) % n
 				if w.Rank() == late {
 					for r := range n {

@@ -60,6 +60,23 @@ func TestRevokedCollectivesOfProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, "no rank hangs\n", ""}, launch(3, "revoked", "--set", "pml.eager.bytes=1"))
 }
 
+// timersProgram has goroutines make collectives whose contexts end at any moment.
+func timersProgram(w *comm.Comm) error {
+	comm.CheckEndedCreateGroup(w)
+	comm.CheckTimers(w, 100)
+	if w.Rank() == 0 {
+		fmt.Println("no goroutine hangs")
+	}
+	return nil
+}
+
+func TestCollectivesWithTimersOfProcesses(t *testing.T) {
+	launch := launcher(t)
+	for _, transport := range []string{"self,sm", "self,tcp"} {
+		assert.Equal(t, outcome{0, "no goroutine hangs\n", ""}, launch(2, "timers", "--btl", transport), transport)
+	}
+}
+
 // freedRequestsProgram has one rank free its requests of persistent collectives that the others
 // start, and checks that a rank that is only late fails nothing.
 func freedRequestsProgram(w *comm.Comm) error {

@@ -161,16 +161,20 @@ func (c *Comm) Wtime() float64 {
 	return float64(c.job.eng.Now()) / 1e9
 }
 
-// WithContext returns a view of the same communicator, whose calls end with ctx. A call that begins
-// after ctx has ended returns ctx's error and does nothing. A call that waits when ctx ends gives
-// up:
+// WithContext returns a view of the same communicator, whose calls end with ctx. Their errors wrap
+// ctx's error. A send, receive or probe that begins after ctx has ended does nothing. A collective
+// counts, also one that begins after ctx has ended, or of which ctx ends before it has the lock of
+// the rank: it fails at all ranks that have not finished it, and its error is [ErrGivenUp]. It
+// leaves the communicator as a collective with bad arguments does. A call that waits when ctx ends
+// gives up:
 //
 //   - A receive or probe is withdrawn, as by Cancel. If a message had matched already, the call
 //     completes without an error.
 //   - A send goes on in the background. Its buffer belongs to the library until the send is
 //     complete, and nothing tells when that is. Use Isend and WaitContext where that matters.
-//   - A collective leaves the communicator unfit for collectives. It returns when its buffers are
-//     the caller's again. So it waits for messages that are arriving already, even if their sender
+//   - A collective fails at all ranks that have not finished it (ErrGivenUp here). It leaves the
+//     communicator unfit for collectives at this rank. It returns when its buffers are the caller's
+//     again. So it waits for messages that are arriving already, even if their sender
 //     is stopped in the middle of one. A Split that gives up revokes the communicator that other
 //     ranks have got from it: see [Comm.Split].
 //

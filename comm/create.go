@@ -82,7 +82,9 @@ const createGroupOp = "create group"
 // make the other call. These tags have nothing to do with those of messages.
 //
 // If a call fails at one member, it fails at all members, or they get a communicator that is
-// revoked, as for [Comm.Split]. An error that a member has caused names its rank in the group.
+// revoked, as for [Comm.Split]. So does a call whose context has ended before (ErrGivenUp). An
+// error that a member has caused names its rank in the group. A call with a tag that is not allowed
+// does nothing.
 // Errors: ErrRank for a group that is not part of c, ErrTag; ErrComm, ErrFinalized, and those of
 // the peers.
 func (c *Comm) CreateGroup(g Group, tag int) (*Comm, error) {
@@ -97,15 +99,15 @@ func (c *Comm) CreateGroup(g Group, tag int) (*Comm, error) {
 		}
 		return nil, c.fail(createGroupOp, none, tag, refused)
 	}
-	if err := c.contextErr(); err != nil && refused == nil {
-		return nil, c.fail(createGroupOp, none, tag, err)
-	}
 	if !g.has(c.job.rank) {
 		return nil, c.fail(createGroupOp, none, tag, refused)
 	}
 	key := inviteKey{parent: c.id, leader: slices.Min(g.Ranks()), tag: tag}
 	if refused == nil {
 		refused = c.revokedPart(g)
+	}
+	if refused == nil {
+		refused = c.givenUp()
 	}
 	if refused != nil {
 		c.refuseGroup(g, key)
@@ -128,7 +130,15 @@ func (c *Comm) revokedPart(g Group) error {
 	return nil
 }
 
-// refuseGroup tells the other members of a call whose arguments are bad at this rank.
+// givenUp is the error of a collective whose context has ended, or nil.
+func (c *Comm) givenUp() error {
+	if err := c.contextErr(); err != nil {
+		return fmt.Errorf("%w: %w", ErrGivenUp, err)
+	}
+	return nil
+}
+
+// refuseGroup tells the other members of a call that does not begin at this rank.
 func (c *Comm) refuseGroup(g Group, key inviteKey) {
 	v, others := c.job.invites, g.Intersection(c.Group())
 	if key.leader == c.job.rank {
@@ -177,7 +187,7 @@ func (c *Comm) joinGroup(g Group, key inviteKey) (*Comm, error) {
 		err = fmt.Errorf("%w: rank %d of the group passes another group", ErrRank, g.Rank(key.leader))
 	case c.contextErr() != nil:
 		v.decline(in, declinedGivenUp)
-		err = c.contextErr()
+		err = c.givenUp()
 	default:
 		return c.confirm(call, in.id, g, nil)
 	}
@@ -207,6 +217,9 @@ func (c *Comm) awaitInvite(call *groupCall) error {
 		err = own
 	default:
 		v.miss(call.key)
+		if givenUp := c.givenUp(); givenUp != nil {
+			err = givenUp
+		}
 	}
 	return c.fail(createGroupOp, leader, call.key.tag, causeOf(err))
 }
@@ -242,9 +255,7 @@ func (c *Comm) finishSetup(made *Comm, s *coll.Schedule) error {
 	defer s.Leave()
 	s.NoBuffers()
 	s.Barrier()
-	_, err := c.run(s, nil)
-	if err != nil {
-		s.Revoke(coll.Failed) // if the context had ended before, run has told no rank
+	if _, err := c.run(s, nil); err != nil {
 		return err
 	}
 	s.Made(made.p2p, made.team) // if a rank gives up later, it revokes the communicator

@@ -284,13 +284,15 @@ func TestCreateGroupInDifferentOrdersFails(t *testing.T) {
 	})
 }
 
-// TestCreateGroupWithEndedContextDoesNotCount: the call returns before anything is sent.
-func TestCreateGroupWithEndedContextDoesNotCount(t *testing.T) {
+// TestCreateGroupWithEndedContextsEverywhere: each call counts at each member.
+func TestCreateGroupWithEndedContextsEverywhere(t *testing.T) {
 	run(t, 3, func(t rank, w *comm.Comm) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 2 {
-			assert.ErrorIs(t, errOf(w.WithContext(ctx).CreateGroup(w.Group(), 1)), context.Canceled)
+			err := errOf(w.WithContext(ctx).CreateGroup(w.Group(), 1))
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.ErrorIs(t, err, comm.ErrGivenUp)
 		}
 		worksAs(t, must(w.CreateGroup(w.Group(), 1)), []int{0, 1, 2})
 	})

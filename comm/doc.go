@@ -47,10 +47,10 @@
 // # Collectives
 //
 // All ranks of a communicator call the same collectives in the same order, with roots and lengths
-// that agree. A call that is refused because of its root, operation, lengths or buffers counts: the
-// next call of this rank meets the next call of the other ranks. A call does not count if the type
-// of the elements or the communicator is wrong, if another goroutine is in a collective of the
-// communicator, or if the context of the view had ended.
+// that agree. A call that is refused because of its root, operation, lengths or buffers counts, and
+// so does one whose context has ended ([ErrGivenUp]): the next call of this rank meets the next
+// call of the other ranks. A call does not count if the type of the elements or the communicator is
+// wrong, or if another goroutine is in a collective of the communicator.
 //
 // Each collective has three forms. All calls of a communicator, of all forms together, are in one
 // order, and calls of different forms do not match.
@@ -85,7 +85,8 @@
 // the request, is gone or is in Finalize: Wait returns the error. When a start fails, all later
 // starts do.
 //
-// If only arguments were wrong, the communicator can still be used. After any other failure it is
+// If only arguments were wrong, or the context had ended before the call began, the communicator can
+// still be used. After any other failure it is
 // unfit for collectives at the ranks where something failed. These ranks refuse all further
 // collectives (ErrComm), which then end at the other ranks too.
 //

@@ -66,6 +66,7 @@ func runProgram(name string) {
 		"rank aborts":           endProgram(func(w *comm.Comm) { w.Abort(3) }),
 		"job is ended":          endProgram(func(*comm.Comm) { _ = unix.Kill(os.Getppid(), unix.SIGTERM) }),
 		"splits given up":       splitsGivenUpProgram,
+		"timers":                timersProgram,
 		"stopped":               stoppedProgram,
 		"killed":                killedProgram,
 		"killed starts":         killedStartsProgram,

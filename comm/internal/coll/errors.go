@@ -1,11 +1,19 @@
 package coll
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/mpigo/mpigo/request"
 )
+
+// ErrGivenUp is the error of a collective that this rank has given up because a context has ended,
+// before the call or in it.
+var ErrGivenUp = errors.New("given up, and the other ranks are told")
+
+// givenUp is the error of a call whose context has ended.
+func givenUp(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrGivenUp, ctx.Err()) }
 
 // ErrRoot is the error of a root that does not exist, or that another rank does not agree on.
 var ErrRoot = errors.New("invalid root")

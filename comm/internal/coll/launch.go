@@ -21,7 +21,7 @@ var (
 )
 
 // Launch begins a nonblocking collective and returns its request. The schedule is the engine's from
-// then on. If ctx, which may be nil, has ended, the call does not count.
+// then on. If ctx, which may be nil, has ended, the collective is given up.
 func (s *Schedule) Launch(ctx context.Context) (request.Request, error) {
 	if err := s.admit(ctx); err != nil {
 		return request.Request{}, err

@@ -41,8 +41,11 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 		err := eng.WaitOn(ctx, &m.waiter, empty)
 		s.endWait()
 		m.wait = false
-		if err != nil || !m.watch {
-			return err
+		if err != nil {
+			return s.stopped(ctx, none, err)
+		}
+		if !m.watch {
+			return nil
 		}
 	}
 	m.watch = false
@@ -217,7 +220,7 @@ func (s *Schedule) watchRanks(ctx context.Context) error {
 		last := len(m.watches) - 1
 		r := m.watches[last]
 		if err := r.req.Await(ctx); err != nil {
-			return err
+			return s.stopped(ctx, r.peer, err)
 		}
 		m.watches = m.watches[:last]
 		if err := s.endWatch(r); err != nil {

@@ -38,6 +38,8 @@ const (
 	Lost
 	// Refused: the sender refused the arguments of its call.
 	Refused
+	// Ended: the context of the sender's call has ended.
+	Ended
 	// Lengths: the sender got a message of another length than is due.
 	Lengths
 	// Differs: the call of the sender is not the call of another rank.
@@ -68,6 +70,7 @@ var reasonTexts = [...]string{
 	Panicked:     "its operation panicked there",
 	Lost:         "it is lost",
 	Refused:      "its arguments were refused there",
+	Ended:        "the context of its call has ended",
 	Lengths:      "the lengths of the ranks' slices differ",
 	Differs:      "the ranks make different calls, or with different arguments",
 	Unfit:        "the communicator is unfit there",
@@ -340,9 +343,6 @@ func (t *Team) discard(tag int, err *RevokedError) {
 // discarded: of every form, because the Init call may have succeeded at other ranks only, which
 // have started the collective then.
 func (t *Team) pass(s *Schedule) {
-	if s.seq == uncounted {
-		return
-	}
 	t.sequence.end(s)
 	if t.ctx.HasUnexpected() {
 		t.discardPassed(s.seq)
@@ -359,20 +359,6 @@ func (t *Team) discardPassed(seq int) {
 		tag := seq + form
 		t.p.DiscardUnexpected(t.ctx, tag, func(from int) { t.answer(from, tag, Unwanted) })
 	}
-}
-
-// uncounted is the number of a call that does not count as a collective.
-const uncounted = -1
-
-// uncount takes the last call back, as if it had not been made.
-func (t *Team) uncount(s *Schedule) {
-	t.sequence.end(s)
-	t.next = s.seq
-	t.count--
-	if s.failure.err != nil {
-		t.failed = append(t.failed, failedRange{s.seq, s.seq, s.failure})
-	}
-	s.seq = uncounted
 }
 
 // expireOrigins is called when the next number is a multiple of originSpan.

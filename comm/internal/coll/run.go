@@ -2,6 +2,7 @@ package coll
 
 import (
 	"context"
+	"errors"
 
 	"github.com/mpigo/mpigo/request"
 )
@@ -21,17 +22,16 @@ func (s *Schedule) describe(err error) error {
 	return s.team.owner.DescribeCollective(s.Name(), s.root, err)
 }
 
-// admit is the error of a call that cannot begin. If ctx, which may be nil, has ended, the call
-// does not count.
+// admit is the error of a call that cannot begin: the communicator is unfit, or ctx, which may be
+// nil, has ended. The call counts, as one with bad arguments does, and the other ranks are told.
 func (s *Schedule) admit(ctx context.Context) error {
-	t := s.team
-	if t.unfit != nil {
+	if unfit := s.team.unfit; unfit != nil {
 		s.Revoke(Unfit)
-		return s.describe(t.unfit)
+		return s.describe(unfit)
 	}
 	if ctx != nil && ctx.Err() != nil {
-		t.uncount(s)
-		return s.describe(ctx.Err())
+		s.Revoke(Ended)
+		return s.describe(givenUp(ctx))
 	}
 	return nil
 }
@@ -48,8 +48,7 @@ func (s *Schedule) Call(ctx context.Context) (request.Request, error) {
 	return request.Request{}, s.Run(ctx)
 }
 
-// Run does the schedule. If ctx, which may be nil, ends, the collective is given up; if ctx has
-// ended before, the call does not count.
+// Run does the schedule. If ctx, which may be nil, ends or has ended, the collective is given up.
 func (s *Schedule) Run(ctx context.Context) error {
 	if s.area != nil {
 		s.team.hub.keepMoving()
@@ -93,7 +92,7 @@ func (s *Schedule) await(ctx context.Context) error {
 		last := len(s.recvs) - 1
 		r := s.recvs[last]
 		if err := r.req.Await(ctx); err != nil {
-			return err
+			return s.stopped(ctx, r.peer, err)
 		}
 		s.recvs = s.recvs[:last]
 		st, err := r.req.Take()
@@ -105,7 +104,7 @@ func (s *Schedule) await(ctx context.Context) error {
 		last := len(s.sends) - 1
 		r := s.sends[last]
 		if err := r.Await(ctx); err != nil {
-			return err
+			return s.stopped(ctx, r.Dest(), err)
 		}
 		if len(s.sends) == 0 {
 			break // interrupt has given all of them up meanwhile
@@ -117,6 +116,14 @@ func (s *Schedule) await(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// stopped is the error of a wait for a rank that has ended with err: ctx has ended, or the job.
+func (s *Schedule) stopped(ctx context.Context, peer int, err error) error {
+	if ctx == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return s.team.owner.Describe(s.Name(), peer, s.seq, givenUp(ctx))
 }
 
 // giveUp ends a collective that has failed and tells all other ranks.

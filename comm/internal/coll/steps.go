@@ -191,6 +191,9 @@ func (s *Schedule) revokeFor(cause error) {
 	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
 		s.Revoke(Panicked)
 		s.team.markUnfit(s.Name(), cause, none)
+	case errors.Is(cause, ErrGivenUp):
+		s.Revoke(Ended)
+		s.team.markUnfit(s.Name(), cause, none)
 	case errors.As(cause, &revoked):
 		s.Revoke(Unfit)
 	case errors.Is(cause, request.ErrProcFailed), errors.Is(cause, request.ErrUnreachable):
