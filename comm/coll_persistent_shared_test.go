@@ -57,11 +57,11 @@ func startAll(reqs []request.Request, first int) {
 func CheckStartsSendNothing(w *Comm, part int) {
 	reqs := initShared(w, part, w.Size()-1)
 	check(w.Barrier())
-	before := locked(w, w.job.pml.Received)
+	before := locked(w, w.job.pml.Stats).Received
 	for range 50 {
 		startAll(reqs, w.Rank())
 	}
-	if n := locked(w, w.job.pml.Received) - before; n > 0 {
+	if n := locked(w, w.job.pml.Stats).Received - before; n > 0 {
 		failf("rank %d of %d: parts of %d elements: starts have received %d messages", w.Rank(), w.Size(), part, n)
 	}
 	for _, r := range reqs {

@@ -474,8 +474,13 @@ func forEachRevokingForm(t *testing.T, body func(w *Comm, how coll.How)) {
 	}
 }
 
-// hurry lets a rank sleep only briefly, so that it soon probes for a mismatch.
+// hurry lets a rank sleep only briefly, and have little patience, so that it soon probes for a
+// mismatch.
 func hurry(w *Comm) (stop func()) {
+	locked(w, func() int64 {
+		w.job.hub.Patience = int64(time.Millisecond)
+		return 0
+	})
 	done := make(chan struct{})
 	go func() {
 		tick := time.NewTicker(2 * time.Millisecond)

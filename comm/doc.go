@@ -70,8 +70,8 @@
 // A collective that is refused or fails at one rank returns an error at every rank that has not
 // finished it. The error says which rank gave up, and why. It Is [ErrCount] if the lengths differ,
 // [ErrProcFailed] if a rank is gone or in Finalize, and [ErrComm] at ranks that were told by
-// another one. No call waits for a rank that has given up or that has made another call: ranks that
-// have waited for some tenths of a second without receiving anything compare their calls. A
+// another one. No call waits for a rank that has given up or that has made another call: ranks
+// whose collective gets nowhere for some tenths of a second compare their calls. A
 // mismatch that leaves no rank waiting may go unnoticed. Checked mode compares the calls of all
 // ranks each time, and says how they differ: try --set check=true first if results are wrong.
 //

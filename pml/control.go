@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/btl"
@@ -182,17 +183,30 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 	return awaited
 }
 
-// Received is the number of messages that this rank has received, in all contexts.
-func (p *PML) Received() uint64 { return p.stats.Received }
-
 // countReceived counts a message of which so many bytes are in the buffer.
 func (p *PML) countReceived(bytes int) {
 	p.stats.Received++
 	p.stats.ReceivedBytes += int64(bytes)
 }
 
-// idleTurns is after how many turns of progress a rank that does not sleep counts as idle.
-const idleTurns = 1 << 18
+// A rank that does not sleep counts as idle after idleNanos. It looks at the clock every idleTurns
+// turns of progress only. How long these take depends on what else the rank and the host do.
+const (
+	idleTurns = 1 << 10
+	idleNanos = int64(20 * time.Millisecond)
+	longAgo   = -idleNanos // more than idleNanos before any time of the engine
+)
+
+// maybeIdle calls idle if it is time for that.
+func (p *PML) maybeIdle() {
+	now := p.eng.Now()
+	if now-p.idleAt < idleNanos {
+		p.turnsUntilIdle = idleTurns
+		return
+	}
+	p.idleAt = now
+	p.idle()
+}
 
 // idle tells the handlers that the rank is about to sleep, in the order of their contexts' ids,
 // which is the same in each run.

@@ -253,19 +253,25 @@ func TestLeaveAndRemoveContextTellHandler(t *testing.T) {
 }
 
 // TestArmAndManyTurnsTellHandlerIdle: a rank is idle when it is about to sleep, and after
-// idleTurns turns without sleep.
+// idleNanos without sleep, however many turns it makes in that time.
 func TestArmAndManyTurnsTellHandlerIdle(t *testing.T) {
 	w, _, h := newControlled(t, 1)
 	p := w.pmls[0]
 	p.Arm()
 	p.Progress()
 	require.Equal(t, 1, h[0].idle)
-	for range idleTurns {
-		p.Progress()
+	for idle := 1; idle < 4; idle++ {
+		w.now += idleNanos - 1
+		for range 3 * idleTurns {
+			p.Progress()
+		}
+		require.Equal(t, idle, h[0].idle)
+		w.now++
+		for range idleTurns + 1 {
+			p.Progress()
+		}
+		require.Equal(t, idle+1, h[0].idle)
 	}
-	require.Equal(t, 1, h[0].idle)
-	p.Progress()
-	require.Equal(t, 2, h[0].idle)
 }
 
 // TestSendControlRefusedByAllRailsArrivesInNack: the NACK carries the data of the fragment.

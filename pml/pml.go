@@ -135,9 +135,10 @@ type PML struct {
 
 	lostPeers    []*peer
 	blockedPeers int // peers, not lost, that have used up their window of RTS messages
-	// turnsUntilIdle is how many turns of progress remain until the handlers are told that the rank
-	// is idle.
+	// turnsUntilIdle is how many turns of progress remain until it is looked whether the rank is
+	// idle, and idleAt when the handlers were told that it is.
 	turnsUntilIdle int
+	idleAt         int64
 
 	// Callbacks of operations, made once so that posting does not allocate.
 	headDone, sendPieceDone, finDone, recvPieceDone, putDone, answerDone func(op *bml.Op, err error)
@@ -200,7 +201,7 @@ func (p *PML) newBML() *bml.BML {
 func (p *PML) Progress() int {
 	p.shortReceives = 0
 	if p.turnsUntilIdle--; p.turnsUntilIdle < 0 {
-		p.idle()
+		p.maybeIdle()
 	}
 	return p.bml.Progress()
 }
@@ -208,7 +209,7 @@ func (p *PML) Progress() int {
 // Arm implements progress.Idler. A rail that had no room for an operation wakes the engine when it
 // has room.
 func (p *PML) Arm() bool {
-	p.turnsUntilIdle = 0
+	p.turnsUntilIdle, p.idleAt = 0, longAgo
 	return true
 }
 

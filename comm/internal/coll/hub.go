@@ -2,6 +2,7 @@ package coll
 
 import (
 	"slices"
+	"time"
 
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -12,6 +13,9 @@ import (
 type Hub struct {
 	// ByMessages has persistent collectives go by messages, whose buffers their steps show.
 	ByMessages bool
+	// Patience is for how many nanoseconds a collective gets nowhere before this rank probes for a
+	// mismatch.
+	Patience int64
 
 	p       *pml.PML
 	block   int         // bytes of a rank's cell, see area; 0: no memory is shared
@@ -40,8 +44,11 @@ var (
 // called, with the engine's lock, when a nonblocking collective of about so many bytes has to wait:
 // it has the rank make progress while IsActive, though no call waits.
 func NewHub(p *pml.PML, blockBytes int, background func(bytes int)) *Hub {
-	return &Hub{p: p, block: alignArea(blockBytes), background: background}
+	return &Hub{p: p, block: alignArea(blockBytes), background: background, Patience: patienceNanos}
 }
+
+// patienceNanos is a little less than a rank without any traffic sleeps at a time.
+const patienceNanos = int64(90 * time.Millisecond)
 
 // IsActive reports whether nonblocking collectives are under way.
 func (h *Hub) IsActive() bool { return h.active > 0 }

@@ -10,9 +10,9 @@ import (
 
 // Ranks whose calls do not belong together may wait for each other, and none of them notices: two
 // ranks that each take the other for the root of a broadcast both receive, and nothing is sent. So
-// a rank probes for a mismatch when it is about to sleep for the second time without having
-// received anything: it sends the signature of its call to each rank that it waits for, once a
-// collective. The rank that receives the probe
+// a rank probes for a mismatch when the collective has got nowhere for a time (Hub.Patience),
+// whatever else the rank has sent and received meanwhile: it sends the signature of its call to
+// each rank that it waits for, once a collective. The rank that receives the probe
 //
 //   - revokes the collective if it is in it with another signature;
 //   - answers if it has finished the collective, or will never come to it because it has freed the
@@ -261,8 +261,7 @@ func (s *Schedule) declineStarts() {
 	s.awaitedBy = s.awaitedBy[:0]
 }
 
-// Idle implements pml.Handler. It probes if the rank has received nothing since it was idle last.
-// It probes for its first call that is not over: if that ends, it probes for the next one. All
+// Idle implements pml.Handler. It probes for its first call that is not over: if that ends, it probes for the next one. All
 // ranks make the same calls in the same order, so if ranks wait for each other, one of them does so
 // in a call that comes before those in which the others wait. Starts have no order, so it probes
 // for all of them.
@@ -289,11 +288,30 @@ func (h handler) Idle() {
 	}
 }
 
-// isStuck reports, each time the rank is idle, whether it has received nothing since the last time.
+// advancement is how far a collective is: it changes when a message that the collective waits for
+// comes, or a rank does something that it waits for in shared memory.
+type advancement struct {
+	next    int    // Schedule.next
+	stamp   uint64 // of the meeting
+	phase   meetingPhase
+	awaited int // operations that wait for a rank
+}
+
+func (s *Schedule) advancement() advancement {
+	return advancement{s.next, s.meeting.stamp, s.meeting.phase, len(s.awaited())}
+}
+
+// isStuck reports, each time the rank is idle, whether the collective has got nowhere since the
+// rank was idle at least Hub.Patience ago. In between it looks at nothing: a rank with other
+// traffic may be idle often.
 func (s *Schedule) isStuck() bool {
-	received := s.team.p.Received()
-	is := s.wasIdle && s.idleReceived == received
-	s.wasIdle, s.idleReceived = true, received
+	now := s.team.p.Engine().Now()
+	if s.wasIdle && now-s.idleSince < s.team.hub.Patience {
+		return false
+	}
+	at := s.advancement()
+	is := s.wasIdle && s.idleAt == at
+	s.wasIdle, s.idleSince, s.idleAt = true, now, at
 	return is
 }
 

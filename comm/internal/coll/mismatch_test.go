@@ -3,6 +3,7 @@ package coll
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -186,7 +187,72 @@ func TestMismatchProbeWithoutSleep(t *testing.T) {
 	for range 1 << 20 {
 		w.pmls[1].Progress()
 	}
+	require.Empty(t, w.flying, "whatever the number of turns, no time has passed")
+	for range 2 {
+		w.now += int64(time.Second)
+		for range 1 << 11 {
+			w.pmls[1].Progress()
+		}
+	}
 	require.Len(t, w.flying, 1)
+}
+
+// TestMismatchProbeBesideOtherTraffic: messages between users, and collectives of another
+// communicator, put no probe off, and bring none forward. A message of the collective does put it
+// off.
+func TestMismatchProbeBesideOtherTraffic(t *testing.T) {
+	for _, sleeps := range []bool{false, true} {
+		w, group, worlds := newWire(2, nil)
+		var teams, others []*Team
+		for rank, p := range w.pmls {
+			teams = append(teams, NewTeam(p, teamContext, group, rank, testOwner{}))
+			others = append(others, NewTeam(p, 3, group, rank, testOwner{}))
+			teams[rank].hub.Patience, others[rank].hub.Patience = int64(100*time.Millisecond), int64(100*time.Millisecond)
+		}
+		busy := func(millis int) (probes int) {
+			for range millis {
+				w.now += int64(time.Millisecond)
+				s := others[1].Begin(Blocking, "busy", NoRoot)
+				takers := []taker{others[1].irecv(make([]byte, 8), 0, s.seq), w.pmls[1].Irecv(worlds[1], make([]byte, 8), 1, 0, 7, "recv")}
+				others[0].Begin(Blocking, "busy", NoRoot).Leave()
+				others[0].isend(pattern(8, 1), 1, s.seq).Abandon()
+				w.pmls[0].Isend(worlds[0], pattern(8, 1), 1, 7, pml.Standard, "send").Abandon()
+				w.settle()
+				for _, r := range takers {
+					requireReceived(t, r)
+				}
+				s.Leave()
+				for range 1 << 11 {
+					w.pmls[1].Progress()
+				}
+				if sleeps {
+					w.pmls[1].Arm()
+					w.pmls[1].Progress()
+				}
+				for _, f := range w.flying {
+					probes += b2i(f.tag == tagMismatchProbe)
+				}
+			}
+			return probes
+		}
+		teams[1].Begin(Blocking, "test", NoRoot)
+		own := teams[1].irecv(make([]byte, 8), 0, 0)
+		teams[1].irecv(make([]byte, 8), 0, 0)
+		require.Zero(t, busy(90), "it may still come")
+		teams[0].Begin(Blocking, "test", NoRoot)
+		teams[0].isend(pattern(8, 2), 1, 0).Abandon()
+		w.settle()
+		requireReceived(t, own)
+		require.Zero(t, busy(90), "the collective goes on")
+		require.Equal(t, 1, busy(200))
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // startOf starts a persistent collective that receives one message, and returns its request.

@@ -40,12 +40,13 @@ type Schedule struct {
 	cause error
 	// wakes has a nonblocking collective go on when what is posted has ended.
 	wakes progress.Waiter
-	// For mismatch probes: the ranks of the job that were probed, and how many messages this rank
-	// had received when it was idle last.
-	probed       []int
-	wasIdle      bool
-	idleReceived uint64
-	awaitedBy    []int // ranks that have probed for a start of this persistent collective
+	// For mismatch probes: the ranks of the job that were probed, and how far the collective was
+	// when this rank was idle, at a time of the engine.
+	probed    []int
+	wasIdle   bool
+	idleSince int64
+	idleAt    advancement
+	awaitedBy []int // ranks that have probed for a start of this persistent collective
 
 	ours   Signature // of an Init call while it runs other steps, see aside; else zero
 	starts uint64    // of a persistent collective, so far

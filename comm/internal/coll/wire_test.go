@@ -25,6 +25,7 @@ type wire struct {
 	flying  []flight
 	regions map[uint64]*wireRegion
 	numbers uint64 // of regions, so far
+	now     int64  // the engines' time, in nanoseconds
 }
 
 // flight is a fragment, or a remote read or write, under way.
@@ -193,9 +194,10 @@ func (testOwner) Crowded() bool                                       { return f
 func (testOwner) Host(rank int) int                                   { return rank }
 func (testOwner) Hub() *Hub                                           { return new(Hub) }
 
-type stoppedClock struct{}
+// wireClock is the time of a wire.
+type wireClock struct{ w *wire }
 
-func (stoppedClock) Now() int64 { return 0 }
+func (c wireClock) Now() int64 { return c.w.now }
 
 // newWire makes n ranks that share a world context.
 func newWire(n int, change func(w *wire)) (*wire, *pml.Group, []*pml.Context) {
@@ -216,7 +218,7 @@ func newWire(n int, change func(w *wire)) (*wire, *pml.Group, []*pml.Context) {
 		m := &wireModule{w, rank}
 		w.modules = append(w.modules, m)
 		cfg := w.config
-		cfg.Rank, cfg.Size, cfg.Engine = rank, n, progress.New(progress.Config{Clock: stoppedClock{}})
+		cfg.Rank, cfg.Size, cfg.Engine = rank, n, progress.New(progress.Config{Clock: wireClock{w}})
 		cfg.Resolve = func(peer int) ([]pml.Route, error) {
 			return []pml.Route{{Module: m, Endpoint: &wireEndpoint{m, peer}}}, nil
 		}
