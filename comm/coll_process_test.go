@@ -3,7 +3,9 @@ package comm_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -74,6 +76,37 @@ func TestCollectivesWithTimersOfProcesses(t *testing.T) {
 	launch := launcher(t)
 	for _, transport := range []string{"self,sm", "self,tcp"} {
 		assert.Equal(t, outcome{0, "no goroutine hangs\n", ""}, launch(2, "timers", "--btl", transport), transport)
+	}
+}
+
+// releaseVariable is an environment variable that names the file by which a rank of refusalsProgram
+// releases the other one.
+const releaseVariable = "COMM_TEST_RELEASE"
+
+// refusalsProgram has rank 0 refuse collectives while rank 1 is elsewhere.
+func refusalsProgram(w *comm.Comm) error {
+	file := os.Getenv(releaseVariable)
+	comm.CheckRefusals(w, 20_000, func() {
+		must(0, os.WriteFile(file, nil, 0o600))
+	}, func() {
+		for {
+			if _, err := os.Stat(file); err == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	if w.Rank() == 0 {
+		fmt.Println("all refused")
+	}
+	return nil
+}
+
+func TestRefusalsWhileAnotherProcessDoesNothing(t *testing.T) {
+	launch := launcher(t)
+	for _, transport := range []string{"self,sm", "self,tcp"} {
+		t.Setenv(releaseVariable, filepath.Join(t.TempDir(), "release"))
+		assert.Equal(t, outcome{0, "all refused\n", ""}, launch(2, "refusals", "--btl", transport), transport)
 	}
 }
 

@@ -85,10 +85,10 @@
 // the request, is gone or is in Finalize: Wait returns the error. When a start fails, all later
 // starts do.
 //
-// If only arguments were wrong, or the context had ended before the call began, the communicator can
-// still be used. After any other failure it is
-// unfit for collectives at the ranks where something failed. These ranks refuse all further
-// collectives (ErrComm), which then end at the other ranks too.
+// If only arguments were wrong, or the context had ended before the call began, the communicator
+// can still be used. After any other failure it is unfit for collectives at the ranks where
+// something failed. These ranks refuse all further collectives (ErrComm), which then end at the
+// other ranks too.
 //
 // # Communicators
 //

@@ -41,9 +41,8 @@ var (
 	ErrUnreachable = request.ErrUnreachable
 	// ErrProcFailed: the peer's process has ended or failed, or is in Finalize.
 	ErrProcFailed = request.ErrProcFailed
-	// ErrGivenUp: a collective that the rank has given up because the context of the view ended. The
-	// other ranks get errors. An error of a context that is not also ErrGivenUp means that no rank
-	// has noticed anything of the collective.
+	// ErrGivenUp: a collective that the rank has given up because the context of the view ended.
+	// Ranks that have not finished it get errors.
 	ErrGivenUp = coll.ErrGivenUp
 	// ErrNotSupported: not possible here.
 	ErrNotSupported = errors.New("not supported")

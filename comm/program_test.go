@@ -67,6 +67,7 @@ func runProgram(name string) {
 		"job is ended":          endProgram(func(*comm.Comm) { _ = unix.Kill(os.Getppid(), unix.SIGTERM) }),
 		"splits given up":       splitsGivenUpProgram,
 		"timers":                timersProgram,
+		"refusals":              refusalsProgram,
 		"stopped":               stoppedProgram,
 		"killed":                killedProgram,
 		"killed starts":         killedStartsProgram,

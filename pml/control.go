@@ -140,12 +140,21 @@ func (c *Context) receiveError(tag int) error {
 // SendControl sends a control fragment to a rank of the job. It sends nothing when the whole job
 // has ended, because each rank learns the reason of that by itself.
 func (p *PML) SendControl(to int, id ContextID, kind ControlKind, tag int, data []byte) {
+	p.SendControlThen(to, id, kind, tag, data, nil)
+}
+
+// SendControlThen is SendControl, and calls then, if not nil, when the fragment is delivered or the
+// peer is lost, perhaps before it returns. It does not call then when the whole job has ended.
+func (p *PML) SendControlThen(to int, id ContextID, kind ControlKind, tag int, data []byte, then func()) {
 	if p.eng.Stopped() != nil {
 		return
 	}
 	pr := p.peer(to)
 	op := p.noticeOp(btl.Tag(kind), matchBytes+len(data), id, tag)
 	copy(op.Hdr[matchBytes:matchBytes+maxControlBytes], data)
+	if then != nil {
+		op.Request = then
+	}
 	p.send(pr, op)
 }
 
@@ -161,6 +170,20 @@ func (p *PML) FailReceives(c *Context, tag int, err error) {
 // each answer.
 func (p *PML) DiscardUnexpected(c *Context, tag int, before func(from int)) {
 	c.rejectUnexpected(keyOf(request.AnySource, tag), before)
+}
+
+// DiscardUnexpectedOf is DiscardUnexpected for several tags.
+func (p *PML) DiscardUnexpectedOf(c *Context, isIt func(tag int) bool, before func(from int)) {
+	var list []*message
+	for m := range c.unexpected.all() {
+		if isIt(int(m.tag)) {
+			list = append(list, m)
+		}
+	}
+	for _, m := range list {
+		before(m.source)
+		p.rejectUnexpected(&c.unexpected, m, discarded)
+	}
 }
 
 // HasUnexpected reports whether messages have arrived in the context that were not received.

@@ -71,8 +71,12 @@ func (p *PML) onAnswerDone(op *bml.Op, err error) {
 	if bml.IsRefused(err) {
 		p.answerRefused(op, err)
 	}
-	p.busy--
+	then, _ := op.Request.(func())
 	p.bml.PutOp(op)
+	if then != nil {
+		then() // it may send, and so the rank stays busy
+	}
+	p.busy--
 }
 
 // peerLost fails all operations that need a peer.

@@ -2,6 +2,7 @@ package pml
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/request"
 )
@@ -71,36 +72,47 @@ func (c *Context) revokedFor(world int) error {
 	return nil
 }
 
-// RevokeMade revokes the communicator that the collective under a tag of parent made, for a rank of
-// the job that gave up the collective. found reports whether this rank has, or had, such a
-// communicator. made is its collective context, whose id the caller sends to that rank. It is
-// NoContext if that rank is not a member.
-func (p *PML) RevokeMade(parent ContextID, tag, world int) (made ContextID, found bool) {
-	o, pr := origin{parent, tag}, p.peer(world)
-	made = NoContext
+// RevokeMade revokes the communicators that collectives of parent made, those under the tags that
+// isIt picks, for a rank of the job that gave up the collectives. found counts the collectives of
+// which this rank has, or had, a communicator. made lists their collective contexts, whose ids the
+// caller sends to that rank, without those of which that rank is not a member.
+func (p *PML) RevokeMade(parent ContextID, isIt func(tag int) bool, world int) (made []ContextID, found int) {
+	pr := p.peer(world)
+	isOrigin := func(o origin) bool { return o.context == parent && isIt(o.tag) }
+	var tags []int
+	note := func(o origin, id ContextID) {
+		if !slices.Contains(tags, o.tag) {
+			tags = append(tags, o.tag)
+		}
+		if id != NoContext && !slices.Contains(made, id) {
+			made = append(made, id)
+		}
+	}
 	for _, c := range p.sortedContexts() {
-		if c.origin != o {
+		if !isOrigin(c.origin) {
 			continue
 		}
-		made = c.id.Collective()
 		if _, member := c.group.Rank(pr.Rank()); !member {
-			return NoContext, true
+			note(c.origin, NoContext)
+			continue
 		}
+		note(c.origin, c.id.Collective())
 		p.revokeFor(c, pr)
 	}
 	// A context that is freed may still have sends under way.
 	p.sends.each(func(s *SendRequest) {
-		if s.ctx.origin == o && s.peer == pr {
-			made = s.ctx.id.Collective()
+		if isOrigin(s.ctx.origin) && s.peer == pr {
+			note(s.ctx.origin, s.ctx.id.Collective())
 			p.revokeFor(s.ctx, pr)
 		}
 	})
-	for id, from := range p.recentlyFreed.ids {
-		if from == o {
-			made = id.Collective()
+	for id, o := range p.recentlyFreed.ids {
+		if isOrigin(o) {
+			note(o, id.Collective())
 		}
 	}
-	return made, made != NoContext
+	slices.Sort(made) // so that each run sends in the same order
+	return made, len(tags)
 }
 
 // revokeFor fails the operations in c that need a member that never got the communicator.

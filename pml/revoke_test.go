@@ -45,11 +45,11 @@ func newRevoking(t wireT, n int, changes ...func(w *wire)) (*wire, []*Context, [
 
 // tookGiveUp revokes the communicator that the collective of a control fragment has made.
 func (p *PML) tookGiveUp(f Control) (found bool) {
-	made, found := p.RevokeMade(f.Context, f.Tag, f.From)
-	if made != NoContext {
-		p.SendControl(f.From, made, ControlRevoke, 0, []byte{neverMade})
+	made, n := p.RevokeMade(f.Context, func(tag int) bool { return tag == f.Tag }, f.From)
+	for _, id := range made {
+		p.SendControl(f.From, id, ControlRevoke, 0, []byte{neverMade})
 	}
-	return found
+	return n > 0
 }
 
 // giveUp has a rank give up the collective of c that makes a communicator.

@@ -41,6 +41,7 @@
 //	persistent.go    persistent ones
 //	sequence.go      which collectives are under way, failed or over
 //	revoke.go        collectives that a rank gives up, and the fragments that say so
+//	tell.go          telling them without flooding a rank that makes no progress
 //	checked.go       checked mode: what the ranks compare before a collective
 //	mismatch.go      signatures of calls, and probes for calls that do not belong together
 //	errors.go        the errors of collectives

@@ -24,8 +24,9 @@ type Hub struct {
 	teams   []*Team     // that have an area
 	kept    []*Schedule // persistent collectives that have one
 	waiting []*Schedule // that wait for a change of shared memory
-	// active counts the nonblocking collectives that wait for something. background has the rank
-	// make progress while the program computes, for one of so many bytes.
+	// active counts the nonblocking collectives that wait for something, and the ranks that a team
+	// has yet to tell of collectives. background has the rank make progress while the program
+	// computes, for one of so many bytes.
 	active     int
 	background func(bytes int)
 	// quiet counts blocking collectives since the last turn of progress, and their yields as
@@ -50,8 +51,17 @@ func NewHub(p *pml.PML, blockBytes int, background func(bytes int)) *Hub {
 // patienceNanos is a little less than a rank without any traffic sleeps at a time.
 const patienceNanos = int64(90 * time.Millisecond)
 
-// IsActive reports whether nonblocking collectives are under way.
+// IsActive reports whether nonblocking collectives are under way, or other ranks have yet to be
+// told of collectives that this one has given up.
 func (h *Hub) IsActive() bool { return h.active > 0 }
+
+// tells counts one more, or one less, rank that is to be told.
+func (h *Hub) tells(change int) {
+	h.active += change
+	if change > 0 && h.background != nil {
+		h.background(0)
+	}
+}
 
 // Close gives the memory of all teams back: at once, or when the collective ends that uses
 // it.

@@ -261,10 +261,10 @@ func (s *Schedule) declineStarts() {
 	s.awaitedBy = s.awaitedBy[:0]
 }
 
-// Idle implements pml.Handler. It probes for its first call that is not over: if that ends, it probes for the next one. All
-// ranks make the same calls in the same order, so if ranks wait for each other, one of them does so
-// in a call that comes before those in which the others wait. Starts have no order, so it probes
-// for all of them.
+// Idle implements pml.Handler. It probes for its first call that is not over: if that ends, it
+// probes for the next one. All ranks make the same calls in the same order, so if ranks wait for
+// each other, one of them does so in a call that comes before those in which the others wait.
+// Starts have no order, so it probes for all of them.
 func (h handler) Idle() {
 	for _, s := range h.hub.waiting {
 		if s.team == h.Team {

@@ -152,6 +152,8 @@ func (h handler) Arriving(from, tag int) (keep bool, err error) {
 	}
 	if h.isOver(tag) {
 		h.answer(from, tag, Unwanted)
+	} else {
+		h.tellNow(from)
 	}
 	return false, nil
 }
@@ -182,7 +184,7 @@ func (h handler) Control(f pml.Control) error {
 		return nil
 	case pml.ControlRevoke:
 		var b revokeBody
-		if err := b.decode(f.Data); err != nil {
+		if err := b.decode(f.Tag, f.Data); err != nil {
 			return err
 		}
 		return h.revokedBy(f.From, rank, f.Tag, b)
@@ -202,10 +204,16 @@ func (h handler) Revoked(err error) {
 }
 
 // Removed implements pml.Handler.
-func (h handler) Removed() { h.noFurtherCalls(Freed) }
+func (h handler) Removed() {
+	h.tellAll()
+	h.noFurtherCalls(Freed)
+}
 
 // Finalizing implements pml.Handler.
-func (h handler) Finalizing() { h.noFurtherCalls(Finalized) }
+func (h handler) Finalizing() {
+	h.tellAll()
+	h.noFurtherCalls(Finalized)
+}
 
 // Uses implements pml.Handler.
 func (h handler) Uses(mem []byte) bool {
@@ -228,29 +236,29 @@ func Orphans(p *pml.PML) pml.OrphanHandler {
 			}
 			return !freed, nil
 		}
-		var b revokeBody
-		if err := b.decode(f.Data); err != nil {
+		if err := checkTag(f.Tag); err != nil {
 			return false, err
 		}
-		if err := checkTag(f.Tag); err != nil {
+		var b revokeBody
+		if err := b.decode(f.Tag, f.Data); err != nil {
 			return false, err
 		}
 		if b.reason == NeverMade {
 			return false, p.Disown(f.Context)
 		}
-		return !b.reason.givesUp() || !revokeMade(p, f.Context, numberOf(f.Tag), f.From), nil
+		return !b.reason.givesUp() || !revokeMade(p, f.Context, b.span(f.Tag), f.From), nil
 	}
 }
 
-// revokeMade revokes the communicator that a collective made, for a rank of the job that gave the
-// collective up, and tells that rank the communicator's id. It reports whether there is such a
-// communicator.
-func revokeMade(p *pml.PML, parent pml.ContextID, seq, from int) bool {
-	made, found := p.RevokeMade(parent, seq, from)
-	if made != pml.NoContext {
-		sendRevoke(p, from, made, 0, &RevokedError{Reason: NeverMade})
+// revokeMade revokes the communicators that some collectives made, for a rank of the job that gave
+// these up, and tells that rank the communicators' ids. It reports whether all of the collectives
+// have made one here.
+func revokeMade(p *pml.PML, parent pml.ContextID, s span, from int) bool {
+	made, found := p.RevokeMade(parent, s.contains, from)
+	for _, id := range made {
+		sendRevoke(p, from, id, 0, &RevokedError{Reason: NeverMade})
 	}
-	return found
+	return found > s.further
 }
 
 // revokedBy takes a REVOKE of a rank, whose rank in the job is from.
@@ -261,7 +269,12 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 	case b.reason == NeverMade: // this rank has the communicator: see pml.PML.Disown
 		return nil
 	case b.reason.givesUp():
-		revokeMade(t.p, t.ctx.ID(), numberOf(tag), from)
+		s := b.span(tag)
+		revokeMade(t.p, t.ctx.ID(), s, from)
+		if s.further > 0 {
+			t.failSpan(s, &RevokedError{Rank: b.rank, Reason: b.reason})
+			return nil
+		}
 		if formOf(tag)&^ownForm == initForm && t.kept[numberOf(tag)] != nil {
 			// The Init call is over here.
 			tag = numberOf(tag) + startForm
@@ -316,7 +329,7 @@ func (t *Team) revoke(tag int, err *RevokedError) {
 	}
 	for rank := range t.size {
 		if world := t.group.World(rank); rank != t.rank && !t.ctx.IsRevokedFor(world) {
-			sendRevoke(t.p, world, t.ctx.ID(), tag, &tell)
+			t.tell(world, tag, &tell)
 		}
 	}
 	// After that, so that a rank whose message is discarded knows the reason before it is answered.
@@ -333,9 +346,9 @@ func (t *Team) discard(tag int, err *RevokedError) {
 		t.p.FailReceives(t.ctx, own, err)
 		s.interrupt()
 	}
-	t.p.DiscardUnexpected(t.ctx, own, nil)
+	t.p.DiscardUnexpected(t.ctx, own, t.tellNow)
 	if own != tag {
-		t.p.DiscardUnexpected(t.ctx, tag, nil)
+		t.p.DiscardUnexpected(t.ctx, tag, t.tellNow)
 	}
 }
 
@@ -380,6 +393,7 @@ func (s *Schedule) Made(p2p *pml.Context, t *Team) {
 
 // answer tells one rank of the job how far this rank is with a collective.
 func (t *Team) answer(to, seq int, reason Reason) {
+	t.tellNow(to)
 	sendRevoke(t.p, to, t.ctx.ID(), seq, t.refusal(reason))
 }
 
@@ -393,28 +407,39 @@ const revokeBytes = 8
 
 // revokeBody is the data of a REVOKE:
 //
-//	rank 4, reason 1, zero 3
+//	rank 32 bits, reason 5 bits, further 27 bits
 //
 // The rank is the one, in the communicator, that gave up first as far as the sender knows, or that
 // is lost if that is the reason, so that all ranks name the same one. In an answer to one rank it
 // is ignored: the answer is about its sender, which does not know its rank in a communicator that
 // it has freed.
+//
+// further is how many collectives after that of the tag the sender has given up too, whatever their
+// forms are. Only a REVOKE of calls has it, not an answer, nor a REVOKE of starts.
 type revokeBody struct {
-	rank   int
-	reason Reason
+	rank    int
+	reason  Reason
+	further int
 }
+
+const reasonBits = 5
+
+// span is what the sender of a REVOKE has given up.
+func (b *revokeBody) span(tag int) span { return span{tag, b.further, b.rank, b.reason} }
 
 func (b *revokeBody) encode() []byte {
-	return binary.LittleEndian.AppendUint64(make([]byte, 0, revokeBytes), uint64(uint32(b.rank))|uint64(b.reason)<<32)
+	v := uint64(uint32(b.rank)) | uint64(b.reason)<<32 | uint64(b.further)<<(32+reasonBits)
+	return binary.LittleEndian.AppendUint64(make([]byte, 0, revokeBytes), v)
 }
 
-func (b *revokeBody) decode(data []byte) error {
+func (b *revokeBody) decode(tag int, data []byte) error {
 	if len(data) != revokeBytes {
 		return fmt.Errorf("%w: REVOKE with %d bytes of data, not %d", errMalformed, len(data), revokeBytes)
 	}
 	v := binary.LittleEndian.Uint64(data)
-	b.rank, b.reason = int(uint32(v)), Reason(v>>32)
-	if !b.reason.isKnown() || v>>40 != 0 || b.rank > math.MaxInt32 {
+	b.rank, b.reason, b.further = int(uint32(v)), Reason(v>>32&(1<<reasonBits-1)), int(v>>(32+reasonBits))
+	mayBeMore := b.reason.givesUp() && formOf(tag)&^ownForm != startForm
+	if !b.reason.isKnown() || b.rank > math.MaxInt32 || b.further > 0 && !mayBeMore || b.further >= SequenceNumbers/2 {
 		return fmt.Errorf("%w: REVOKE with data %#x", errMalformed, v)
 	}
 	return nil

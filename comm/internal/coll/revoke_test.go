@@ -348,15 +348,15 @@ func probeOf(id pml.ContextID, seq int, s Signature) []byte {
 // TestForgedFragment: a malformed fragment fails the peer that has sent it, and no collective.
 func TestForgedFragment(t *testing.T) {
 	good := revokeOf(teamContext, 0, revokeBody{reason: Failed})
-	padded := slices.Clone(good)
-	padded[len(padded)-1] = 1
 	for name, f := range map[string]struct {
 		tag  btl.Tag
 		frag []byte
 	}{
 		"short":                 {tagRevoke, good[:len(good)-1]},
 		"long":                  {tagRevoke, append(good[:len(good):len(good)], 0)},
-		"padding":               {tagRevoke, padded},
+		"starts and further":    {tagRevoke, revokeOf(teamContext, startForm, revokeBody{reason: Failed, further: 1})},
+		"answer and further":    {tagRevoke, revokeOf(teamContext, 0, revokeBody{reason: Finished, further: 1})},
+		"too many further":      {tagRevoke, revokeOf(teamContext, 0, revokeBody{reason: Failed, further: SequenceNumbers / 2})},
 		"no reason":             {tagRevoke, revokeOf(teamContext, 0, revokeBody{})},
 		"unknown reason":        {tagRevoke, revokeOf(teamContext, 0, revokeBody{reason: NeverMade + 1})},
 		"rank out of range":     {tagRevoke, revokeOf(teamContext, 0, revokeBody{rank: 2, reason: Failed})},
@@ -410,6 +410,7 @@ func FuzzControl(f *testing.F) {
 	}
 	for reason := range NeverMade + 1 {
 		f.Add(uint8(tagRevoke), revokeOf(teamContext, 0, revokeBody{rank: 1, reason: reason}), uint8(tagMatch), header(teamContext, 0, 1))
+		f.Add(uint8(tagRevoke), revokeOf(teamContext, 0, revokeBody{rank: 1, reason: reason, further: 7}), uint8(tagMatch), header(teamContext, 3, 1))
 	}
 	f.Fuzz(func(t *testing.T, tag1 uint8, frag1 []byte, tag2 uint8, frag2 []byte) {
 		w, teams, s := inCollective(2, nil)

@@ -198,7 +198,12 @@ func (q *sequence) fail(tag int, err *RevokedError) (f *failure, isNew bool) {
 	if f := q.laterFailure(seq); f != nil {
 		return &f.failure, false
 	}
-	whole := failedRange{first: seq, last: seq, failure: failure{err: err}}
+	return q.failLater(seq, seq, err), true
+}
+
+// failLater marks calls from first to last, which are yet to come, as failed.
+func (q *sequence) failLater(first, last int, err *RevokedError) *failure {
+	whole := failedRange{first: first, last: last, failure: failure{err: err}}
 	if len(q.failed) >= maxFailed {
 		for i := range q.failed {
 			if f := &q.failed[i]; q.ahead(f.first) < q.ahead(whole.first) {
@@ -211,7 +216,7 @@ func (q *sequence) fail(tag int, err *RevokedError) (f *failure, isNew bool) {
 		q.failed = q.failed[:0]
 	}
 	q.failed = append(q.failed, whole)
-	return &q.failed[len(q.failed)-1].failure, true
+	return &q.failed[len(q.failed)-1].failure
 }
 
 // hasFailures reports whether some collective may have failed, now or later.

@@ -56,6 +56,7 @@ type Team struct {
 
 	sequence
 	mismatch
+	tellings map[int]*telling // by rank in the job
 }
 
 // NewTeam makes the team of a communicator that consists of group, in which this rank has the given
@@ -76,7 +77,7 @@ func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Own
 // A persistent collective may live for so long that its number comes again. The starts have tags of
 // their own, so only another Init call cannot have that number.
 func (t *Team) Begin(how How, call string, root int) *Schedule {
-	if t.blocking != nil || t.isTooOld() || how == Persistent && t.kept[t.next] != nil {
+	if t.blocking != nil || t.isTooOld() || t.isTelling() || how == Persistent && t.kept[t.next] != nil {
 		return nil
 	}
 	var s *Schedule
@@ -113,10 +114,10 @@ func (t *Team) WhyNot() error {
 	if t.blocking != nil {
 		return fmt.Errorf("%w: another goroutine is in a collective of it", request.ErrComm)
 	}
-	if !t.isTooOld() {
-		return fmt.Errorf("%w: the persistent collective from %d calls ago has to be freed first", request.ErrComm, SequenceNumbers)
+	if t.isTooOld() || t.isTelling() {
+		return fmt.Errorf("%w: a collective from %d calls ago is not over", request.ErrComm, SequenceNumbers/2)
 	}
-	return fmt.Errorf("%w: a collective from %d calls ago is not over", request.ErrComm, SequenceNumbers/2)
+	return fmt.Errorf("%w: the persistent collective from %d calls ago has to be freed first", request.ErrComm, SequenceNumbers)
 }
 
 // Blocking returns the blocking call that a goroutine is in, or nil.
