@@ -223,7 +223,7 @@ func TestSplitWithForgedContextIDFails(t *testing.T) {
 		forge := func() error {
 			s := must(w.begin(blocking, "split", nil))
 			defer w.endCollective(s)
-			me := splitMember{id: pml.WorldContext, host: w.job.hostKey}
+			me := splitMember{proposal: pml.Proposal{ID: pml.WorldContext}, host: w.job.hostKey}
 			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))
 			_, err := w.run(s, nil)
 			return err

@@ -46,20 +46,21 @@ func (c *Comm) SplitHost(key int) (*Comm, error) {
 type splitMember struct {
 	color, key int
 	byHost     bool // the machine is the colour; the same at all ranks
-	id         pml.ContextID
+	proposal   pml.Proposal
 	call       uint64 // digest of the name of the call
 	digest     uint64 // of arguments that ranks compare
 	host       [hostKeyBytes]byte
 	rank       int // in the parent; not on the wire
 }
 
-const splitMemberBytes = 40 + hostKeyBytes
+const splitMemberBytes = 48 + hostKeyBytes
 
 func (m splitMember) encode() []byte {
 	b := make([]byte, 0, splitMemberBytes)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.color))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.key))
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.id))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.proposal.ID))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.proposal.Floor))
 	b = binary.LittleEndian.AppendUint64(b, m.call)
 	b = binary.LittleEndian.AppendUint64(b, m.digest)
 	return append(b, m.host[:]...)
@@ -67,12 +68,15 @@ func (m splitMember) encode() []byte {
 
 func decodeSplitMember(b []byte, rank int) splitMember {
 	return splitMember{
-		color:  int(binary.LittleEndian.Uint64(b)),
-		key:    int(binary.LittleEndian.Uint64(b[8:])),
-		id:     pml.ContextID(binary.LittleEndian.Uint64(b[16:])),
-		call:   binary.LittleEndian.Uint64(b[24:]),
-		digest: binary.LittleEndian.Uint64(b[32:]),
-		host:   [hostKeyBytes]byte(b[40:]),
+		color: int(binary.LittleEndian.Uint64(b)),
+		key:   int(binary.LittleEndian.Uint64(b[8:])),
+		proposal: pml.Proposal{
+			ID:    pml.ContextID(binary.LittleEndian.Uint64(b[16:])),
+			Floor: pml.ContextID(binary.LittleEndian.Uint64(b[24:])),
+		},
+		call:   binary.LittleEndian.Uint64(b[32:]),
+		digest: binary.LittleEndian.Uint64(b[40:]),
+		host:   [hostKeyBytes]byte(b[48:]),
 		rank:   rank,
 	}
 }
@@ -122,7 +126,9 @@ func (c *Comm) gatherMembers(s *coll.Schedule, op string, me splitMember) ([]spl
 // that it returns.
 func (c *Comm) contribute(s *coll.Schedule, me splitMember) []byte {
 	s.NoBuffers()
-	me.id, me.host = c.job.pml.NewContextID(), c.job.hostKey
+	m := c.job.pml.Propose(c.members)
+	s.Makes(m)
+	me.proposal, me.host = m.Proposal, c.job.hostKey
 	b := make([]byte, len(c.group)*splitMemberBytes)
 	s.Allgather(me.encode(), b)
 	return b
@@ -140,7 +146,6 @@ func (c *Comm) decodeMembers(b []byte) []splitMember {
 // given up before: a REVOKE of a rank that has given the call up may arrive then, and must find the
 // communicator.
 func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suffix string) (*Comm, error) {
-	p := c.job.pml
 	if err := c.checkIDs(all); err != nil {
 		return nil, err // at all ranks
 	}
@@ -161,8 +166,8 @@ func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suf
 			rank = r
 		}
 	}
-	id := members[0].id
-	if err := p.CheckNewContext(id, group[0]); err != nil {
+	chosen := members[0].proposal
+	if err := s.Take(chosen, group[0]); err != nil {
 		s.Revoke(coll.Failed) // the other members may find nothing wrong
 		return nil, err
 	}
@@ -170,7 +175,7 @@ func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suf
 	if !slices.Equal(group, c.group) {
 		pmlGroup = pml.NewGroup(group)
 	}
-	made := c.job.newComm(id, derivedName(*c.name.Load(), suffix), group, pmlGroup, rank)
+	made := c.job.newComm(chosen.ID, derivedName(*c.name.Load(), suffix), group, pmlGroup, rank)
 	s.Made(made.p2p, made.team)
 	return made, nil
 }
@@ -178,8 +183,8 @@ func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suf
 // checkIDs checks that every rank proposes an id.
 func (c *Comm) checkIDs(all []splitMember) error {
 	for _, m := range all {
-		if m.id == pml.NoContext {
-			return c.job.pml.CheckNewContext(m.id, c.group[m.rank])
+		if m.proposal.ID == pml.NoContext {
+			return c.job.pml.CheckNewContext(m.proposal.ID, c.group[m.rank])
 		}
 	}
 	return nil

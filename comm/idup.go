@@ -44,12 +44,12 @@ func (c *Comm) duplicate(s *coll.Schedule, made *state, call uint64, all []split
 	}
 	err := c.checkIDs(all)
 	if err == nil {
-		err = c.job.pml.CheckNewContext(all[0].id, c.group[0])
+		err = s.Take(all[0].proposal, c.group[0])
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrComm, err)
 	}
-	made.open(all[0].id)
+	made.open(all[0].proposal.ID)
 	s.Made(made.p2p, made.team)
 	return nil
 }

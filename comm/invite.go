@@ -119,7 +119,7 @@ func (v *invites) Control(f pml.Control) error {
 	in := invite{key: inviteKey{b.parent, f.From, f.Tag}, id: b.id, digest: b.digest}
 	if b.kind == inviteGivenUp {
 		in.givenUp = 1
-	} else if err := v.job.pml.CheckNewContext(in.id, f.From); err != nil {
+	} else if err := v.job.pml.Announced(in.id, f.From); err != nil {
 		return err
 	}
 	return v.invited(in)

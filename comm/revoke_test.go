@@ -22,11 +22,11 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// setLastID sets the counter of the last context id of a rank.
-func setLastID(w *Comm, counter uint64) {
+// setLastProposed sets the counter of the last context id that a rank has proposed.
+func setLastProposed(w *Comm, counter uint64) {
 	w.job.eng.Lock()
 	defer w.job.eng.Unlock()
-	last := reflect.ValueOf(w.job.pml).Elem().FieldByName("lastID")
+	last := reflect.ValueOf(w.job.pml).Elem().FieldByName("ids").FieldByName("proposed")
 	*(*uint64)(unsafe.Pointer(last.UnsafeAddr())) = counter
 }
 
@@ -35,7 +35,7 @@ func setLastID(w *Comm, counter uint64) {
 func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 	run(t, 3, func(w *Comm) {
 		if w.Rank() == 1 {
-			setLastID(w, 1<<45-2) // of 3 ranks
+			setLastProposed(w, 1<<44-2) // of 3 ranks
 		}
 		last := must(w.Dup())
 		for _, call := range []func() (*Comm, error){
@@ -47,7 +47,7 @@ func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 			c, err := call()
 			assert.Nil(t, c)
 			assert.ErrorIs(t, err, ErrComm)
-			assert.ErrorContains(t, err, "context ids exhausted: rank 1 has made all of its 35184372088830")
+			assert.ErrorContains(t, err, "context ids exhausted: rank 1 has made all that it may")
 		}
 		check(errors.Join(last.Barrier(), last.Free(), w.Barrier()))
 	})
@@ -347,12 +347,12 @@ func TestSplitRefusedByOneRankRevokesCommunicator(t *testing.T) {
 	run(t, 3, func(w *Comm) {
 		if w.Rank() == 1 { // it has a context with this id already
 			w.job.eng.Lock()
-			w.job.pml.AddContext(1<<20, w.members, 1, (*owner)(w.state))
+			w.job.pml.AddContext(1<<45|1<<20, w.members, 1, (*owner)(w.state))
 			w.job.eng.Unlock()
 		}
 		check(w.Barrier())
 		if w.Rank() == 0 {
-			setLastID(w, 1<<19-1)
+			setLastProposed(w, 1<<19-1)
 		}
 		n, err := w.Split(0, 0)
 		if w.Rank() == 1 {

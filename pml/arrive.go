@@ -150,7 +150,7 @@ func (p *PML) keepEarlyContext(pr *peer, in *incoming, data []byte) error {
 		}
 	}
 	switch {
-	case p.recentlyFreed.has(in.context):
+	case !p.isToCome(in.context):
 		if isMessage(in.kind) {
 			p.reject(pr, in, len(data), freed)
 		}
@@ -164,6 +164,19 @@ func (p *PML) keepEarlyContext(pr *peer, in *incoming, data []byte) error {
 	}
 	p.earlyContext[in.context] = append(p.earlyContext[in.context], earlyContextFragment{pr, *in, slices.Clone(data)})
 	return nil
+}
+
+// rejectEarlyContext rejects the fragments that wait for a context which this rank will not make.
+func (p *PML) rejectEarlyContext(id ContextID) {
+	early := p.takeEarlyContext(id)
+	for i := range early {
+		f := &early[i]
+		if isMessage(f.in.kind) {
+			p.reject(f.from, &f.in, len(f.data), freed)
+		} else if _, err := p.deliverOrphan(f.from, &f.in, f.data); err != nil {
+			p.bml.ProtocolError(&f.from.Peer, err)
+		}
+	}
 }
 
 // takeEarlyContext returns the fragments that wait for a context, which are no longer buffered.

@@ -1,7 +1,6 @@
 package pml
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -94,8 +93,7 @@ func (p *PML) OnOrphan(f OrphanHandler) { p.orphans = f }
 func (p *PML) AddControlledContext(id ContextID, group *Group, rank int, caller Caller, newHandler func(c *Context) Handler) *Context {
 	c := &Context{p: p, id: id, group: group, rank: rank, caller: caller}
 	c.handler = newHandler(c)
-	at, _ := slices.BinarySearchFunc(p.controlled, c, func(a, b *Context) int { return cmp.Compare(a.id, b.id) })
-	p.controlled = slices.Insert(p.controlled, at, c)
+	p.controlled.add(c)
 	return p.addContext(c)
 }
 
@@ -121,7 +119,7 @@ func (p *PML) deliverControl(c *Context, pr *peer, in *incoming, data []byte) er
 // deliverOrphan gives a control fragment for a context that this rank does not have to the
 // OrphanHandler, and reports whether the fragment is kept until the context is made.
 func (p *PML) deliverOrphan(pr *peer, in *incoming, data []byte) (keep bool, err error) {
-	freed := p.recentlyFreed.has(in.context)
+	freed := !p.isToCome(in.context)
 	if p.orphans == nil {
 		return !freed, nil
 	}
@@ -231,20 +229,38 @@ func (p *PML) maybeIdle() {
 	p.idle()
 }
 
-// idle tells the handlers that the rank is about to sleep, in the order of their contexts' ids,
-// which is the same in each run.
+// idle tells the handlers that the rank is about to sleep.
 func (p *PML) idle() {
 	p.turnsUntilIdle = idleTurns
-	for i := 0; i < len(p.controlled); i++ { // a handler may send, and so free a context
-		p.controlled[i].handler.Idle()
+	for i := 0; i < len(p.controlled.list); i++ { // a handler may send, and so free a context
+		if c := p.controlled.list[i]; c != nil {
+			c.handler.Idle()
+		}
 	}
 }
 
-// forgetControlled removes a freed context from the list of those with a handler.
-func (p *PML) forgetControlled(c *Context) {
-	if c.handler != nil {
-		p.controlled = slices.DeleteFunc(p.controlled, func(other *Context) bool { return other == c })
+// controlled lists the contexts with a handler in the order in which they were made, which is the
+// same in each run. Thousands may be removed one after the other, so a removed one leaves a gap.
+type controlled struct {
+	list []*Context // nil: a gap
+	gaps int
+}
+
+func (l *controlled) add(c *Context) {
+	if l.gaps > len(l.list)/2 {
+		l.list = slices.DeleteFunc(l.list, func(c *Context) bool { return c == nil })
+		l.gaps = 0
+		for i, c := range l.list {
+			c.place = i
+		}
 	}
+	c.place = len(l.list)
+	l.list = append(l.list, c)
+}
+
+func (l *controlled) remove(c *Context) {
+	l.list[c.place] = nil
+	l.gaps++
 }
 
 // noticeOp makes a numbered fragment that has the header of a MATCH but is not matched. Behind the

@@ -14,7 +14,7 @@ import (
 // the fragments are and wherever they are kept. A peer that uses its whole window is not.
 func TestSendBeyondWindowLosesPeer(t *testing.T) {
 	const window, controlBytes = 10_000, 8
-	unknown := ContextID(1<<(counterBits(2)+1) | 2)
+	unknown := ContextID(1<<(counterBits(2)+2) | 2)
 	head := func(h matchHdr) []byte { return matchOf(h) }
 	rndv := func(length int64, data ...byte) func(matchHdr) []byte {
 		return func(h matchHdr) []byte { return rndvOf(rndvHdr{matchHdr: h, length: length, send: 1}, data...) }

@@ -106,11 +106,10 @@ type PML struct {
 	contexts map[ContextID]*Context
 	recent   [16]*Context // cache of contexts, by the low bits of the id
 	// earlyContext has the fragments for contexts that this rank has not made yet.
-	earlyContext  map[ContextID][]earlyContextFragment
-	lastID        uint64 // counter of the last id from NewContextID
-	recentlyFreed recentlyFreed
-	controlled    []*Context    // contexts with a handler, by id
-	orphans       OrphanHandler // set by OnOrphan
+	earlyContext map[ContextID][]earlyContextFragment
+	ids          contextIDs
+	controlled   controlled    // contexts with a handler
+	orphans      OrphanHandler // set by OnOrphan
 
 	sends     handleTable[SendRequest]
 	recvs     handleTable[RecvRequest]
@@ -175,8 +174,8 @@ func New(cfg Config) *PML {
 		contexts:       make(map[ContextID]*Context),
 		earlyContext:   make(map[ContextID][]earlyContextFragment),
 		turnsUntilIdle: idleTurns,
-		lastID:         reservedCounter,
 	}
+	p.ids.init(cfg.Rank, cfg.Size)
 	p.headDone, p.sendPieceDone, p.finDone = p.onHeadDone, p.onSendPieceDone, p.onFinDone
 	p.recvPieceDone, p.putDone, p.answerDone = p.onRecvPieceDone, p.onPutDone, p.onAnswerDone
 	p.taken.init()

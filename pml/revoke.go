@@ -18,15 +18,17 @@ import (
 //   - Collectives in the communicator fail, those under way and later ones.
 //   - Receives from the rank that gave up and receives from AnySource fail. So do sends to that
 //     rank, also those that it has not matched yet. Traffic between the other members goes on.
-//   - The rank that gave up has kept the fragments that this rank sent to it in the communicator.
-//     This rank tells it the id. It then rejects those fragments, as it does for a communicator
-//     that it has freed (Disown).
+//   - The rank that gave up may have kept the fragments that this rank sent to it in the
+//     communicator, for another call that is under way there and may make one with that id. This
+//     rank tells it the id. It then rejects those fragments, as it does for a communicator that it
+//     has freed (Disown).
 //
 // Each member hears of the revocation from the rank that gave up, and tells that rank the id behind
 // all that it has sent to it. So no order of events leaves a kept fragment or an endless wait. It
-// makes no difference whether the parent or the communicator was freed meanwhile, because
-// recentlyFreed remembers origins too. How the communicator was made does not matter either, as
-// long as its origin is set before the next control fragment arrives.
+// makes no difference whether the parent was freed meanwhile. A member that has freed the
+// communicator tells nothing: that rank rejects the fragments once no call of it may make the
+// communicator (contextids.go). How the communicator was made does not matter either, as long as
+// its origin is set before the next control fragment arrives.
 
 // origin is the collective that made a communicator. The zero value is none, because context 0 has
 // no collectives.
@@ -74,7 +76,7 @@ func (c *Context) revokedFor(world int) error {
 
 // RevokeMade revokes the communicators that collectives of parent made, those under the tags that
 // isIt picks, for a rank of the job that gave up the collectives. found counts the collectives of
-// which this rank has, or had, a communicator. made lists their collective contexts, whose ids the
+// which this rank has a communicator. made lists their collective contexts, whose ids the
 // caller sends to that rank, without those of which that rank is not a member.
 func (p *PML) RevokeMade(parent ContextID, isIt func(tag int) bool, world int) (made []ContextID, found int) {
 	pr := p.peer(world)
@@ -106,11 +108,6 @@ func (p *PML) RevokeMade(parent ContextID, isIt func(tag int) bool, world int) (
 			p.revokeFor(s.ctx, pr)
 		}
 	})
-	for id, o := range p.recentlyFreed.ids {
-		if isOrigin(o) {
-			note(o, id.Collective())
-		}
-	}
 	slices.Sort(made) // so that each run sends in the same order
 	return made, len(tags)
 }
@@ -146,18 +143,9 @@ func (p *PML) Disown(id ContextID) error {
 	case p.contexts[id] != nil || p.contexts[twin] != nil:
 		return nil
 	}
-	for _, id := range []ContextID{twin, id} {
-		p.recentlyFreed.add(id, origin{})
-		early := p.takeEarlyContext(id)
-		for i := range early {
-			f := &early[i]
-			if isMessage(f.in.kind) {
-				p.reject(f.from, &f.in, len(f.data), freed)
-			} else if _, err := p.deliverOrphan(f.from, &f.in, f.data); err != nil {
-				return err
-			}
-		}
-	}
+	p.ids.disown(twin)
+	p.rejectEarlyContext(twin)
+	p.rejectEarlyContext(id)
 	return nil
 }
 
@@ -168,11 +156,6 @@ func (p *PML) ExpireOrigins(parent *Context, isOld func(tag int) bool) {
 	for _, c := range p.contexts {
 		if old(c.origin) {
 			c.origin = origin{}
-		}
-	}
-	for id, o := range p.recentlyFreed.ids {
-		if old(o) {
-			p.recentlyFreed.ids[id] = origin{}
 		}
 	}
 }

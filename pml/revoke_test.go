@@ -14,6 +14,8 @@ import (
 type made struct {
 	p2p, coll []*Context
 	handlers  []*testHandler
+	making    []*Making
+	proposal  Proposal
 }
 
 // The data of control fragments in these tests.
@@ -54,10 +56,18 @@ func (p *PML) tookGiveUp(f Control) (found bool) {
 
 // giveUp has a rank give up the collective of c that makes a communicator.
 func giveUp(w *wire, c []*Context, rank int) {
+	defer endMakings(w.pmls[rank])
 	for to := range w.pmls {
 		if to != rank {
 			w.pmls[rank].SendControl(to, c[rank].id, ControlRevoke, madeByTag, []byte{gaveUp})
 		}
+	}
+}
+
+// endMakings ends the collectives of a rank that make communicators.
+func endMakings(p *PML) {
+	for len(p.ids.makings) > 0 {
+		p.ids.makings[0].End()
 	}
 }
 
@@ -67,18 +77,24 @@ const madeByTag = 0
 // makeOf makes a communicator of the given ranks, in that order, at all of them except those in
 // without.
 func makeOf(w *wire, c []*Context, ranks []int, without ...int) *made {
-	id := w.pmls[ranks[0]].NewContextID()
 	g := NewGroup(ranks)
 	m := &made{p2p: make([]*Context, len(w.pmls)), coll: make([]*Context, len(w.pmls)), handlers: make([]*testHandler, len(w.pmls))}
+	for _, p := range w.pmls {
+		m.making = append(m.making, p.Propose(c[0].group))
+	}
+	m.proposal = m.making[ranks[0]].Proposal
+	id := m.proposal.ID
 	for place, rank := range ranks {
 		if slices.Contains(without, rank) {
 			continue
 		}
 		p := w.pmls[rank]
+		require.NoError(w.t, m.making[rank].Take(m.proposal, ranks[0]))
 		m.p2p[rank] = p.AddContext(id, g, place, testCaller{})
 		m.coll[rank], m.handlers[rank] = addControlled(p, id.Collective(), g, place)
 		m.p2p[rank].SetOrigin(c[rank], madeByTag)
 		m.coll[rank].SetOrigin(c[rank], madeByTag)
+		m.making[rank].End()
 	}
 	return m
 }
@@ -205,46 +221,39 @@ func TestRevokeEndsWhatNeedsRankThatGaveUp(t *testing.T) {
 }
 
 // TestRevokeOfFreedCommunicatorEndsRequests: the parent, the communicator or both are freed before
-// a rank learns that the other has given up, perhaps so long ago that the PML does not remember it.
-// Requests that need that rank end, and nothing is left there.
+// a rank learns that the other has given up. Requests that need that rank end, and nothing is left
+// there.
 func TestRevokeOfFreedCommunicatorEndsRequests(t *testing.T) {
 	for _, parent := range []bool{false, true} {
 		for _, child := range []bool{false, true} {
-			for _, forgotten := range []bool{false, true} {
-				t.Run(fmt.Sprintf("parent=%v child=%v forgotten=%v", parent, child, forgotten), func(t *testing.T) {
-					w, c, _ := newRevoking(t, 2)
-					m := makeOf(w, c, []int{0, 1}, 1)
-					p := w.pmls[0]
-					s := p.Isend(m.p2p[0], pattern(10, 1), 1, 1, Synchronous, "ssend")
-					p.Isend(m.coll[0], pattern(10, 1), 1, 0, Standard, "send").Abandon()
-					var r *RecvRequest
-					if !child {
-						r = p.Irecv(m.coll[0], make([]byte, 9), 1, 1, 0, "recv")
-					}
-					if child {
-						p.RemoveContext(m.p2p[0])
-						p.RemoveContext(m.coll[0])
-					}
-					if parent {
-						p.RemoveContext(c[0])
-					}
-					if forgotten {
-						for range maxRecentlyFreed {
-							p.RemoveContext(p.AddContext(p.NewContextID(), c[0].group, 0, testCaller{}))
-						}
-					}
-					w.settle()
-					giveUp(w, c, 1)
-					w.settle()
-					requireRevoked(t, "ssend", s, 1)
-					if r != nil {
-						requireRevoked(t, "receive", r, 1)
-					}
-					require.Empty(t, p.earlyContext)
-					require.Empty(t, w.pmls[1].earlyContext)
-					requireClean(t, w)
-				})
-			}
+			t.Run(fmt.Sprintf("parent=%v child=%v", parent, child), func(t *testing.T) {
+				w, c, _ := newRevoking(t, 2)
+				m := makeOf(w, c, []int{0, 1}, 1)
+				p := w.pmls[0]
+				s := p.Isend(m.p2p[0], pattern(10, 1), 1, 1, Synchronous, "ssend")
+				p.Isend(m.coll[0], pattern(10, 1), 1, 0, Standard, "send").Abandon()
+				var r *RecvRequest
+				if !child {
+					r = p.Irecv(m.coll[0], make([]byte, 9), 1, 1, 0, "recv")
+				}
+				if child {
+					p.RemoveContext(m.p2p[0])
+					p.RemoveContext(m.coll[0])
+				}
+				if parent {
+					p.RemoveContext(c[0])
+				}
+				w.settle()
+				giveUp(w, c, 1)
+				w.settle()
+				requireRevoked(t, "ssend", s, 1)
+				if r != nil {
+					requireRevoked(t, "receive", r, 1)
+				}
+				require.Empty(t, p.earlyContext)
+				require.Empty(t, w.pmls[1].earlyContext)
+				requireClean(t, w)
+			})
 		}
 	}
 }
@@ -342,11 +351,11 @@ func TestCheckNewContextRefusesDisownedID(t *testing.T) {
 	m := makeOf(w, c, []int{0, 1}, 1)
 	giveUp(w, c, 1)
 	w.settle()
-	require.ErrorIs(t, w.pmls[1].CheckNewContext(m.p2p[0].id, 0), errContextID)
-	require.Len(t, w.pmls[1].recentlyFreed.oldest, 2)
+	require.ErrorIs(t, m.making[1].Take(m.proposal, 0), errContextID)
+	require.Equal(t, []span{{1, 1}}, w.pmls[1].ids.learned[0].spans)
 	w.pmls[0].SendControl(1, m.coll[0].id, ControlRevoke, 0, []byte{neverMade})
 	w.settle()
-	require.Len(t, w.pmls[1].recentlyFreed.oldest, 2, "the id is kept twice")
+	require.Equal(t, []span{{1, 1}}, w.pmls[1].ids.learned[0].spans)
 	requireClean(t, w)
 }
 
@@ -366,7 +375,7 @@ func TestDisownOfKnownContextHasNoEffect(t *testing.T) {
 		p.AddContext(8, c[0].group, 0, testCaller{})
 		require.ErrorIs(t, p.Disown(f.id), f.want, name)
 		require.Len(t, p.contexts, 3, name)
-		require.False(t, p.recentlyFreed.has(8), name)
+		require.False(t, p.IsFreed(8), name)
 	}
 }
 
@@ -396,11 +405,6 @@ func TestDisownHandsControlFragmentsToOrphanHandler(t *testing.T) {
 func TestExpireOriginsSparesCommunicatorsOfReusedTag(t *testing.T) {
 	w, c, _ := newRevoking(t, 2)
 	m := makeOf(w, c, []int{0, 1})
-	freed := makeOf(w, c, []int{1, 0})
-	for rank := range 2 {
-		w.pmls[rank].RemoveContext(freed.p2p[rank])
-		w.pmls[rank].RemoveContext(freed.coll[rank])
-	}
 	p := w.pmls[0]
 	p.ExpireOrigins(c[0], func(tag int) bool { return tag != madeByTag })
 	require.NotZero(t, m.p2p[0].origin)
@@ -409,7 +413,6 @@ func TestExpireOriginsSparesCommunicatorsOfReusedTag(t *testing.T) {
 	p.ExpireOrigins(c[0], func(tag int) bool { return tag == madeByTag })
 	require.Zero(t, m.p2p[0].origin)
 	require.Zero(t, m.coll[0].origin)
-	require.Zero(t, p.recentlyFreed.ids[freed.p2p[0].id])
 	giveUp(w, c, 1)
 	w.settle()
 	require.Empty(t, m.handlers[0].revoked)

@@ -176,6 +176,10 @@ func (s *Schedule) end() {
 	t := s.team
 	s.endMeetings()
 	t.pass(s)
+	if s.making != nil {
+		s.making.End()
+		s.making = nil
+	}
 	t.tidyArea()
 	if !s.setUp { // see Prepare
 		t.removeIfFreed()

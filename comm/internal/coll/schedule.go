@@ -71,6 +71,7 @@ type Schedule struct {
 	hook    func()       // of stepCall
 	check   checking     // in checked mode
 	atEnd   func() error // see AtEnd
+	making  *pml.Making  // see Makes
 
 	recvs []postedRecv // since the last step that waited
 	sends []*pml.SendRequest
@@ -169,6 +170,12 @@ func (s *Schedule) IsBlocking() bool { return s.isInline }
 // discarded. Its error is that of the call. The engine's lock is held from the last step until the
 // collective is over.
 func (s *Schedule) AtEnd(f func() error) { s.atEnd = f }
+
+// Makes says that the collective makes communicators. It ends m when it is over.
+func (s *Schedule) Makes(m *pml.Making) { s.making = m }
+
+// Take takes the proposal that the collective has chosen: see pml.Making.
+func (s *Schedule) Take(of pml.Proposal, maker int) error { return s.making.Take(of, maker) }
 
 // NeedsAll reports whether no rank can return from the collective before all ranks have called it,
 // whatever the schedule is: the result depends on what each rank contributes. For a start of a
