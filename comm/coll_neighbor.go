@@ -9,7 +9,8 @@ import (
 
 // Neighbourhood collectives (MPI 4.1, section 8.6): each rank exchanges blocks with its neighbours
 // in the topology of the communicator, as Neighbors lists them. They do not wait for other ranks.
-// The blocks of a source that is ProcNull have their places in the slices, and do not change.
+// The blocks of a source that is ProcNull have their places in the slices, and do not change. None
+// of these calls works in place: a nil slice has no elements.
 
 // NeighborAllgather sends in to every destination, and puts what the sources send into out, in the
 // order of sources: len(out) == len(sources)*len(in). If there are no destinations, in may be

@@ -6,8 +6,8 @@ import (
 )
 
 // Scan combines, at each rank, the in of the ranks up to and including this one into out, element
-// by element and in the order of ranks. in and out have the same length at all ranks. If in is nil,
-// this rank's part is in out.
+// by element and in the order of ranks. in and out have the same length at all ranks. In place: if
+// in is nil, this rank's part is in out.
 func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.scan(blocking, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err

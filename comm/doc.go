@@ -52,6 +52,12 @@
 // call of the other ranks. A call does not count if the type of the elements or the communicator is
 // wrong, or if another goroutine is in a collective of the communicator.
 //
+// A collective works in place (MPI_IN_PLACE) at a rank that passes nil, where the comment of the
+// call says so. Any slice that is not nil, also an empty one, has the elements that it has. A slice
+// that append has built is nil if it has no elements. It may be passed wherever no elements are
+// due: in place or not, the call then does the same. Only [Alltoallv] has counts that can tell more
+// than the length of the slice, so it works in place only if these are nil too.
+//
 // Each collective has three forms. All calls of a communicator, of all forms together, are in one
 // order, and calls of different forms do not match.
 //

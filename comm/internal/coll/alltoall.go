@@ -49,10 +49,10 @@ func (s *Schedule) alltoallPairs(in, out [][]byte) {
 // they add up to i modulo the number of ranks. parts are by rank.
 func (s *Schedule) alltoallInPlace(parts [][]byte) {
 	n, room := s.size, 0
-	s.inPlace = true
 	for _, p := range parts {
 		room = max(room, len(p))
 	}
+	s.inPlace = room > 0 // empty parts are the same for every call
 	temp := s.temp(room)
 	for i := range n {
 		peer := down(i, s.rank, n)
