@@ -22,9 +22,12 @@ func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, erro
 	if s.Op != nil {
 		call.Op, call.InOrder = audit.OpAt(reflect.ValueOf(s.Op).Pointer()), !s.Commutes
 	}
-	lengths := c.partLengths(s, call.Name, call.Type.Size)
+	lengths := c.partLengths(s, call.Name, call.Type)
 	if lengths != nil {
 		call.Bytes = audit.NoLength
+	}
+	if s.Op == nil && lengths != nil || lengths == nil && call.Bytes == 0 || isAllEmpty(s) {
+		call.Type = call.Type.None() // the parts between two ranks tell their types, or there is nothing
 	}
 	s.Check(coll.Check{
 		Record:  call.Encode(),
@@ -104,11 +107,17 @@ func (e *differsError) Is(target error) bool {
 	return false
 }
 
+// isAllEmpty reports whether the parts that all ranks agree on have no elements.
+func isAllEmpty(s *coll.Schedule) bool {
+	n := len(s.Ints)
+	return s.BlockingName() == "reducescatter" && s.Ints[n-1] == 0
+}
+
 // partLengths are the lengths of a call whose parts may have any, or nil.
-func (c *Comm) partLengths(s *coll.Schedule, name string, elem int) *coll.PartLengths {
+func (c *Comm) partLengths(s *coll.Schedule, name string, typ audit.Type) *coll.PartLengths {
 	n, me := len(c.group), c.rank
 	var give, take []int // by rank; −1: nothing is exchanged
-	isAgreement := false
+	isAgreement := false // with types compared, as of any reduction
 	switch s.BlockingName() {
 	case "gatherv", "scatterv":
 		give, take = nothing(n), nothing(n)
@@ -137,7 +146,7 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, elem int) *coll.PartLe
 			}
 		}
 		take = uniform(n, give[me])
-		isAgreement = true
+		isAgreement, typ.Kind = true, audit.NoKind
 	case "alltoallv":
 		give = lengthsOf(s.Parts[:n])
 		take = lengthsOf(s.Parts[len(s.Parts)-n:]) // the same in place
@@ -148,7 +157,7 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, elem int) *coll.PartLe
 		sources := len(c.topo.sources)
 		return newPartLengths(c.topo.sources, c.topo.dests, c.topo.isCart,
 			lengthsOf(s.Parts[sources:]), lengthsOf(s.Parts[:sources]),
-			audit.Mismatch{Receiver: me, ElemBytes: elem}, name)
+			audit.Mismatch{Receiver: me, ElemBytes: typ.Size}, typ.Kind, name)
 	}
 	all := make([]int, n)
 	for r := range all {
@@ -156,18 +165,19 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, elem int) *coll.PartLe
 	}
 	give[me], take[me] = -1, -1 // which the call itself compares
 	return newPartLengths(all, all, false, give, take,
-		audit.Mismatch{Receiver: me, ElemBytes: elem, IsAgreement: isAgreement}, name)
+		audit.Mismatch{Receiver: me, ElemBytes: typ.Size, IsAgreement: isAgreement}, typ.Kind, name)
 }
 
 // newPartLengths lets ranks compare the lengths that they give to dests with those that they take
-// from sources. found has what is known of a mismatch that this rank finds.
-func newPartLengths(sources, dests []int, pairs bool, give, take []int, found audit.Mismatch, name string) *coll.PartLengths {
+// from sources, and the kinds of what is not empty. found has what is known of a mismatch that this
+// rank finds.
+func newPartLengths(sources, dests []int, pairs bool, give, take []int, found audit.Mismatch, kind audit.Kind, name string) *coll.PartLengths {
 	l := &coll.PartLengths{Pairs: pairs, RecordBytes: audit.MismatchBytes}
 	for i, dest := range dests {
 		if give[i] < 0 {
 			dest = coll.NoRank
 		}
-		l.Dests, l.Give = append(l.Dests, dest), append(l.Give, uint64(max(give[i], 0)))
+		l.Dests, l.Give = append(l.Dests, dest), append(l.Give, audit.Part(max(give[i], 0), kind))
 	}
 	for i, source := range sources {
 		if take[i] < 0 {
@@ -178,9 +188,8 @@ func newPartLengths(sources, dests []int, pairs bool, give, take []int, found au
 	l.Compare = func(got []uint64) []byte {
 		m := found
 		for i, source := range l.Sources {
-			if source != coll.NoRank && got[i] != uint64(take[i]) {
-				m.Found, m.Sender, m.Sent, m.Due = true, source, int(got[i]), take[i]
-				break
+			if source != coll.NoRank && !m.Found {
+				m.Compare(source, got[i], take[i], kind)
 			}
 		}
 		return m.Encode()

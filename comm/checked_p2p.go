@@ -3,17 +3,37 @@ package comm
 import (
 	"bytes"
 
+	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
 
 // Point-to-point calls in checked mode, after the checks of their arguments. Each message tells the
-// kind of its elements, which the receiver compares with its own. Lock held.
+// kind of its elements, which the receiver compares with its own. A message without elements fits
+// every type, and so does a buffer without elements (MPI 4.1, section 3.3.1: the type signatures
+// are empty). Lock held.
+
+// kindOf is the kind of the elements of a message.
+func (k *checker) kindOf(typ elemType, buf []byte) uint8 {
+	if len(buf) == 0 {
+		return uint8(audit.NoKind)
+	}
+	return uint8(k.typeOf(typ).Kind)
+}
+
+// newRecvWatch is newWatch of a receive.
+func (k *checker) newRecvWatch(typ elemType, recv []byte) *watch {
+	w := newWatch()
+	w.recv = audit.Watch(recv)
+	if len(recv) > 0 {
+		w.typ = k.typeOf(typ)
+	}
+	return w
+}
 
 func (c *Comm) sendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) error {
 	defer c.endCall(c.beginCall(op, dest, tag, len(buf)))
-	kind := c.job.check.typeOf(typ).Kind
-	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, uint8(kind), newWatch(buf)))
+	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, c.job.check.kindOf(typ, buf), newWatch(buf)))
 }
 
 func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) request.Request {
@@ -23,20 +43,20 @@ func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mo
 	if mode == pml.Buffered {
 		w.sends = nil // the call has copied it
 	}
-	r := c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, uint8(k.typeOf(typ).Kind), w)
+	r := c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, k.kindOf(typ, buf), w)
 	return k.handle(c.job, &r.Object, w)
 }
 
 func (c *Comm) recvAudited(typ elemType, buf []byte, size, source, tag int) (request.Status, error) {
 	defer c.endCall(c.beginCall(recvOp, source, tag, len(buf)))
-	w := newRecvWatch(c.job.check.typeOf(typ), buf)
+	w := c.job.check.newRecvWatch(typ, buf)
 	return awaitRecv(c.ctx, c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, recvOp, w))
 }
 
 func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) request.Request {
 	defer c.endCall(c.beginCall(irecvOp, source, tag, len(buf)))
 	k := c.job.check
-	w := newRecvWatch(k.typeOf(typ), buf)
+	w := k.newRecvWatch(typ, buf)
 	r := c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, irecvOp, w)
 	return k.handle(c.job, &r.Object, w)
 }
@@ -48,7 +68,7 @@ func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.
 	if mode == pml.Buffered {
 		w.sends = nil
 	}
-	r.Tell(uint8(k.typeOf(typ).Kind))
+	r.Tell(k.kindOf(typ, buf))
 	r.Audit(w)
 	return k.handle(c.job, &r.Object, w)
 }
@@ -56,7 +76,7 @@ func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.
 // auditRecv has a persistent receive watched.
 func (c *Comm) auditRecv(r *pml.RecvRequest, typ elemType, buf []byte) request.Request {
 	k := c.job.check
-	w := newRecvWatch(k.typeOf(typ), buf)
+	w := k.newRecvWatch(typ, buf)
 	r.Audit(w)
 	return k.handle(c.job, &r.Object, w)
 }
@@ -67,8 +87,8 @@ func (c *Comm) sendrecvAudited(a pml.Sendrecv, sent, received elemType, replace 
 	if replace {
 		a.Send = bytes.Clone(a.Send)
 	}
-	s := c.job.pml.IsendAudited(c.p2p, a.Send, a.Dest, a.SendTag, pml.Standard, a.Op, uint8(k.typeOf(sent).Kind), newWatch(a.Send))
-	r := c.job.pml.IrecvAudited(c.p2p, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op, newRecvWatch(k.typeOf(received), a.Recv))
+	s := c.job.pml.IsendAudited(c.p2p, a.Send, a.Dest, a.SendTag, pml.Standard, a.Op, k.kindOf(sent, a.Send), newWatch(a.Send))
+	r := c.job.pml.IrecvAudited(c.p2p, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op, k.newRecvWatch(received, a.Recv))
 	st, err := awaitRecv(c.ctx, r)
 	if serr := awaitSend(c.ctx, s); err == nil {
 		err = serr
@@ -79,14 +99,14 @@ func (c *Comm) sendrecvAudited(a pml.Sendrecv, sent, received elemType, replace 
 func (c *Comm) isendrecvAudited(a pml.Sendrecv, sent, received elemType) request.Request {
 	k := c.job.check
 	w := newWatch(a.Send)
-	r := c.job.pml.IsendrecvAudited(c.p2p, a, uint8(k.typeOf(sent).Kind), w, newRecvWatch(k.typeOf(received), a.Recv))
+	r := c.job.pml.IsendrecvAudited(c.p2p, a, k.kindOf(sent, a.Send), w, k.newRecvWatch(received, a.Recv))
 	return k.handle(c.job, &r.Object, w)
 }
 
 // receiveAudited posts the receive of a message that a probe has taken.
 func (m *Message) receiveAudited(typ elemType, buf []byte, elem int, op string) *pml.RecvRequest {
 	j := m.c.job
-	w := newRecvWatch(j.check.typeOf(typ), buf)
+	w := j.check.newRecvWatch(typ, buf)
 	if m.m == nil {
 		return j.pml.IrecvAudited(m.c.p2p, buf, elem, ProcNull, AnyTag, op, w)
 	}

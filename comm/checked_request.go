@@ -53,13 +53,6 @@ func newWatch(sends ...[]byte) *watch {
 	return w
 }
 
-// newRecvWatch is newWatch of a receive.
-func newRecvWatch(typ audit.Type, recv []byte) *watch {
-	w := newWatch()
-	w.typ, w.recv = typ, audit.Watch(recv)
-	return w
-}
-
 // callerLine is the user's line on the stack.
 func callerLine() string { return audit.Caller(library) }
 

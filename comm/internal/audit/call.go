@@ -125,7 +125,8 @@ func (c *Call) Decode(b []byte) (ok bool) {
 
 // Compare compares the records of all ranks, one after the other. The error is about the first rank
 // whose call differs from those before it, so it is the same at all ranks. Types are compared with
-// that of the first rank whose elements are not bytes, because bytes fit everything.
+// that of the first rank whose elements are not bytes, because bytes fit everything, and so do no
+// elements.
 func Compare(records []byte) error {
 	var first, other Call
 	typed, typedRank := Type{}, 0
@@ -141,7 +142,7 @@ func Compare(records []byte) error {
 		if err := other.differenceFrom(rank, &first, typedRank, typed); err != nil {
 			return err
 		}
-		if typed.Kind == Bytes && other.Type.Kind != Bytes {
+		if typed.Kind <= Bytes && other.Type.Kind > typed.Kind {
 			typed, typedRank = other.Type, rank
 		}
 	}

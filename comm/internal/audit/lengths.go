@@ -2,7 +2,8 @@ package audit
 
 import "encoding/binary"
 
-// Mismatch is a part that one rank sends to another with another length than that expects.
+// Mismatch is a part that one rank sends to another with another length, or elements of another
+// kind, than that expects.
 type Mismatch struct {
 	Found       bool
 	Sender      int
@@ -10,6 +11,7 @@ type Mismatch struct {
 	Sent, Due   int  // in bytes
 	ElemBytes   int  // size of an element at the receiver
 	IsAgreement bool // both are lengths that the ranks have to agree on, as of ReduceScatter
+	IsType      bool // Sent and Due are kinds of elements, not lengths
 }
 
 // MismatchBytes is the length of an encoded Mismatch.
@@ -26,6 +28,9 @@ func (m *Mismatch) Encode() []byte {
 	if m.IsAgreement {
 		flags |= 2
 	}
+	if m.IsType {
+		flags |= 4
+	}
 	b := make([]byte, 0, MismatchBytes)
 	for _, v := range [...]uint64{flags, uint64(m.Sender), uint64(m.Receiver), uint64(m.Sent), uint64(m.Due), uint64(m.ElemBytes)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
@@ -41,11 +46,34 @@ func (m *Mismatch) Decode(b []byte) (ok bool) {
 	number := func(i int) int { return int(binary.LittleEndian.Uint64(b[8*i:])) }
 	flags := number(0)
 	*m = Mismatch{
-		Found: flags&1 != 0, IsAgreement: flags&2 != 0,
+		Found: flags&1 != 0, IsAgreement: flags&2 != 0, IsType: flags&4 != 0,
 		Sender: number(1), Receiver: number(2), Sent: number(3), Due: number(4), ElemBytes: number(5),
 	}
-	return flags&^3 == 0 && m.Sender >= 0 && m.Receiver >= 0 && m.Sent >= 0 && m.Due >= 0 && m.ElemBytes >= 0
+	return flags&^7 == 0 && (!m.IsType || max(m.Sent, m.Due) <= MaxKind) && m.Sender >= 0 && m.Receiver >= 0 && m.Sent >= 0 && m.Due >= 0 && m.ElemBytes >= 0
 }
+
+// Part is what a sender tells of a part: its length in bytes, and the kind of its elements if there
+// are any.
+func Part(bytes int, kind Kind) uint64 {
+	if bytes == 0 {
+		return 0
+	}
+	return uint64(bytes) | uint64(kind)<<kindAt
+}
+
+// Compare fills in how a part that a rank has been told of differs from what it expects.
+func (m *Mismatch) Compare(sender int, told uint64, bytes int, kind Kind) {
+	sent, sentKind := int(told&(1<<kindAt-1)), Kind(told>>kindAt)
+	switch {
+	case sent > 0 && bytes > 0 && !sentKind.Fits(kind):
+		m.Found, m.IsType, m.Sender, m.Sent, m.Due = true, true, sender, int(sentKind), int(kind)
+	case sent != bytes:
+		m.Found, m.Sender, m.Sent, m.Due = true, sender, sent, bytes
+	}
+}
+
+// kindAt is the place of the kind in a Part.
+const kindAt = 56
 
 // CompareMismatches returns the error of the first rank that has found a mismatch, of all ranks'
 // records. So it is the same at all ranks.
@@ -64,6 +92,9 @@ func CompareMismatches(call string, records []byte) error {
 }
 
 func (m *Mismatch) difference(call string) error {
+	if m.IsType {
+		return differ(ErrType, "in %s, rank %d sends %v to rank %d, which expects %v", call, m.Sender, Kind(m.Sent), m.Receiver, Kind(m.Due))
+	}
 	sent, due, unit := m.Sent, m.Due, "bytes"
 	if size := m.ElemBytes; size > 0 && sent%size == 0 && due%size == 0 {
 		sent, due, unit = sent/size, due/size, "elements"

@@ -78,13 +78,20 @@ func TypeOf(t reflect.Type) Type {
 	return Type{Name: name, Size: int(t.Size()), Layout: layout, Kind: kind}
 }
 
+// None is the type as that of a slice without elements, which fits every other one.
+func (t Type) None() Type {
+	t.Layout, t.Kind = 0, NoKind
+	return t
+}
+
 // String names the slices of the type.
 func (t Type) String() string { return "[]" + t.Name }
 
 // fits reports whether data may go from elements of one type to elements of the other. A reduction
 // needs one type, because it computes.
 func (t Type) fits(other Type, reduces bool) bool {
-	return t.Layout == other.Layout || !reduces && (t.Kind == Bytes || other.Kind == Bytes)
+	return t.Layout == other.Layout || t.Kind == NoKind || other.Kind == NoKind ||
+		!reduces && (t.Kind == Bytes || other.Kind == Bytes)
 }
 
 // layoutOf is a digest of the type, and its kind if it consists of elements of one basic type. Such
