@@ -7,7 +7,6 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/internal/wireup"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Checked mode (the tunable check) compares what the ranks say of their calls, and watches the
@@ -22,8 +21,8 @@ type checker struct {
 	// The engine's lock guards the rest.
 
 	watched []*watch // the user's requests, from the call that makes them until they are over
-	// tell tells the user about a request.
-	tell func(j *job, o *request.Object, what error)
+	// tell warns the user.
+	tell func(j *job, what error)
 }
 
 // agreeOnCheck checks that all ranks are in checked mode, or none: a rank that is not does not

@@ -27,7 +27,7 @@ func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, erro
 		call.Bytes = audit.NoLength
 	}
 	if s.Op == nil && lengths != nil || lengths == nil && call.Bytes == 0 || isAllEmpty(s) {
-		call.Type = call.Type.None() // the parts between two ranks tell their types, or there is nothing
+		call.Type = call.Type.None() // the parts tell their types, or there is nothing
 	}
 	s.Check(coll.Check{
 		Record:  call.Encode(),

@@ -152,25 +152,25 @@ func (j *job) tellLost(a request.Auditor) {
 		return
 	}
 	w.told = true
-	j.check.tell(j, w.object, fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line))
+	j.check.tell(j, w.object.About(fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line)))
 }
 
 // tellUnobserved tells the user of the requests that nobody has waited for, in Finalize. Lock held.
 func (j *job) tellUnobserved() {
 	for _, w := range j.check.watched {
 		if w.isOutstanding() && !w.told {
-			j.check.tell(j, w.object, fmt.Errorf("nothing has waited for the request, which was started at %s", w.line))
+			j.check.tell(j, w.object.About(fmt.Errorf("nothing has waited for the request, which was started at %s", w.line)))
 		}
 	}
 }
 
-// tellUser prints a warning about a request. Lock held.
-func tellUser(j *job, o *request.Object, what error) {
-	fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: %s\n", j.rank, oneLine(o.About(what)))
+// tellUser prints a warning. Lock held.
+func tellUser(j *job, what error) {
+	fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: %s\n", j.rank, oneLine(what))
 }
 
-// nobody is told about requests.
-func nobody(*job, *request.Object, error) {}
+// nobody is warned.
+func nobody(*job, error) {}
 
 // withLine describes a request, with the line that has started it if that is known. Lock held.
 func withLine(o *request.Object, what error) string {

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
-	"github.com/mpigo/mpigo/request"
 )
 
 // For the tests of package comm_test, which may import what imports this package.
@@ -50,9 +49,9 @@ func StartStartsAt(c *Comm, starts uint64) {
 	}
 }
 
-// TellChecked has f told of what checked mode finds of requests.
+// TellChecked has f told of what checked mode warns of.
 func TellChecked(c *Comm, f func(line string)) {
 	c.job.eng.Lock()
 	defer c.job.eng.Unlock()
-	c.job.check.tell = func(_ *job, o *request.Object, what error) { f(o.About(what).Error()) }
+	c.job.check.tell = func(_ *job, what error) { f(what.Error()) }
 }

@@ -120,7 +120,8 @@ func (j *job) stop(cause error) {
 // unless the send was synchronous: the receiver discards them. It also reports nonblocking
 // collectives, and starts of persistent ones, that are under way and do not complete any more
 // (ErrPending). Whether one completes there depends on what the other ranks do: all requests must
-// be complete before (MPI 4.1, section 11.2.2). Checked mode warns of those that are not.
+// be complete before (MPI 4.1, section 11.2.2). Checked mode warns of those that are not, and of
+// messages that were never received.
 //
 // Another rank may not come to Finalize because it waits for a message of this rank, or for this
 // rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
@@ -161,6 +162,9 @@ func (c *Comm) Finalize() error {
 	}
 	if j.check != nil {
 		j.tellUnobserved()
+		if !errors.Is(err, ErrProcFailed) { // else all ranks have ended too early
+			j.tellUnreceived()
+		}
 	}
 	if err == nil {
 		j.tellRest()

@@ -39,7 +39,7 @@ func attach(hook observe.Hook, jobs []*job) {
 		o := &observed{job: j, objects: make(map[*request.Object]struct{})}
 		j.eng.Lock()
 		if j.check != nil {
-			j.check.tell = nobody // the harness tells of such requests
+			j.check.tell = nobody // the harness tells of such requests and messages
 		}
 		j.eng.OnBound(
 			func(obj any) { o.objects[obj.(*request.Object)] = struct{}{} },

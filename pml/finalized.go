@@ -38,6 +38,25 @@ const (
 	finalizedNotReceiving                // it matches nothing
 )
 
+// finalizedError is the error of a receive or probe that waits for a finalized rank of the job. If
+// messages of that rank are here, which match no receive, it names the first.
+func (c *Context) finalizedError(world int) error {
+	if c.handler != nil { // users do not know the tags of collectives
+		return errFinalized
+	}
+	list := c.unexpected.table.find(keyOf(world, request.AnyTag))
+	if list == nil || list.head == nil {
+		return errFinalized
+	}
+	first, more := c.envelope(list.head.item), ""
+	for n, count := list.head.next, 0; n != nil; n = n.next {
+		count++
+		more = fmt.Sprintf(", and %d more", count)
+	}
+	return fmt.Errorf("%w; a message of rank %d with tag %d, of %d bytes, has come and was not received%s: compare the tags",
+		errFinalized, first.Source, first.Tag, first.Bytes, more)
+}
+
 var errFinalized = fmt.Errorf("%w: it has called Finalize, or returned", request.ErrProcFailed)
 
 // TellFinalized tells each other rank that this rank begins no operation any more: now if the two
@@ -99,7 +118,7 @@ func (p *PML) finalizedArrived(pr *peer, frag []byte) error {
 	}
 	p.postBlocking()
 	for _, c := range p.sortedContexts() {
-		c.failWaits(pr.Rank(), false, errFinalized)
+		c.failWaits(pr.Rank(), false, c.finalizedError(pr.Rank()))
 	}
 	if pr.finalized == finalizedNotReceiving && p.leaving == nil { // else no caller waits here
 		p.failUnmatched(pr, func(s *SendRequest) bool { return !s.Abandoned() }, errFinalized)

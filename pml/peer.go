@@ -139,7 +139,7 @@ func (p *PML) lossOf(c *Context, source int) error {
 		}
 	}
 	if source >= 0 && p.peers[source] != nil && p.peers[source].finalized != notFinalized {
-		return errFinalized
+		return c.finalizedError(source)
 	}
 	return nil
 }

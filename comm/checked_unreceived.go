@@ -1,0 +1,43 @@
+package comm
+
+import "fmt"
+
+// maxUnreceived is how many lines tell of messages that were not received.
+const maxUnreceived = 10
+
+// unreceivedKind is what messages have in common of which one line tells.
+type unreceivedKind struct {
+	in          *state
+	source, tag int // source in the communicator
+}
+
+// tellUnreceived tells the user of the messages that no receive has matched, in Finalize. It is a
+// warning: the program is wrong (MPI 4.1, section 11.2.2), but all ranks have done what they did.
+// Messages of collectives are not the user's. Lock held.
+func (j *job) tellUnreceived() {
+	var kinds []unreceivedKind
+	count, bytes := make(map[unreceivedKind]int), make(map[unreceivedKind]int64)
+	for _, m := range j.pml.Unreceived() {
+		if m.Context == m.Context.Collective() {
+			continue
+		}
+		k := unreceivedKind{stateOf(m.Caller), m.Source, m.Tag}
+		if count[k] == 0 {
+			kinds = append(kinds, k)
+		}
+		count[k]++
+		bytes[k] += int64(m.Bytes)
+	}
+	for i, k := range kinds {
+		if i == maxUnreceived {
+			j.check.tell(j, fmt.Errorf("never received: messages of %d more ranks or tags", len(kinds)-i))
+			return
+		}
+		what, all := "a message", ""
+		if count[k] > 1 {
+			what, all = fmt.Sprintf("%d messages", count[k]), " in all"
+		}
+		j.check.tell(j, fmt.Errorf("%s: never received: %s of rank %d with tag %d, of %d bytes%s",
+			*k.in.name.Load(), what, k.source, k.tag, bytes[k], all))
+	}
+}
