@@ -50,8 +50,8 @@ func (b *BML) wantLong(pr *Peer) {
 // isMixed reports whether messages go by rails of several tiers. The first rail may be of any of
 // them. Rails are in the order of their tiers.
 func (pr *Peer) isMixed() bool {
-	set := uint16(pr.fast(pr.up))
-	return set != 0 && pr.rails[bits.TrailingZeros16(set)].tier < pr.rails[bits.Len16(set)-1].tier
+	set := uint32(pr.fast(pr.up))
+	return set != 0 && pr.rails[bits.TrailingZeros32(set)].tier < pr.rails[bits.Len32(set)-1].tier
 }
 
 // besideFactor is how many times as long a rail takes for a byte as the best rail that is up of a

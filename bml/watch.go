@@ -88,7 +88,7 @@ type grade struct {
 }
 
 // watchRails starts or ends the watch when other rails are up than before.
-func (pr *Peer) watchRails() { pr.watch.isOn = bits.OnesCount16(uint16(pr.up)) > 1 }
+func (pr *Peer) watchRails() { pr.watch.isOn = bits.OnesCount32(uint32(pr.up)) > 1 }
 
 func (b *BML) startWatch(pr *Peer) {
 	w := &pr.watch
