@@ -14,7 +14,7 @@ func TestMessagesSurviveSubnetManager(t *testing.T) {
 		for _, c := range []struct {
 			what, after int
 			fails       bool
-		}{{newLID, 0, true}, {13, 0, false}, {14, 0, false}, {15, 2, true}, {15, 4, true}} {
+		}{{newLID, 0, true}, {smChange, 0, false}, {clientReregister, 0, false}, {newPKeys, 2, true}, {newPKeys, 4, true}} {
 			t.Run(fmt.Sprint(rails, c), func(t *testing.T) {
 				w := quietWorld(t, Verbs, rails, 1_000_000_000)
 				before := w.ranks[1].p.Stats().RailsFailed

@@ -105,8 +105,11 @@ func linkOf(seed uint64, rail int) verbs.LinkLayer {
 // Numbers of kinds of faults. InfiniBand has those of its subnet manager too.
 const (
 	roceFaults       = 13
-	infiniBandFaults = 17
 	newLID           = 13
+	smChange         = 14
+	clientReregister = 15
+	newPKeys         = 16
+	infiniBandFaults = 17
 )
 
 // gidOf is the first address of the port of a node's device.
@@ -249,13 +252,13 @@ func (n *verbsNet) device(rank, rail, what, after int) {
 	case newLID:
 		h.ChangeLID(1)
 		return
-	case 14:
+	case smChange:
 		h.Raise(verbs.EventSMChange, 1)
 		return
-	case 15:
+	case clientReregister:
 		h.Raise(verbs.EventClientReregister, 1)
 		return
-	case 16:
+	case newPKeys:
 		keys := make([]uint16, 4)
 		if i := after % 5; i < len(keys) { // else the port has no key until it is repaired
 			keys[i] = 0xffff

@@ -321,11 +321,14 @@ func (w *world) cover(from, to int, f pml.Fragment) {
 var contextIDs = [...]pml.ContextID{0, 6, pml.ContextID(6).Collective()}
 
 // makeContext makes the context of a group, if the rank is in the group and has not made it yet.
-// Until then messages of that context wait in the PML.
+// Until then messages of that context wait in the PML. A communicator gets both of its contexts at
+// the same time.
 func (r *rank) makeContext(i int) {
-	g := r.w.groups[i]
-	if place, ok := g.Rank(r.rank); ok && r.ctxs[i] == nil {
-		r.ctxs[i] = r.p.AddContext(contextIDs[i], g, place, describer{r.rank})
+	for j := range r.w.groups {
+		g := r.w.groups[j]
+		if place, ok := g.Rank(r.rank); ok && r.ctxs[j] == nil && contextIDs[j].Collective() == contextIDs[i].Collective() {
+			r.ctxs[j] = r.p.AddContext(contextIDs[j], g, place, describer{r.rank})
+		}
 	}
 }
 
