@@ -29,7 +29,7 @@ const timestampLayout = "2006-01-02T15:04:05.000000"
 // Sink is a destination that several streams write to, such as the launcher's standard output. It
 // is safe for concurrent use.
 type Sink struct {
-	failed atomic.Pointer[func()] // called at the first error, without mu; nil: errors are ignored
+	failed atomic.Pointer[func()] // called at a stream's first error, without mu; nil: none counts
 	err    atomic.Error           // that error; all later output is dropped
 	queue  lineQueue
 
@@ -45,30 +45,33 @@ func NewSink(w io.Writer) *Sink {
 	return &Sink{w: w}
 }
 
-// OnError makes the sink call failed at the next error of w, on any goroutine, and then drop all
-// later output silently.
+// OnError makes the sink call failed at the next error of w in the output of a stream, on any
+// goroutine, and then drop all later output silently.
 func (s *Sink) OnError(failed func()) { s.failed.Store(&failed) }
 
-// Err returns the first error of the sink's writer. It never blocks, not even during a write.
+// Err returns the error at which failed was called. It never blocks, not even during a write.
 func (s *Sink) Err() error { return s.err.Load() }
 
-// write writes the queued lines, and then p, which comes from stream from.
+// write writes the queued lines, and then p, which comes from stream from. Only an error of p
+// counts: a line of the launcher that nobody can read is no reason to fail a job.
 func (s *Sink) write(from *Stream, p []byte, prefix func([]byte) []byte) {
 	s.mu.Lock()
-	failed := s.writeLocked(nil, s.queue.take(), nil)
-	if failed == nil {
-		failed = s.writeLocked(from, p, prefix)
+	_ = s.writeLocked(nil, s.queue.take(), nil)
+	err := s.writeLocked(from, p, prefix)
+	tell := s.failed.Load()
+	if err == nil || tell == nil {
+		s.mu.Unlock()
+		return
 	}
+	s.err.Store(err)
 	s.mu.Unlock()
-	if failed != nil {
-		failed()
-	}
+	(*tell)()
 }
 
 // writeLocked writes p, which comes from stream from (nil: the launcher). If another stream left a
-// line unfinished, it ends that line first: no line contains bytes of two ranks. At the first error
-// of w it returns the function to call; after that it writes nothing. The caller holds mu.
-func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) (failed func()) {
+// line unfinished, it ends that line first: no line contains bytes of two ranks. After an error
+// that counts, it writes nothing. The caller holds mu.
+func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) error {
 	if len(p) == 0 || s.err.Load() != nil {
 		return nil
 	}
@@ -95,11 +98,7 @@ func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) (
 	}
 	_, err := s.w.Write(out)
 	s.last, s.midLine = from, out[len(out)-1] != '\n'
-	if tell := s.failed.Load(); err != nil && tell != nil {
-		s.err.Store(err)
-		return *tell
-	}
-	return nil
+	return err
 }
 
 // Stream carries one of a rank's two outputs to a Sink. It belongs to the goroutine that calls
