@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,7 +55,7 @@ type pause struct {
 	at       int64 // when the next attempt may begin
 	wait     int64 // the length of the last pause
 	failures int   // attempts that failed
-	path     int   // the next one, in turn: attempts that found the last one broken
+	path     int   // the next one, in turn: attempts that found the last one broken, or a stranger
 	refusals int   // of those, the last ones that were refused in a row
 	why      *btl.Error
 }
@@ -89,7 +90,7 @@ func (e *endpoint) dialOnce(now int64) {
 		e.attemptFailed(now, errno, m.pathError(e.p.rank, errno, e.connecting()))
 		return
 	}
-	a := &attempt{e: e, fd: fd, until: now + int64(m.cfg.HandshakeTimeout)}
+	a := &attempt{e: e, fd: fd, until: now + e.attemptTime()}
 	if err := m.watchHandshake(fd, a); err != nil {
 		_ = unix.Close(fd)
 		e.attemptFailed(now, 0, m.pathError(e.p.rank, asErrno(err), e.connecting()))
@@ -115,6 +116,13 @@ func (e *endpoint) nextPath() (p path, ok bool) {
 		return path{}, false
 	}
 	return list[e.pause.path%len(list)], true
+}
+
+// attemptTime is how long an attempt may take (nanoseconds): each path gets its turn before the
+// deadline.
+func (e *endpoint) attemptTime() int64 {
+	cfg := &e.m.cfg
+	return int64(min(cfg.HandshakeTimeout, cfg.ConnectTimeout/time.Duration(max(len(e.paths()), 1))))
 }
 
 // addressGone notes that the system does not let the module connect from an address. Without
@@ -199,6 +207,7 @@ func (a *attempt) step() int {
 			a.failed(errno, m.pathError(e.p.rank, errno, e.connecting()))
 			return 0
 		case got == 0:
+			e.pause.path++ // it may be another process, at an address that several machines have
 			a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.connecting(), errNoAnswer)))
 			return 0
 		}
@@ -240,6 +249,7 @@ func (a *attempt) answered() int {
 	m := e.m
 	ans, ok := m.codec.parseAnswer(a.buf[:answerBytes], &a.challenge, a.sentHello[:])
 	if !ok {
+		e.pause.path++
 		a.failed(0, m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", fmt.Errorf("%s: %w", e.connecting(), errWrongPeer)))
 		return 0
 	}

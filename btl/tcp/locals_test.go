@@ -2,9 +2,11 @@ package tcp
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -147,6 +149,42 @@ func TestDialTriesNextPath(t *testing.T) {
 	e := connectTo(t, a, 1, theirs.encode())
 	until(t, "the connection", func() bool { return e.phase == phaseReady }, a, b)
 	require.Equal(t, loopback6, e.local)
+}
+
+// TestDialTriesNextPathAfterStranger: another process listens at an address of the peer. It hangs
+// up, or says nothing for so long that an attempt takes all the time that there is.
+func TestDialTriesNextPathAfterStranger(t *testing.T) {
+	for _, isSilent := range []bool{false, true} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		if !isSilent {
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_ = conn.Close()
+				}
+			}()
+		}
+		a, b := dual(t, 0, &mate{}), dual(t, 1, &mate{})
+		clock := fakeClock(1)
+		a.cfg.Clock, a.now = &clock, 1
+		a.cfg.ConnectTimeout = a.cfg.HandshakeTimeout
+		theirs, ok := parseRailAddress(b.Address())
+		require.True(t, ok)
+		theirs.addresses[0].AddrPort = netip.MustParseAddrPort(l.Addr().String())
+		e := connectTo(t, a, 1, theirs.encode())
+		until(t, "the connection", func() bool {
+			if isSilent && e.pause.path == 0 || e.attempt == nil {
+				clock += fakeClock(time.Millisecond)
+			}
+			return e.phase == phaseReady || e.State() != btl.Up
+		}, a, b)
+		require.Equal(t, loopback6, e.local)
+	}
 }
 
 // TestLosingOneAddressFailsItsConnectionsOnly: a rail goes on with the addresses that are left.
