@@ -12,13 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write makes the file at path of what write writes, in one step: a reader sees either the old file
 // or the whole new one, and a writer that is killed leaves the old one. The permissions are those
 // of mode that the umask leaves. If write fails, nothing changes.
 func Write(path string, mode os.FileMode, write func(w io.Writer) error) error {
-	f, err := createTemp(path, mode)
+	f, temp, err := createTemp(path, mode)
 	if err != nil {
 		return err
 	}
@@ -28,20 +30,20 @@ func Write(path string, mode os.FileMode, write func(w io.Writer) error) error {
 		err = out.Flush()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(f.Name())
+		_ = os.Remove(temp)
 		return err
 	}
-	return rename(f.Name(), path)
+	return rename(temp, path)
 }
 
 // Create makes an empty file at path and opens it for writing. The permissions are those of mode
 // that the umask leaves.
 func Create(path string, mode os.FileMode) (*os.File, error) {
-	f, err := createTemp(path, mode)
+	f, temp, err := createTemp(path, mode)
 	if err != nil {
 		return nil, err
 	}
-	if err := rename(f.Name(), path); err != nil {
+	if err := rename(temp, path); err != nil {
 		_ = f.Close()
 		return nil, err
 	}
@@ -74,15 +76,27 @@ func creating(path string, err error) error {
 	return &fs.PathError{Op: "create", Path: path, Err: err}
 }
 
-// createTemp makes a file of a name that does not exist, in the directory of path.
-func createTemp(path string, mode os.FileMode) (*os.File, error) {
+// createTemp makes a file of a name that does not exist, in the directory of path. The name of f is
+// path all the same, for its errors.
+func createTemp(path string, mode os.FileMode) (f *os.File, temp string, err error) {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | syscall.O_NOFOLLOW
+	var made *os.File
 	for {
-		f, err := os.OpenFile(filepath.Join(filepath.Dir(path), tempPrefix+filepath.Base(path)+"."+rand.Text()), flags, mode)
-		if !errors.Is(err, fs.ErrExist) {
-			return f, creating(path, err)
+		temp = filepath.Join(filepath.Dir(path), tempPrefix+filepath.Base(path)+"."+rand.Text())
+		if made, err = os.OpenFile(temp, flags, mode); !errors.Is(err, fs.ErrExist) {
+			break
 		}
 	}
+	if err != nil {
+		return nil, "", creating(path, err)
+	}
+	defer made.Close()
+	fd, err := unix.FcntlInt(made.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		_ = os.Remove(temp)
+		return nil, "", creating(path, err)
+	}
+	return os.NewFile(uintptr(fd), path), temp, nil
 }
 
 // tempPrefix begins the names of files that are being written.

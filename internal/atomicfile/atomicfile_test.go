@@ -83,6 +83,7 @@ func TestCreateReplacesFileAndLink(t *testing.T) {
 	for _, text := range []string{"one", "two"} {
 		f, err := Create(path, 0o666)
 		require.NoError(t, err)
+		assert.Equal(t, path, f.Name(), "for its errors")
 		_, err = f.WriteString(text)
 		require.NoError(t, errors.Join(err, f.Close()))
 		got, err := os.ReadFile(path)
