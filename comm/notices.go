@@ -26,6 +26,9 @@ const (
 	// noticeWindow (nanoseconds): after a rail has failed, what happens to it within this time is
 	// summed up in one line.
 	noticeWindow = int64(60e9)
+	// noticeLasting (nanoseconds): a rail that has failed again and stays down for so long is summed
+	// up before the window ends.
+	noticeLasting = int64(5e9)
 )
 
 // notices chooses the lines that tell the user of rails that fail or come back. The engine's lock
@@ -58,6 +61,7 @@ type railNotices struct {
 	failures int             // in the window, after the first
 	last     pml.RailEvent   // what happened last
 	failure  pml.RailEvent   // the last failure
+	failedAt int64           // when it was
 }
 
 // admit reports whether a line may be printed now, and how many were withheld before it.
@@ -85,14 +89,14 @@ func (n *notices) add(e pml.RailEvent, now int64) bool {
 		if n.rails == nil {
 			n.rails = map[noticeRail]*railNotices{}
 		}
-		n.rails[key] = &railNotices{held: []pml.RailEvent{e}, holdEnd: now + noticeHold, end: now + noticeWindow, last: e, failure: e}
+		n.rails[key] = &railNotices{held: []pml.RailEvent{e}, holdEnd: now + noticeHold, end: now + noticeWindow, last: e, failure: e, failedAt: now}
 		return false
 	}
 	r.last = e
 	switch {
 	case !e.Up:
 		r.failures++
-		r.failure = e
+		r.failure, r.failedAt = e, now
 	case r.failures > 0: // the summary says so
 	case r.holdEnd == 0:
 		return true
@@ -120,15 +124,20 @@ func (n *notices) due(now int64, isOver func(peer int) bool) (lines []string, ne
 			}
 			r.held, r.holdEnd = nil, 0
 		}
-		if now >= r.end {
-			if r.failures == 0 {
-				delete(n.rails, key)
-				continue
-			}
+		isDown := r.failures > 0 && !r.last.Up
+		switch {
+		case now >= r.end && r.failures == 0:
+			delete(n.rails, key)
+			continue
+		case now >= r.end, isDown && now >= r.failedAt+noticeLasting:
 			lines = append(lines, r.summary())
-			r.failures, r.end = 0, now+noticeWindow
+			r.failures, r.end, isDown = 0, now+noticeWindow, false
 		}
-		for _, at := range []int64{r.holdEnd, r.end} {
+		lasting := int64(0)
+		if isDown {
+			lasting = r.failedAt + noticeLasting
+		}
+		for _, at := range []int64{r.holdEnd, r.end, lasting} {
 			if at != 0 && (next == 0 || at < next) {
 				next = at
 			}

@@ -105,3 +105,16 @@ func TestFlappingRailIsSummedUp(t *testing.T) {
 	require.Empty(t, n.event(railCut))
 	require.Len(t, n.after(time.Second), 1)
 }
+
+// TestRailThatStaysDownIsToldSoon: a rail that was told to be back fails again, for good.
+func TestRailThatStaysDownIsToldSoon(t *testing.T) {
+	var n railTeller
+	require.Empty(t, n.event(railCut))
+	require.Len(t, n.after(time.Duration(noticeHold)), 1)
+	require.Len(t, n.event(railBack), 1)
+	require.Empty(t, n.event(railCut))
+	require.Empty(t, n.after(time.Duration(noticeLasting)-1))
+	require.Equal(t, []string{"rail tcp:r0 to rank 1 failed once more in the last minute, the last time because of: cut; it is down"}, n.after(1))
+	require.Empty(t, n.after(time.Duration(noticeLasting)))
+	require.Equal(t, []string{describeRail(pml.RailEvent{Rail: "tcp:r0", Peer: 1, Up: true, Again: true})}, n.event(railBack))
+}

@@ -50,7 +50,7 @@ type module struct {
 	toSettle []*endpoint // with receives to post, or credits to give back
 	rings    []*endpoint // with a ring
 	wcs      [pollBatch]verbs.WC
-	udWCs    [pollBatch]verbs.WC // of datagrams, whose handling may poll others
+	udWCs    [pollBatch]verbs.WC // of datagrams
 
 	sendWR [1]verbs.SendWR
 	recvWR [repostBatch]verbs.RecvWR

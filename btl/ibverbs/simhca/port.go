@@ -71,9 +71,8 @@ func (p *port) attr() verbs.PortAttr {
 }
 
 // SetLink takes a port's link down, with PORT_ERR, or up, with PORT_ACTIVE, unless the device has
-// NoPortEvents. While the link is down,
-// the port loses all packets in both directions; queue pairs keep their states (InfiniBand error
-// model, 3.5.2).
+// NoPortEvents. While the link is down, the port loses all packets in both directions; queue pairs
+// keep their states (InfiniBand error model, 3.5.2).
 func (h *HCA) SetLink(port int, up bool) {
 	defer h.f.enter().leave()
 	h.setLink(port, up)
