@@ -246,7 +246,7 @@ func differenceOf(theirs, ours Signature) Reason {
 // call that this rank has made that call too.
 func (t *Team) startProbed(rank, tag int) {
 	s := t.concerned(tag)
-	if s == nil || s.how != Persistent {
+	if s == nil {
 		t.answer(t.group.World(rank), tag, FreedRequest)
 	} else if !slices.Contains(s.awaitedBy, rank) {
 		s.awaitedBy = append(s.awaitedBy, rank)

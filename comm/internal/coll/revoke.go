@@ -254,6 +254,9 @@ func Orphans(p *pml.PML) pml.OrphanHandler {
 // these up, and tells that rank the communicators' ids. It reports whether all of the collectives
 // have made one here.
 func revokeMade(p *pml.PML, parent pml.ContextID, s span, from int) bool {
+	if isStart(s.tag) { // a start makes none, though a later call with its number may have
+		return false
+	}
 	made, found := p.RevokeMade(parent, s.contains, from)
 	for _, id := range made {
 		sendRevoke(p, from, id, 0, &RevokedError{Reason: NeverMade})
@@ -438,7 +441,7 @@ func (b *revokeBody) decode(tag int, data []byte) error {
 	}
 	v := binary.LittleEndian.Uint64(data)
 	b.rank, b.reason, b.further = int(uint32(v)), Reason(v>>32&(1<<reasonBits-1)), int(v>>(32+reasonBits))
-	mayBeMore := b.reason.givesUp() && formOf(tag)&^ownForm != startForm
+	mayBeMore := b.reason.givesUp() && !isStart(tag)
 	if !b.reason.isKnown() || b.rank > math.MaxInt32 || b.further > 0 && !mayBeMore || b.further >= SequenceNumbers/2 {
 		return fmt.Errorf("%w: REVOKE with data %#x", errMalformed, v)
 	}

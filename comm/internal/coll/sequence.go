@@ -15,7 +15,9 @@ import (
 // again. So only later collectives have to be remembered as failed, and their number is bounded.
 //
 // All starts of a persistent collective have the same tag, with the number of the Init call:
-// between two ranks the messages of each start are as many, and they arrive in order.
+// between two ranks the messages of each start are as many, and they arrive in order. By then the
+// number may be that of a later call too. All ranks have called Init before a rank starts, so starts
+// of a persistent collective that a rank does not have are over there, not yet to come.
 
 // SequenceNumbers is after how many collectives a sequence number is used again. A number is behind
 // another one if it is less than half of that behind.
@@ -33,6 +35,9 @@ const (
 	// tags is the number of tags that messages may have.
 	tags = 2 * ownForm
 )
+
+// isStart reports whether a tag is that of starts.
+func isStart(tag int) bool { return formOf(tag)&^ownForm == startForm }
 
 // watchTag and a tag are the tag of receives that are posted to learn of failures.
 const watchTag = tags
@@ -172,12 +177,15 @@ func (q *sequence) concerned(tag int) *Schedule {
 	if s := q.underWay(tag); s != nil {
 		return s
 	}
-	return q.underWay(numberOf(tag))
+	if s := q.underWay(numberOf(tag)); s != nil && (s.how == Persistent || !isStart(tag)) {
+		return s
+	}
+	return nil
 }
 
 // isOver reports whether the rank sends and receives nothing more under a tag.
 func (q *sequence) isOver(tag int) bool {
-	return q.ahead(numberOf(tag)) < 0 && q.concerned(tag) == nil
+	return (isStart(tag) || q.ahead(numberOf(tag)) < 0) && q.concerned(tag) == nil
 }
 
 // isOpen reports whether messages with a tag may still be received.

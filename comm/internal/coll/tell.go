@@ -68,7 +68,7 @@ func (s *span) cover(seq, self int) {
 // fewer REVOKEs are on the way to that rank. A persistent collective tells each rank once of its
 // starts, so these need no bound.
 func (t *Team) tell(world, tag int, err *RevokedError) {
-	if formOf(tag)&^ownForm == startForm {
+	if isStart(tag) {
 		sendRevoke(t.p, world, t.ctx.ID(), tag, err)
 		return
 	}
@@ -164,8 +164,9 @@ func (t *Team) failSpan(s span, err *RevokedError) {
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(t.kept)) {
-		if s.contains(seq) { // the Init call is over here
-			fail(seq + startForm)
+		isOld := t.count-t.kept[seq].count >= SequenceNumbers/2 // a later call has its number
+		if s.contains(seq) && !isOld {
+			fail(seq + startForm) // the Init call is over here
 		}
 	}
 	if t.ahead(s.last()) < 0 {
@@ -177,6 +178,6 @@ func (t *Team) failSpan(s span, err *RevokedError) {
 	}
 	t.failLater(first, s.last(), err)
 	t.p.DiscardUnexpectedOf(t.ctx, func(tag int) bool {
-		return t.ahead(numberOf(tag)) >= 0 && s.contains(numberOf(tag))
+		return !isStart(tag) && t.ahead(numberOf(tag)) >= 0 && s.contains(numberOf(tag))
 	}, t.tellNow)
 }

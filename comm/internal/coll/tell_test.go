@@ -226,3 +226,60 @@ func TestSpanCovers(t *testing.T) {
 	s.cover(7, 1)
 	require.Equal(t, 15, s.further)
 }
+
+// TestOldPersistentCollectiveIsNoLaterCall: a persistent collective whose number is about to come
+// again has nothing to do with the call that gets the number.
+func TestOldPersistentCollectiveIsNoLaterCall(t *testing.T) {
+	oldOnes := func(n int) (*wire, []*Team, []*Schedule) {
+		w, teams := newTeams(n, func(w *wire) { w.async = true })
+		var kept []*Schedule
+		for _, team := range teams {
+			kept = append(kept, keepOf(team))
+			team.StartAt(SequenceNumbers - maxOnTheWay - 3)
+		}
+		return w, teams, kept
+	}
+	t.Run("a start fails", func(t *testing.T) {
+		for _, underWay := range []bool{false, true} {
+			w, teams, kept := oldOnes(2)
+			kept[1].free()
+			if underWay {
+				for range maxOnTheWay + 4 {
+					teams[1].Begin(Nonblocking, "test", NoRoot)
+				}
+			}
+			teams[0].revoke(kept[0].tag, &RevokedError{Reason: Lost})
+			w.settle()
+			require.False(t, teams[1].hasFailures())
+		}
+	})
+	t.Run("a start sends", func(t *testing.T) {
+		w, teams, kept := oldOnes(2)
+		kept[1].free()
+		send := teams[0].isend(pattern(1000, 1), 1, kept[0].tag)
+		w.settle()
+		require.Equal(t, request.Complete, send.State(), "it is answered")
+		send.Abandon()
+		requireRevokedError(t, kept[0].failed(), 1, FreedRequest)
+	})
+	t.Run("a span of calls", func(t *testing.T) {
+		w, teams, kept := oldOnes(3)
+		send := teams[2].isend(pattern(1000, 1), 1, kept[2].tag)
+		w.settle()
+		for range maxOnTheWay + 10 {
+			teams[0].refuse(Blocking, Refused)
+		}
+		require.Len(t, teams[0].tellings[1].spans, 1)
+		w.settle()
+		require.NoError(t, kept[1].failed())
+		require.Equal(t, request.Active, send.State())
+	})
+	t.Run("a communicator", func(t *testing.T) {
+		w, teams, kept := oldOnes(2)
+		made := w.pmls[1].AddContext(20, teams[1].group, 1, nil)
+		made.SetOrigin(teams[1].ctx, kept[1].seq)
+		teams[0].revoke(kept[0].tag, &RevokedError{Reason: Lost})
+		w.settle()
+		require.False(t, made.IsRevokedFor(0))
+	})
+}
