@@ -48,9 +48,11 @@ func (c *Context) finalizedError(world int) error {
 	if list == nil || list.head == nil {
 		return errFinalized
 	}
-	first, more := c.envelope(list.head.item), ""
-	for n, count := list.head.next, 0; n != nil; n = n.next {
+	first, count, more := c.envelope(list.head.item), 0, ""
+	for n := list.head.next; n != nil; n = n.next {
 		count++
+	}
+	if count > 0 {
 		more = fmt.Sprintf(", and %d more", count)
 	}
 	return fmt.Errorf("%w; a message of rank %d with tag %d, of %d bytes, has come and was not received%s: compare the tags",
