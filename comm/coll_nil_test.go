@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -190,4 +191,28 @@ func TestNilSliceOfRankWithoutElementsIsEmpty(t *testing.T) {
 			assert.NoError(t, RunLocal(n, body, WithSetting("check", checked)))
 		})
 	}
+}
+
+// TestAlltoallvInPlaceOfRankWithoutElements: the ranks work in place, and one of them has nothing
+// to exchange. It makes the same call as the others, whatever compares the calls.
+func TestAlltoallvInPlaceOfRankWithoutElements(t *testing.T) {
+	run(t, 3, func(w *Comm) {
+		out := [][]int{{}, {10, 11, 12}, {20, 21, 22}}[w.Rank()]
+		counts := [][]int{{0, 0, 0}, {0, 1, 2}, {0, 2, 1}}[w.Rank()]
+		want := [][]int{{}, {10, 20, 21}, {11, 12, 22}}[w.Rank()]
+		forms := []func() (request.Request, error){
+			func() (request.Request, error) {
+				return request.Request{}, Alltoallv(w, nil, nil, nil, out, counts, nil)
+			},
+			func() (request.Request, error) { return Ialltoallv(w, nil, nil, nil, out, counts, nil) },
+			func() (request.Request, error) { return AlltoallvInit(w, nil, nil, nil, out, counts, nil) },
+		}
+		for i, how := range []coll.How{blocking, nonblocking, persistent} {
+			before := slices.Clone(out)
+			r, err := forms[i]()
+			check(complete(how, r, err))
+			assert.Equal(t, want, out)
+			copy(out, before)
+		}
+	})
 }

@@ -18,6 +18,7 @@ func (s *Schedule) Alltoall(in, out []byte) {
 		s.Parts = append(s.Parts, s.part(out, r, r+1))
 	}
 	if in == nil {
+		s.inPlace = size > 0 // without elements, in place or not is the same
 		s.alltoallInPlace(s.Parts)
 		return
 	}
@@ -52,7 +53,6 @@ func (s *Schedule) alltoallInPlace(parts [][]byte) {
 	for _, p := range parts {
 		room = max(room, len(p))
 	}
-	s.inPlace = room > 0 // empty parts are the same for every call
 	temp := s.temp(room)
 	for i := range n {
 		peer := down(i, s.rank, n)

@@ -57,4 +57,7 @@ func (s *Schedule) Allgatherv(in []byte, parts [][]byte) {
 func (s *Schedule) Alltoallv(in, out [][]byte) { s.alltoallPairs(in, out) }
 
 // AlltoallvInPlace makes the schedule of MPI_Alltoallv in place. parts are by rank.
-func (s *Schedule) AlltoallvInPlace(parts [][]byte) { s.alltoallInPlace(parts) }
+func (s *Schedule) AlltoallvInPlace(parts [][]byte) {
+	s.inPlace = true // also at a rank whose parts are all empty, because others may have elements
+	s.alltoallInPlace(parts)
+}
