@@ -176,7 +176,12 @@ func (t *Team) failSpan(s span, err *RevokedError) {
 	if t.ahead(first) < 0 {
 		first = t.next
 	}
-	t.failLater(first, s.last(), err)
+	for f := t.laterFailure(first); f != nil; f = t.laterFailure(first) { // refused by another rank
+		first = nextNumber(f.last)
+	}
+	if distance(first, s.last()) >= 0 {
+		t.failLater(first, s.last(), err)
+	}
 	t.p.DiscardUnexpectedOf(t.ctx, func(tag int) bool {
 		return !isStart(tag) && t.ahead(numberOf(tag)) >= 0 && s.contains(numberOf(tag))
 	}, t.tellNow)

@@ -86,6 +86,31 @@ func TestRefusalsBeyondSpansFailMore(t *testing.T) {
 	}
 }
 
+// TestSpansOfManyRanksAreRememberedOnce: many ranks refuse the same collectives, and one of them
+// refuses a later one. None in between fails.
+func TestSpansOfManyRanksAreRememberedOnce(t *testing.T) {
+	_, teams := newTeams(2, nil)
+	late := teams[0]
+	refused := func(first, last, rank int) {
+		s := span{tag: first, further: last - first, rank: rank, reason: Refused}
+		late.failSpan(s, &RevokedError{Rank: rank, Reason: Refused})
+	}
+	for rank := range 2 * maxFailed {
+		refused(0, 9, rank)
+		refused(5+rank%3, 14, rank)
+	}
+	refused(20, 20, 0)
+	require.LessOrEqual(t, len(late.failed), 3)
+	for seq := range 22 {
+		switch err := late.errorOf(seq); {
+		case seq < 15, seq == 20:
+			requireRevokedError(t, err, 0, Refused)
+		default:
+			require.NoError(t, err, "%d", seq)
+		}
+	}
+}
+
 // TestSpanFailsCallsUnderWay: rank 1 is in some of the collectives that rank 0 gives up, has a
 // persistent one, and has messages of rank 2 for later ones.
 func TestSpanFailsCallsUnderWay(t *testing.T) {
