@@ -127,7 +127,7 @@ func (c *Comm) gatherMembers(s *coll.Schedule, op string, me splitMember) ([]spl
 func (c *Comm) contribute(s *coll.Schedule, me splitMember) []byte {
 	s.NoBuffers()
 	m := c.job.pml.Propose(c.members)
-	s.Makes(m)
+	s.Makes(m, c.job.invites.checkParents)
 	me.proposal, me.host = m.Proposal, c.job.hostKey
 	b := make([]byte, len(c.group)*splitMemberBytes)
 	s.Allgather(me.encode(), b)

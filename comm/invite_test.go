@@ -172,3 +172,21 @@ func TestGroupsGivenUpAtRandomMoments(t *testing.T) {
 		})
 	}
 }
+
+// TestInviteForParentThatIsNeverMadeIsDeclined: the INVITE came while the rank was in the
+// collective that could have made the parent, and no other rank tells that it was not.
+func TestInviteForParentThatIsNeverMadeIsDeclined(t *testing.T) {
+	run(t, 2, func(w *Comm) {
+		s, v := must(w.begin(blocking, "split", nil)), w.job.invites // takes the lock
+		if w.Rank() == 1 {
+			w.contribute(s, splitMember{})
+			parent := w.job.pml.Propose(w.members)
+			parent.End()
+			key := inviteKey{parent: parent.ID, leader: 0, tag: 3}
+			check(v.invited(invite{key: key, givenUp: 1}))
+			assert.Len(t, v.early, 1)
+		}
+		w.endCollective(s)
+		assert.Zero(t, locked(w, func() int { return len(v.early) }))
+	})
+}

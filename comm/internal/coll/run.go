@@ -178,7 +178,8 @@ func (s *Schedule) end() {
 	t.pass(s)
 	if s.making != nil {
 		s.making.End()
-		s.making = nil
+		s.afterMaking()
+		s.making, s.afterMaking = nil, nil
 	}
 	t.tidyArea()
 	if !s.setUp { // see Prepare

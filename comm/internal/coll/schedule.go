@@ -65,13 +65,14 @@ type Schedule struct {
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
 
-	area    *area        // that a blocking or persistent call may use; nil if there is none
-	meets   []meet       // of the steps that go through it
-	meeting meeting      // the present one
-	hook    func()       // of stepCall
-	check   checking     // in checked mode
-	atEnd   func() error // see AtEnd
-	making  *pml.Making  // see Makes
+	area        *area        // that a blocking or persistent call may use; nil if there is none
+	meets       []meet       // of the steps that go through it
+	meeting     meeting      // the present one
+	hook        func()       // of stepCall
+	check       checking     // in checked mode
+	atEnd       func() error // see AtEnd
+	making      *pml.Making  // see Makes
+	afterMaking func()       // see Makes
 
 	recvs []postedRecv // since the last step that waited
 	sends []*pml.SendRequest
@@ -171,8 +172,9 @@ func (s *Schedule) IsBlocking() bool { return s.isInline }
 // collective is over.
 func (s *Schedule) AtEnd(f func() error) { s.atEnd = f }
 
-// Makes says that the collective makes communicators. It ends m when it is over.
-func (s *Schedule) Makes(m *pml.Making) { s.making = m }
+// Makes says that the collective makes communicators. It ends m when it is over, and then calls
+// over: the rank may lack communicators for good that it could still have got before.
+func (s *Schedule) Makes(m *pml.Making, over func()) { s.making, s.afterMaking = m, over }
 
 // Take takes the proposal that the collective has chosen: see pml.Making.
 func (s *Schedule) Take(of pml.Proposal, maker int) error { return s.making.Take(of, maker) }

@@ -16,8 +16,8 @@ import (
 //
 // All starts of a persistent collective have the same tag, with the number of the Init call:
 // between two ranks the messages of each start are as many, and they arrive in order. By then the
-// number may be that of a later call too. All ranks have called Init before a rank starts, so starts
-// of a persistent collective that a rank does not have are over there, not yet to come.
+// number may be that of a later call too. A rank starts only after all ranks have called Init. So
+// starts of a persistent collective that a rank does not have are over there, not yet to come.
 
 // SequenceNumbers is after how many collectives a sequence number is used again. A number is behind
 // another one if it is less than half of that behind.
