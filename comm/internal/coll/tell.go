@@ -86,7 +86,9 @@ func (t *Team) tell(world, tag int, err *RevokedError) {
 		return
 	case n > 0 && q.spans[n-1].extend(numberOf(tag), err.Rank, err.Reason):
 	case n == maxSpans:
-		q.spans[n-1].cover(numberOf(tag), t.rank)
+		last := &q.spans[n-1]
+		last.cover(numberOf(tag), t.rank)
+		t.p.RevokeMade(t.ctx.ID(), last.contains, world) // as the rank does when it is told
 	default:
 		q.spans = append(q.spans, span{tag: tag, rank: err.Rank, reason: err.Reason})
 		if n == 0 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -84,6 +85,30 @@ func TestRefusalsBeyondSpansFailMore(t *testing.T) {
 		require.NoError(t, teams[1].enter())
 		requireClean(t, w)
 	}
+}
+
+// TestCommunicatorOfCoveredCollectiveIsRevokedAtBothRanks: a span covers the collective that made
+// it, so the rank that is told revokes it. The other rank must not go on with it.
+func TestCommunicatorOfCoveredCollectiveIsRevokedAtBothRanks(t *testing.T) {
+	w, teams := newTeams(2, func(w *wire) { w.async = true })
+	refuse := func(refusals int) {
+		for range refusals {
+			teams[0].refuse(Blocking, Refused)
+			teams[0].Begin(Blocking, "test", NoRoot).Leave()
+		}
+	}
+	refuse(maxOnTheWay + maxSpans)
+	var made []*pml.Context
+	for rank, team := range teams {
+		c := w.pmls[rank].AddContext(20, team.group, rank, nil)
+		c.SetOrigin(team.ctx, teams[0].next-1)
+		made = append(made, c)
+	}
+	require.False(t, made[0].IsRevokedFor(1))
+	refuse(1)
+	w.settle()
+	require.True(t, made[1].IsRevokedFor(0))
+	require.True(t, made[0].IsRevokedFor(1))
 }
 
 // TestSpansOfManyRanksAreRememberedOnce: many ranks refuse the same collectives, and one of them
