@@ -207,7 +207,8 @@ func TestCollectiveByHostWithoutDeadRankFails(t *testing.T) {
 
 // TestCollectivesByHostAllocateNothing: in the steady state.
 func TestCollectivesByHostAllocateNothing(t *testing.T) {
-	const rounds = 300 // more than the requests that a rank makes the first time that it waits for long
+	// More than the requests that a rank makes the first time that it waits for long.
+	const rounds = 300
 	for way := range sharedTunings {
 		run(t, 4, func(w *Comm) {
 			d := onHosts(w, "by twos", way)

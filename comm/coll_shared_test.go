@@ -459,7 +459,8 @@ func TestFreeWhileOthersCopyFromSharedMemory(t *testing.T) {
 
 // TestSharedMemoryCollectivesAllocateNothing: in the steady state.
 func TestSharedMemoryCollectivesAllocateNothing(t *testing.T) {
-	const rounds = 300 // more than the requests that a rank makes the first time that it waits for long
+	// More than the requests that a rank makes the first time that it waits for long.
+	const rounds = 300
 	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
 		for _, n := range []int{2, 3, 8} {
 			runUnchecked(t, n, func(w *Comm) {

@@ -26,8 +26,8 @@ const (
 	// noticeWindow (nanoseconds): after a rail has failed, what happens to it within this time is
 	// summed up in one line.
 	noticeWindow = int64(60e9)
-	// noticeLasting (nanoseconds): a rail that has failed again and stays down for so long is summed
-	// up before the window ends.
+	// noticeLasting (nanoseconds): a rail that has failed again, and stays down for so long, is
+	// summed up before the window ends.
 	noticeLasting = int64(5e9)
 )
 

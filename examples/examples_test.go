@@ -116,8 +116,8 @@ func TestExamples(t *testing.T) {
 	})
 
 	t.Run("failover", func(t *testing.T) {
-		// Without a launcher it cuts seven cables. The ranks at both ends tell of all failures, of the
-		// later ones of a rail in one line.
+		// Without a launcher it cuts seven cables. The ranks at both ends tell of all failures. The
+		// later ones of a rail are in one line.
 		picture := filepath.Join(t.TempDir(), "one.svg")
 		stdout, stderr, err := p.run(t, 1, "failover", "-time", "1s", "-rate", "50", "-o", picture)
 		require.NoError(t, err, stderr)
