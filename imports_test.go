@@ -43,6 +43,8 @@ var mayImport = map[string][]string{
 	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
 	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/fence", "internal/memcopy", "progress"},
 	"bml":                            {"btl", "request", "progress"},
+	"bml/rating":                     {},
+	"internal/network":               {}, // simulated networks, for tests
 	"pml":                            {"bml", "btl", "request", "progress"},
 	// A test harness.
 	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/transport", "btl/ibverbs", "btl/tcp", "request", "progress"},

@@ -1,0 +1,188 @@
+package rating
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Most is how many rails a Judge can rate.
+const Most = 32
+
+// Set is a set of rails, by their numbers.
+type Set uint32
+
+// Has reports whether a rail is in the set.
+func (s Set) Has(rail int) bool { return s>>rail&1 != 0 }
+
+// Judge rates the rails to one peer. Use New. A rail is a number below the length that New was
+// given.
+type Judge struct {
+	meters []meter
+	budget float64 // bytes that may be sent twice
+}
+
+// New makes a Judge of up to Most rails, which promise the given rates, in bytes a nanosecond.
+func New(promised []float64, now int64) *Judge {
+	j := &Judge{meters: make([]meter, len(promised)), budget: firstBudget}
+	for i, rate := range promised {
+		j.meters[i] = newMeter(rate, now)
+	}
+	return j
+}
+
+// Renew forgets what is known of a rail, and what it has under way: its next incarnation begins.
+func (j *Judge) Renew(rail int, now int64) {
+	j.meters[rail] = newMeter(j.meters[rail].promised, now)
+}
+
+// Posted says that n bytes were given to a rail. The caller keeps the mark for Delivered.
+func (j *Judge) Posted(rail int, n, now int64) Mark { return j.meters[rail].post(n, now) }
+
+// Delivered says that bytes that were posted are at the peer.
+func (j *Judge) Delivered(rail int, n int64, mark Mark, now int64) {
+	j.meters[rail].deliver(n, mark, now)
+	j.budget = min(j.budget+budgetShare*float64(n), mostBudget)
+}
+
+// Dropped says that n bytes that were posted were not delivered, or that it is not known whether
+// they were. That is no sample.
+func (j *Judge) Dropped(rail int, n int64) { j.meters[rail].delivered += n }
+
+// Returned says that this process makes progress again, after it had stood still for so long that
+// what was posted before tells nothing about the rails.
+func (j *Judge) Returned(now int64) {
+	for i := range j.meters {
+		j.meters[i].away, j.meters[i].last = now, now
+	}
+}
+
+// Under is how many bytes a rail has under way.
+func (j *Judge) Under(rail int) int64 { return j.meters[rail].under() }
+
+// Rate of a rail in bytes a nanosecond. isMeasured is false if it is what the rail promises.
+func (j *Judge) Rate(rail int, now int64) (rate float64, isMeasured bool) {
+	m := &j.meters[rail]
+	return m.rate(now), m.isMeasured()
+}
+
+// Expect is how long n more bytes by a rail take until they are there, in nanoseconds.
+func (j *Judge) Expect(rail int, n, now int64) float64 { return j.meters[rail].expect(n, now) }
+
+// Demand is what messages to the peer have that was not handed out yet.
+type Demand struct {
+	// Left is what the message has that wants the next piece, at least 1 byte.
+	Left int64
+	// All is what all messages have together, and Messages how many have something.
+	All      int64
+	Messages int
+}
+
+// bytes is how much has to be moved until the message is there, as far as it is known which
+// message's pieces come first: they take turns.
+func (d *Demand) bytes() float64 {
+	return max(float64(d.Left), min(float64(d.Left)*float64(d.Messages), float64(d.All)))
+}
+
+// Next chooses the rail of a set that takes the next piece of a message, and the length of the
+// piece, at most longest(rail). The rail is negative if the piece has to wait for the next
+// delivery: no rail has room, or one without room will have delivered everything before.
+func (j *Judge) Next(set Set, d Demand, longest func(rail int) int64, now int64) (rail int, bytes int64) {
+	all, load := 0.0, d.bytes()
+	for i := range j.meters {
+		if set.Has(i) {
+			all += j.meters[i].rate(now)
+			load += float64(j.meters[i].under())
+		}
+	}
+	best, some := -1, -1
+	bestAt, someAt := math.Inf(1), math.Inf(1)
+	for i := range j.meters {
+		if !set.Has(i) {
+			continue
+		}
+		m := &j.meters[i]
+		at := m.expect(m.piece(d.Left, longest(i), all, now), now)
+		if at < bestAt || best < 0 {
+			best, bestAt = i, at
+		}
+		if (at < someAt || some < 0) && m.hasRoom(now) {
+			some, someAt = i, at
+		}
+	}
+	switch {
+	case some < 0:
+		return -1, 0
+	case some != best && someAt > load/all+max(j.meters[best].base, 0)/2:
+		return -1, 0
+	}
+	return some, j.meters[some].piece(d.Left, longest(some), all, now)
+}
+
+// Due is how long a piece that a rail has under way still takes until it is there, in nanoseconds.
+func (j *Judge) Due(rail int, piece Mark, now int64) float64 { return j.meters[rail].due(piece, now) }
+
+// Again chooses the rail of a set that should send a piece too, which is under way and due in so
+// many nanoseconds; negative if that gains too little, or the budget is spent. The caller posts the
+// piece: the budget is charged.
+func (j *Judge) Again(set Set, bytes int64, due float64, now int64) (rail int) {
+	rail = -1
+	if j.budget < float64(bytes) {
+		return rail
+	}
+	soonest := due / margin
+	for i := range j.meters {
+		m := &j.meters[i]
+		if !set.Has(i) || !m.hasRoom(now) {
+			continue
+		}
+		if at := m.expect(bytes, now) + max(m.base, 0)/2; at < soonest {
+			rail, soonest = i, at
+		}
+	}
+	if rail >= 0 {
+		j.budget -= float64(bytes)
+	}
+	return rail
+}
+
+// Short chooses the rail of a set for a short message, which the present rail keeps unless another
+// one that is measured delivers it much sooner. The present rail need not be in the set. Messages
+// arrive in order only if nothing is under way by the present rail, so the caller asks only then.
+func (j *Judge) Short(set Set, present int, bytes, now int64) (rail int) {
+	if set&(set-1) == 0 { // one rail, or none
+		if set == 0 {
+			return present
+		}
+		return bits.TrailingZeros32(uint32(set))
+	}
+	rail, soonest := -1, math.Inf(1)
+	if set.Has(present) {
+		rail, soonest = present, j.meters[present].expect(bytes, now)
+	}
+	for i := range j.meters {
+		m := &j.meters[i]
+		if !set.Has(i) || i == present {
+			continue
+		}
+		at := m.expect(bytes, now)
+		if !m.isMeasured() && rail >= 0 {
+			continue
+		}
+		if at*margin < soonest || rail < 0 {
+			rail, soonest = i, at
+		}
+	}
+	return rail
+}
+
+// Stale are the rails of a set that are unused and were not measured for long. Each should carry a
+// trial of LeastPiece bytes while a long message is under way: else a rail that lost its share
+// would never show that it has recovered.
+func (j *Judge) Stale(set Set, now int64) (stale Set) {
+	for i := range j.meters {
+		if set.Has(i) && j.meters[i].isStale(now) {
+			stale |= 1 << i
+		}
+	}
+	return stale
+}

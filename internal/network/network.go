@@ -1,0 +1,158 @@
+// Package network simulates the networks under rails, for tests in virtual time. A Link is one
+// direction of a wire whose rate, delay and loss change in time, with a token bucket and a finite
+// queue that all its connections share. A Conn delivers frames over it in order: TCP repairs loss,
+// and Direct is lossless, such as verbs or shared memory. Foreign is other people's traffic.
+//
+// The package has no clock and no goroutine of its own: the Clock runs what it is given. All of it
+// belongs to one goroutine. Times are in nanoseconds, rates in bytes a second, without headers.
+package network
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// Units of time, in nanoseconds.
+const (
+	Microsecond = int64(1e3)
+	Millisecond = int64(1e6)
+	Second      = int64(1e9)
+)
+
+// Mbit turns 10⁶ bits a second into bytes a second.
+func Mbit(rate float64) float64 { return rate * 1e6 / 8 }
+
+// Clock is virtual time. After has run called so many nanoseconds from now; of two calls of the
+// same time, the one asked for first comes first.
+type Clock interface {
+	Now() int64
+	After(nanos int64, run func())
+}
+
+// Steady is a value that does not change.
+func Steady[T any](x T) func(now int64) T { return func(int64) T { return x } }
+
+// Swap is a value that changes between two each period.
+func Swap[T any](a, b T, period int64) func(now int64) T {
+	return func(now int64) T {
+		if now/period%2 == 0 {
+			return a
+		}
+		return b
+	}
+}
+
+// During is one value in a span of time, and another one before and after it.
+func During[T any](from, to int64, inside, outside T) func(now int64) T {
+	return func(now int64) T {
+		if from <= now && now < to {
+			return inside
+		}
+		return outside
+	}
+}
+
+// Link is one direction of a wire. Use NewLink, and then set the other fields before the first
+// packet.
+type Link struct {
+	// Rate in bytes a second, above 0.
+	Rate func(now int64) float64
+	// Delay of a packet after it has left the queue.
+	Delay func(now int64) int64
+	// Loss is the probability that a packet is lost.
+	Loss func(now int64) float64
+	// Silent: every packet is lost that arrives in the queue, or leaves it.
+	Silent func(now int64) bool
+	// BurstBytes may pass at once after a pause. QueueSeconds bounds the queue by the time that it
+	// takes at the present rate; 0: it is lossless, and not bounded.
+	BurstBytes   float64
+	QueueSeconds float64
+
+	clock     Clock
+	rng       *rand.Rand
+	packets   []packet
+	queued    int // bytes
+	tokens    float64
+	filledAt  int64
+	isServing bool // a later call of serve is asked for
+}
+
+type packet struct {
+	bytes  int
+	arrive func()
+}
+
+// NewLink makes a link that loses nothing.
+func NewLink(clock Clock, rng *rand.Rand, rate func(now int64) float64, delay int64) *Link {
+	return &Link{
+		clock: clock, rng: rng, Rate: rate, Delay: Steady(delay), Loss: Steady(0.0), Silent: Steady(false),
+	}
+}
+
+// longestWait bounds how long the link trusts the present rate, which may change meanwhile.
+const longestWait = 5 * Millisecond
+
+// Send puts a packet into the queue. arrive is called at the other end, unless it is lost.
+func (l *Link) Send(bytes int, arrive func()) {
+	now := l.clock.Now()
+	if l.Silent(now) || l.QueueSeconds > 0 && float64(l.queued+bytes) > l.Rate(now)*l.QueueSeconds+l.BurstBytes {
+		return
+	}
+	if p := l.Loss(now); p > 0 && l.rng.Float64() < p {
+		return
+	}
+	l.packets = append(l.packets, packet{bytes, arrive})
+	l.queued += bytes
+	if !l.isServing {
+		l.serve()
+	}
+}
+
+// serve takes packets from the queue as far as there are tokens.
+func (l *Link) serve() {
+	l.isServing = false
+	for len(l.packets) > 0 {
+		p, now := l.packets[0], l.clock.Now()
+		rate := l.Rate(now)
+		l.tokens = min(l.tokens+rate*float64(now-l.filledAt)/1e9, max(l.BurstBytes, float64(p.bytes)))
+		l.filledAt = now
+		if missing := float64(p.bytes) - l.tokens; missing > 1e-3 {
+			l.isServing = true
+			l.clock.After(min(int64(math.Ceil(missing/rate*1e9)), longestWait), l.serve)
+			return
+		}
+		l.tokens -= float64(p.bytes)
+		l.packets[0].arrive = nil // for the garbage collector
+		l.packets = l.packets[1:]
+		l.queued -= p.bytes
+		if !l.Silent(now) {
+			l.clock.After(l.Delay(now), p.arrive)
+		}
+	}
+}
+
+// wait is how long a packet of no length takes that is sent now.
+func (l *Link) wait() int64 {
+	now := l.clock.Now()
+	return l.Delay(now) + int64(max(float64(l.queued)-l.tokens, 0)/l.Rate(now)*1e9)
+}
+
+// Conn is one direction of a connection: it delivers frames in order.
+type Conn interface {
+	// Write sends a frame. arrive is called at the other end when all of it is there.
+	Write(bytes int, arrive func())
+}
+
+// Direct is a lossless transport over a link without loss.
+type Direct struct{ Out *Link }
+
+// directPacket is the longest packet of a Direct, in bytes: short enough that others get between.
+const directPacket = 16 << 10
+
+// Write implements Conn.
+func (d Direct) Write(bytes int, arrive func()) {
+	for ; bytes > directPacket; bytes -= directPacket {
+		d.Out.Send(directPacket, func() {})
+	}
+	d.Out.Send(bytes, arrive)
+}
