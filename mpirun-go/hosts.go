@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -155,7 +156,7 @@ func openHosts(con *console, cmd *cli.Command, requested []slots.Host, agent rem
 			return err
 		})
 		if err != nil {
-			return hs, err
+			return hs, ofAllocation(cmd, agent, err)
 		}
 		remoteHosts = hs.cluster.Hosts()
 	}
@@ -176,13 +177,28 @@ func openHosts(con *console, cmd *cli.Command, requested []slots.Host, agent rem
 // other hosts, and srun is missing. They are also set in containers and shells that srun does not
 // reach.
 func checkSrun(cmd *cli.Command, agent remote.Agent, names []string) error {
-	if agent.Form != remote.FormSlurm || cmd.Launcher != "" {
+	if !isAllocation(cmd, agent) {
 		return nil
 	}
 	if _, err := exec.LookPath(agent.Words[0]); err != nil {
 		return fmt.Errorf("SLURM_JOB_ID and SLURM_JOB_NODELIST are set, so the job would run on the nodes of that Slurm allocation (%s, …), but %s is not in PATH: add it to PATH, or run on this machine alone with --launcher local", names[0], agent.Words[0])
 	}
 	return nil
+}
+
+// isAllocation reports whether the variables of a Slurm allocation, and not the user's flags, want
+// srun.
+func isAllocation(cmd *cli.Command, agent remote.Agent) bool {
+	return agent.Form == remote.FormSlurm && cmd.Launcher == ""
+}
+
+// ofAllocation adds to the error of a host why the job wants it, if an allocation does.
+func ofAllocation(cmd *cli.Command, agent remote.Agent, err error) error {
+	var host *remote.HostError
+	if !isAllocation(cmd, agent) || !errors.As(err, &host) {
+		return err
+	}
+	return fmt.Errorf("SLURM_JOB_ID and SLURM_JOB_NODELIST are set, so the job would run on the nodes of that Slurm allocation (--launcher local: on this machine alone): %w", err)
 }
 
 func (hs *hostSet) close() {
