@@ -3,6 +3,7 @@ package output
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -24,7 +25,8 @@ func (q *lineQueue) add(text string) (start bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.dropped > 0 || len(q.lines) > 0 && len(q.lines)+len(text) > maxQueuedBytes {
-		q.dropped++ // a later, shorter line would hide that this one is missing
+		// A later, shorter line would hide that these are missing.
+		q.dropped += strings.Count(text, "\n") + 1
 		return false
 	}
 	q.lines = append(append(q.lines, text...), '\n')
