@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/mpigo/mpigo/internal/jobsocket"
 )
 
 // fullPipe returns the writing end of a pipe that is full and that nobody reads. It is blocking, as
@@ -100,17 +98,11 @@ func TestSignalEndsLauncherThatNobodyReads(t *testing.T) {
 
 // On a terminal that takes nothing (Ctrl-S), a key and a signal end mpirun-go top.
 func TestTopEndsOnStoppedTerminal(t *testing.T) {
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	server, err := jobsocket.Listen(oneRank{})
-	require.NoError(t, err)
-	defer server.Close()
-	client, err := jobsocket.Dial("job-of-top")
-	require.NoError(t, err)
-	defer client.Close()
+	_, client := jobOfTop(t)
 	user, program := openTerminal(t)
 	shown := make(chan error, 1)
 	go func() { shown <- (&watcher{client: client}).show(program, fullPipe(t)) }()
-	_, err = user.WriteString("q")
+	_, err := user.WriteString("q")
 	require.NoError(t, err)
 	require.NoError(t, <-shown)
 }

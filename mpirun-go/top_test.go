@@ -69,6 +69,18 @@ func (s *screen) has(text string) func() bool {
 	}
 }
 
+// jobOfTop serves a job of one rank, and connects to it.
+func jobOfTop(t *testing.T) (server *jobsocket.Server, client *jobsocket.Client) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	server, err := jobsocket.Listen(oneRank{})
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Close() })
+	client, err = jobsocket.Dial("job-of-top")
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	return server, client
+}
+
 // TestTopOnTerminal shows a job on a terminal. Both q and the end of the job end it, and leave the
 // terminal as it was.
 func TestTopOnTerminal(t *testing.T) {
@@ -78,13 +90,7 @@ func TestTopOnTerminal(t *testing.T) {
 		"job's end": func(_ *os.File, server *jobsocket.Server) error { server.Close(); return errJobEnded },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-			server, err := jobsocket.Listen(oneRank{})
-			require.NoError(t, err)
-			defer server.Close()
-			client, err := jobsocket.Dial("job-of-top")
-			require.NoError(t, err)
-			defer client.Close()
+			server, client := jobOfTop(t)
 			user, program := openTerminal(t)
 			before, err := term.GetState(int(program.Fd()))
 			require.NoError(t, err)
