@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// CheckRefusals has rank 0 refuse so many collectives while rank 1 makes no progress, until release
-// has been called at rank 0. Little waits to be sent meanwhile, and rank 1 learns of each of them.
+// CheckRefusals has rank 0 refuse calls collectives while rank 1 makes no progress. Rank 0 calls
+// release when it has refused all, and rank 1 waits for that in await. Few REVOKEs wait to be sent
+// meanwhile, and rank 1 learns of each refused collective.
 func CheckRefusals(w *Comm, calls int, release, await func()) {
 	check(w.Barrier())
 	if w.Rank() == 1 {

@@ -16,8 +16,7 @@ import (
 // Never written.
 var collWraps = []uint64{1<<27 - 20, 1<<31 - 20, 1<<32 - 20, 1<<43 - 20, 1<<44 - 20, 1<<32 - 5, 1<<44 - 5}
 
-// wrapProgram makes random collectives, of which so many were made before, and then starts of a
-// persistent one.
+// wrapProgram makes random collectives from number count on, and then starts of a persistent one.
 func wrapProgram(w *comm.Comm, count uint64) error {
 	if err := shortProgram(w, count, 100, map[string]int{}); err != nil {
 		return fmt.Errorf("collectives from %d on: %w", count, err)

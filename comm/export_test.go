@@ -31,16 +31,16 @@ func EndedShort(c *Comm) bool {
 	return c.team.EndedShort()
 }
 
-// StartCollectivesAt has c go on as if so many collectives of it had been made. All ranks call it,
-// and then wait for each other, before the first one.
+// StartCollectivesAt numbers the collectives of c from count on. All ranks call it, and then wait
+// for each other, before the first one.
 func StartCollectivesAt(c *Comm, count uint64) {
 	c.job.eng.Lock()
 	defer c.job.eng.Unlock()
 	c.team.StartAt(count)
 }
 
-// StartStartsAt has the persistent collectives of c go on as if so many starts of each had been
-// made. All ranks call it, and then a collective that waits for all of them.
+// StartStartsAt numbers the starts of each persistent collective of c from starts on. All ranks
+// call it, and then a collective that waits for all of them.
 func StartStartsAt(c *Comm, starts uint64) {
 	c.job.eng.Lock()
 	defer c.job.eng.Unlock()

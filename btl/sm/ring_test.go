@@ -57,7 +57,8 @@ func (h *heapRing) start(epoch uint32) {
 	h.c.setEpoch(epoch)
 }
 
-// startAt begins a session in which so many fragments, and so many laps of the data, were carried.
+// startAt begins a session as if the ring had carried fragments before, and its data part had been
+// filled laps times.
 func (h *heapRing) startAt(epoch uint32, fragments, laps uint64) {
 	h.start(epoch)
 	data := laps * h.dataBytes

@@ -95,11 +95,12 @@ const (
 	smallAt     = placeAt + 8
 	smallBytes  = areaLine - smallAt
 
-	// A stamp has so many bits for the round.
+	// roundBits is how many bits of a stamp are for the round.
 	roundBits = 20
 	mostRound = 1<<roundBits - 1
 
-	// A count has so many bits for the ranks. The stamp above them loses its highest bits.
+	// countBits is how many bits of a count are for the ranks. The stamp above them loses its
+	// highest bits.
 	countBits     = 12
 	mostAreaRanks = 1<<countBits - 1
 )

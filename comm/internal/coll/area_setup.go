@@ -27,8 +27,8 @@ func (t *Team) SharedMemory() []byte {
 // ShareNothing has all collectives go by messages. All ranks call it, before the first collective.
 func (t *Team) ShareNothing() { t.areaState = areaOff }
 
-// StartAt has the team begin as if so many collectives had been made. All ranks call it, and then
-// wait for each other by other means, before the first collective. It is for tests.
+// StartAt numbers the team's collectives from count on. All ranks call it, and then wait for each
+// other by other means, before the first collective. It is for tests.
 func (t *Team) StartAt(count uint64) { t.count, t.next = count, int(count%SequenceNumbers) }
 
 // wantsArea reports whether the team sets an area up before the next collective. All ranks that

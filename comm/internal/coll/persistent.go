@@ -56,8 +56,8 @@ func (s *Schedule) isKept() bool { return formOf(s.tag) == startForm }
 // under way. It is 0 in an Init call, and for any other collective.
 func (s *Schedule) Starts() uint64 { return s.starts }
 
-// StartAt has a persistent collective go on as if so many starts had been made. All ranks call it,
-// and then wait for each other, before the first start. It is for tests.
+// StartAt numbers the starts of a persistent collective from starts on. All ranks call it, and then
+// wait for each other, before the first start. It is for tests.
 func (s *Schedule) StartAt(starts uint64) {
 	for s.starts = 0; s.area != nil && s.starts < starts; s.starts += min(1<<30, starts-s.starts) {
 		s.area.age(s.starts)
