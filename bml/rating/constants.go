@@ -1,7 +1,7 @@
 package rating
 
 // The ratios below are the time of messages divided by that of a fluid model of the links, which
-// moves bytes at the sum of the rates at each moment. rating_test.go measures them.
+// moves bytes at the sum of the rates at each moment. settings_test.go measures them.
 const (
 	// targetNanos is the time in which a rail delivers what it has room for, beside its round
 	// trips. It covers a peer that loses its processor for a time slice (away 5 of 25 ms: 1.02).

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/internal/network"
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 // limit ends a run that goes wrong.
@@ -232,6 +233,27 @@ func TestBadRailDoesNoHarm(t *testing.T) {
 					assert.GreaterOrEqual(t, alone.seconds/o.seconds, 0.95)
 				}
 			})
+		}
+	}
+}
+
+// TestFirstBudgetSuffices: the first messages beside a rail that loses packets are not slower than
+// with the good rail alone. With MPIGO_TEST_ALL it takes 40 seeds.
+func TestFirstBudgetSuffices(t *testing.T) {
+	seeds := uint64(3)
+	if race.All() {
+		seeds = 40
+	}
+	for _, loss := range []float64{0.01, 0.02, 0.05, 0.1, 0.3} {
+		bad := tcp(100)
+		bad.loss = network.Steady(loss)
+		rails := []rail{tcp(100), bad}
+		for _, size := range []int64{64 << 10, 256 << 10, 1e6} {
+			for seed := range seeds {
+				k := traffic{size: size, count: 60, seed: seed + 1}
+				speed := run(t, rails[:1], k).seconds / run(t, rails, k).seconds
+				assert.GreaterOrEqual(t, speed, 0.99, "loss %.2f, %d bytes, seed %d", loss, size, k.seed)
+			}
 		}
 	}
 }
