@@ -52,6 +52,16 @@ func During[T any](from, to int64, inside, outside T) func(now int64) T {
 	}
 }
 
+// If is one value whenever a condition holds, and another one otherwise.
+func If[T any](is func(now int64) bool, then, otherwise T) func(now int64) T {
+	return func(now int64) T {
+		if is(now) {
+			return then
+		}
+		return otherwise
+	}
+}
+
 // Link is one direction of a wire. Use NewLink, and then set the other fields before the first
 // packet.
 type Link struct {
@@ -61,7 +71,8 @@ type Link struct {
 	Delay func(now int64) int64
 	// Loss is the probability that a packet is lost.
 	Loss func(now int64) float64
-	// Silent: every packet is lost that arrives in the queue, or leaves it.
+	// Silent: nothing passes. Every packet is lost that arrives in the queue, or would leave it; if
+	// the link is lossless, it stays in the queue.
 	Silent func(now int64) bool
 	// BurstBytes may pass at once after a pause. QueueSeconds bounds the queue by the time that it
 	// takes at the present rate; 0: it is lossless, and not bounded.
@@ -74,7 +85,8 @@ type Link struct {
 	queued    int // bytes
 	tokens    float64
 	filledAt  int64
-	isServing bool // a later call of serve is asked for
+	arriveAt  int64 // of the last packet: they stay in order when the delay falls
+	isServing bool  // a later call of serve is asked for
 }
 
 type packet struct {
@@ -89,13 +101,15 @@ func NewLink(clock Clock, rng *rand.Rand, rate func(now int64) float64, delay in
 	}
 }
 
+func (l *Link) isLossless() bool { return l.QueueSeconds == 0 }
+
 // longestWait bounds how long the link trusts the present rate, which may change meanwhile.
 const longestWait = 5 * Millisecond
 
 // Send puts a packet into the queue. arrive is called at the other end, unless it is lost.
 func (l *Link) Send(bytes int, arrive func()) {
 	now := l.clock.Now()
-	if l.Silent(now) || l.QueueSeconds > 0 && float64(l.queued+bytes) > l.Rate(now)*l.QueueSeconds+l.BurstBytes {
+	if !l.isLossless() && (l.Silent(now) || float64(l.queued+bytes) > l.Rate(now)*l.QueueSeconds+l.BurstBytes) {
 		return
 	}
 	if p := l.Loss(now); p > 0 && l.rng.Float64() < p {
@@ -113,6 +127,13 @@ func (l *Link) serve() {
 	l.isServing = false
 	for len(l.packets) > 0 {
 		p, now := l.packets[0], l.clock.Now()
+		isSilent := l.Silent(now)
+		if isSilent && l.isLossless() {
+			l.filledAt = now
+			l.isServing = true
+			l.clock.After(longestWait, l.serve)
+			return
+		}
 		rate := l.Rate(now)
 		l.tokens = min(l.tokens+rate*float64(now-l.filledAt)/1e9, max(l.BurstBytes, float64(p.bytes)))
 		l.filledAt = now
@@ -125,8 +146,9 @@ func (l *Link) serve() {
 		l.packets[0].arrive = nil // for the garbage collector
 		l.packets = l.packets[1:]
 		l.queued -= p.bytes
-		if !l.Silent(now) {
-			l.clock.After(l.Delay(now), p.arrive)
+		if !isSilent {
+			l.arriveAt = max(l.arriveAt, now+l.Delay(now))
+			l.clock.After(l.arriveAt-now, p.arrive)
 		}
 	}
 }
@@ -156,3 +178,6 @@ func (d Direct) Write(bytes int, arrive func()) {
 	}
 	d.Out.Send(bytes, arrive)
 }
+
+// Close drops nothing: the link has all.
+func (d Direct) Close() (dropped int) { return 0 }

@@ -99,3 +99,59 @@ func TestSilentLinkDeliversNothing(t *testing.T) {
 	q.Run(10*Second, never)
 	assert.Greater(t, arrivedAt, Second, "the retransmission arrives after the silence")
 }
+
+// TestSilentLosslessLinkKeepsPackets: they arrive after the silence.
+func TestSilentLosslessLinkKeepsPackets(t *testing.T) {
+	q := &Queue{}
+	out, _ := wire(q, Steady(1e9), Microsecond)
+	out.QueueSeconds = 0
+	out.Silent = During(11*Millisecond/20, Second, true, false)
+	order, arrivedAt := 0, int64(0)
+	for i := range 20 {
+		Direct{out}.Write(100_000, func() {
+			assert.Equal(t, i, order)
+			order++
+			arrivedAt = q.Now()
+		})
+	}
+	q.Run(Second-1, never)
+	assert.Equal(t, 5, order)
+	q.Run(2*Second, never)
+	assert.Equal(t, 20, order)
+	assert.Greater(t, arrivedAt, Second)
+}
+
+func TestClosedConnectionDropsWhatItHasNotSent(t *testing.T) {
+	q := &Queue{}
+	out, back := wire(q, Steady(Mbit(100)), 100*Microsecond)
+	out.Loss = Steady(0.3)
+	c := NewTCP(q, out, back)
+	arrived := 0
+	for range 100 {
+		c.Write(1000, func() { arrived++ })
+	}
+	dropped := c.Close()
+	assert.NotZero(t, dropped)
+	q.Run(100*Second, never)
+	assert.Equal(t, 100-dropped, arrived, "what was sent is repaired")
+}
+
+func TestFluidTakesTheSumOfTheRates(t *testing.T) {
+	rates := []func(int64) float64{Steady(100.0), During(Second, 2*Second, 900.0, 0)}
+	assert.InEpsilon(t, Second, Fluid(rates, 0, 100, Millisecond, 10*Second), 1e-9)
+	assert.InEpsilon(t, 3*Second/2, Fluid(rates, 0, 600, Millisecond, 10*Second), 1e-9)
+	assert.Equal(t, 10*Second, Fluid(rates, 0, 1e9, Millisecond, 10*Second))
+}
+
+// TestPacketsStayInOrder: those that come behind a delayed one are not faster.
+func TestPacketsStayInOrder(t *testing.T) {
+	q := &Queue{}
+	out, _ := wire(q, Steady(1e9), 0)
+	out.QueueSeconds, out.Delay = 0, During(0, Millisecond, Second, Microsecond)
+	order := 0
+	Direct{out}.Write(1000, func() { order++ })
+	q.Run(2*Millisecond, never)
+	Direct{out}.Write(1000, func() { assert.Equal(t, 1, order); order++ })
+	q.Run(2*Second, never)
+	assert.Equal(t, 2, order)
+}

@@ -225,3 +225,16 @@ func (t *TCP) alarm() {
 
 // drop forgets what was not sent yet: the program that wrote it is gone.
 func (t *TCP) drop() { t.written, t.lost, t.frames = t.next, nil, nil }
+
+// Close ends the connection: frames that were not sent whole are dropped. It returns their number.
+// The others are repaired if need be, and arrive.
+func (t *TCP) Close() (dropped int) {
+	t.written = t.next
+	kept := len(t.frames)
+	for kept > 0 && t.frames[kept-1].end > t.next {
+		kept--
+	}
+	dropped = len(t.frames) - kept
+	t.frames = t.frames[:kept]
+	return dropped
+}
