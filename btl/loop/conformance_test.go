@@ -1,12 +1,14 @@
 package loop
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/btltest"
+	"github.com/mpigo/mpigo/internal/network"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -23,6 +25,8 @@ func TestConformance(t *testing.T) {
 		// Between different rails.
 		"switched":         {Ranks: 3, Rails: 3, Switched: true},
 		"switched-virtual": {Ranks: 3, Rails: 3, Switched: true, Virtual: true},
+		"wires-direct":     {Ranks: 3, Virtual: true},
+		"wires-tcp":        {Ranks: 3, Virtual: true},
 	} {
 		if race.Brief() && cfg.Virtual {
 			continue // with one goroutine there is no race to find
@@ -35,6 +39,9 @@ func TestConformance(t *testing.T) {
 			btltest.TestBTL(t, func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 				f, err := NewFabric(cfg)
 				require.NoError(t, err)
+				if strings.HasPrefix(name, "wires") {
+					f.useWires(t, name == "wires-tcp", func(*network.Link) {}, Wires{AcksTaken: name == "wires-tcp"})
+				}
 				p := btltest.Pairs(rankA, rankB, func(rank int, ev btl.Events, w *progress.PipeWakeup) (btl.Module, error) {
 					rail := f.Rails() - 1
 					if cfg.Switched {

@@ -25,6 +25,10 @@ type endpoint struct {
 	out  *lane // nil if no lane leads to the peer
 
 	flights []*flight // of a virtual fabric: the operations that are in flight
+	// With wires: since when nothing has arrived, as far as is known, and whether a timer looks at
+	// that.
+	heardAt   int64
+	isWatched bool
 }
 
 type verb uint8

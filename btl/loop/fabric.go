@@ -16,6 +16,10 @@
 // fragment is delivered; its completion comes one latency later. The same seed and the same calls
 // give the same trace.
 //
+// With [Fabric.SetWires] the fragments of a virtual fabric cross networks that the caller
+// simulates, such as those of package network: rates, delays and losses that change, and ports that
+// several peers share.
+//
 // # Incarnations
 //
 // A link joins the modules of two ranks on one rail, or with Config.Switched on any rails. Both
@@ -100,6 +104,7 @@ type Fabric struct {
 	ports [][]*port // by rail, then rank
 	clock progress.Clock
 	sim   *simulator // nil if free-running
+	wires *Wires     // nil: there are none; only of a virtual fabric
 
 	mu    sync.Mutex
 	links map[[2]Port]*link // by ports, in the order of a link; guarded by mu

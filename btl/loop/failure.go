@@ -48,6 +48,7 @@ func (m *module) tearDown(e *endpoint) int {
 	m.collectLanes()
 	n := m.endPassive(e.peer, e.Epoch())
 	n += e.flush()
+	e.wire().close()
 	m.f.tracef("drained %s %d>%d epoch %d", m.Attrs().Name, m.port.name.Rank, e.Peer(), e.Epoch())
 	return n
 }
@@ -134,6 +135,11 @@ func (m *module) leave(q *peer, err *btl.Error) {
 // discard closes a lane and drops what was on it.
 func (m *module) discard(l *lane) {
 	if l.slots == nil {
+		for _, a := range l.queue {
+			if a.f != nil {
+				a.f.lose()
+			}
+		}
 		l.queue = nil
 		return
 	}

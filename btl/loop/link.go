@@ -36,6 +36,8 @@ type incarnation struct {
 
 	// gate guards the memory of each end against remote reads and writes.
 	gate [2]gate
+	// wires carry what each end sends; nil without wires.
+	wires [2]*wired
 }
 
 func (f *Fabric) link(a, b *port) *link {
@@ -79,6 +81,7 @@ func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	inc = l.cur
 	if inc == nil || inc.dead[0] || inc.dead[1] {
 		inc = &incarnation{link: l, epoch: l.epoch + 1}
+		inc.dial()
 	}
 	if !l.cut && to.downError() == nil {
 		out = newLane(inc, from, to)

@@ -20,10 +20,13 @@ import (
 var errTest = errors.New("failed by the test")
 
 // simulate runs random traffic with random faults on a virtual fabric and returns its trace.
-func simulate(t *testing.T, seed uint64, ranks, rails, steps int) string {
+func simulate(t *testing.T, seed uint64, ranks, rails, steps int, changes ...func(f *Fabric)) string {
 	var trace bytes.Buffer
 	w := newWorld(t, Config{Ranks: ranks, Rails: rails, Seed: seed, Virtual: true, Slots: 8})
 	w.f.Trace(&trace)
+	for _, change := range changes {
+		change(w.f)
+	}
 	rng := rand.New(rand.NewPCG(seed, 99))
 	broken := 0
 	for range steps {

@@ -116,12 +116,13 @@ type arrival struct {
 	epoch uint32
 	tag   btl.Tag
 	frag  []byte
+	f     *flight // to be acknowledged when the fragment is taken; nil: it was before
 }
 
 // launch posts an operation on a virtual fabric.
 func (e *endpoint) launch(v verb, op *btl.Op) error {
 	m := e.m
-	if e.Pending.Len() >= m.f.cfg.Slots {
+	if !e.hasRoom(op) {
 		return btl.ErrResource
 	}
 	if v != send {
@@ -165,6 +166,11 @@ func (r *RailConfig) nanos(n int) int64 { return int64(n) * 1000 / r.BandwidthMB
 func (f *flight) depart() {
 	m, l := f.e.m, f.e.out
 	s, r := m.f.sim, m.rail()
+	l.inc.link.flights = append(l.inc.link.flights, f)
+	if x := f.e.wire(); x != nil {
+		f.departByWire(x)
+		return
+	}
 	bytes := len(f.data)
 	if f.v == get {
 		bytes = 0
@@ -173,7 +179,6 @@ func (f *flight) depart() {
 	l.busyUntil = max(s.now, l.busyUntil) + r.nanos(bytes)*i.PerByte
 	retries, getsThrough := i.retries(s)
 	l.lastArrival = max(l.busyUntil+r.LatencyNanos*i.Latency+s.below(r.JitterNanos)+retries, l.lastArrival)
-	l.inc.link.flights = append(l.inc.link.flights, f)
 	s.add(event{l.lastArrival, func() {
 		switch {
 		case f.over:
@@ -195,6 +200,12 @@ func (f *flight) deliver() {
 	taken, err := f.arrive()
 	if !taken {
 		f.lose()
+		return
+	}
+	if f.e.wire() != nil {
+		if !f.isAckedLater() {
+			f.acknowledgeByWire(err)
+		}
 		return
 	}
 	i := l.impairment()
@@ -241,7 +252,11 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 		f.readPut()
 		return true, e.touch(f.v, f.key, f.offset, f.data)
 	}
-	l.queue = append(l.queue, arrival{f.epoch, f.tag, f.data})
+	a := arrival{epoch: f.epoch, tag: f.tag, frag: f.data}
+	if e.wire() != nil && f.isAckedLater() {
+		a.f = f
+	}
+	l.queue = append(l.queue, a)
 	l.to.flag(l.fromPlace)
 	l.to.wake()
 	return true, nil
@@ -330,6 +345,9 @@ func (m *module) pollVirtual(l *lane, budget int) int {
 		a := l.queue[0]
 		l.queue = slices.Delete(l.queue, 0, 1)
 		m.arrived(l, a.epoch, a.tag, a.frag)
+		if a.f != nil {
+			a.f.taken()
+		}
 		n++
 	}
 	return n
