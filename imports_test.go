@@ -47,8 +47,9 @@ var mayImport = map[string][]string{
 	"internal/network":               {}, // simulated networks, for tests
 	"pml":                            {"bml", "btl", "request", "progress"},
 	// A test harness.
-	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/transport", "btl/ibverbs", "btl/tcp", "request", "progress"},
-	"scripts/simulate":    {"internal/simulation"},
+	"internal/railsim":    {"pml", "btl", "btl/loop", "internal/network", "request", "progress"},
+	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/transport", "btl/ibverbs", "btl/tcp", "internal/network", "request", "progress"},
+	"scripts/simulate":    {"internal/railsim", "internal/simulation"},
 	"scripts/slowrails":   {"comm", "request"},
 	// Random programs on the public API.
 	"internal/collprogram": {"comm", "request"},

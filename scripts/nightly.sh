@@ -18,7 +18,8 @@ steps "$@"
 simulate() {
     local first
     first=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
-    go run ./scripts/simulate -seeds "$seeds" -first "$first" && echo "$seeds seeds from $first on, over each transport"
+    go run ./scripts/simulate -seeds "$seeds" -first "$first" && echo "$seeds seeds from $first on, over each transport" &&
+        go run ./scripts/simulate -rails -seeds "$((seeds / 10))" -first "$first" && echo "$((seeds / 10)) seeds of rails"
 }
 
 # compare: after a failure the log has the tables.

@@ -38,6 +38,8 @@ type network interface {
 	// hasNoKeepAlive reports whether a rank whose sends wait for a peer's window never learns that
 	// the peer has given it up.
 	hasNoKeepAlive() bool
+	// heal makes all wires work well from now on.
+	heal()
 	// fired is the number of faults from device that have had an effect.
 	fired() int
 	close()
@@ -58,6 +60,7 @@ func (noFaults) device(_, _, _, _ int)   {}
 func (noFaults) losesDevice(int) bool    { return false }
 func (noFaults) slow(int, int64)         {}
 func (noFaults) hasNoKeepAlive() bool    { return false }
+func (noFaults) heal()                   {}
 func (noFaults) fired() int              { return 0 }
 func (noFaults) close()                  {}
 
@@ -65,6 +68,9 @@ func (noFaults) close()                  {}
 type loopNet struct {
 	noFaults
 	*loop.Fabric
+	// With wires: the latency of each rail, and whether they work well from now on.
+	latency  []int64
+	isHealed bool
 }
 
 func newLoopNet(seed uint64, s *setup) (network, error) {
@@ -75,16 +81,20 @@ func newLoopNet(seed uint64, s *setup) (network, error) {
 		})
 	}
 	f, err := loop.NewFabric(cfg)
-	return loopNet{Fabric: f}, err
+	n := &loopNet{Fabric: f}
+	if err == nil && s.wires != nil {
+		err = n.useWires(seed, s)
+	}
+	return n, err
 }
 
-func (n loopNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
+func (n *loopNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 	return faulty(n, ev, func(ev btl.Events) (btl.Module, error) { return n.Module(rank, rail, ev, nil) })
 }
 
-func (n loopNet) ownRail() (int, bool) { return 0, false }
+func (n *loopNet) ownRail() (int, bool) { return 0, false }
 
-func (n loopNet) hasNoKeepAlive() bool { return true }
+func (n *loopNet) hasNoKeepAlive() bool { return true }
 
 // The methods of Fabric fail only for ranks and rails that do not exist.
 
@@ -92,17 +102,17 @@ func ends(l link) (a, b loop.Port) {
 	return loop.Port{Rank: l[0].rank, Rail: l[0].rail}, loop.Port{Rank: l[1].rank, Rail: l[1].rail}
 }
 
-func (n loopNet) cut(l link, fate int, half bool) {
+func (n *loopNet) cut(l link, fate int, half bool) {
 	a, b := ends(l)
 	_ = n.FailLink(a, b, loop.Cut{Fate: loop.Fate(fate % 3), HalfOpen: half})
 }
 
-func (n loopNet) mend(l link) {
+func (n *loopNet) mend(l link) {
 	a, b := ends(l)
 	_ = n.ReviveLink(a, b)
 }
 
-func (n loopNet) impair(l link, i impairment) {
+func (n *loopNet) impair(l link, i impairment) {
 	a, b := ends(l)
 	to := loop.Impairment{Latency: i.latency, PerByte: i.perByte, Loss: i.loss}
 	if i.loss > 0 {
@@ -111,12 +121,12 @@ func (n loopNet) impair(l link, i impairment) {
 	_ = n.ImpairLink(a, b, to)
 }
 
-func (n loopNet) narrow(l link, bytes int) {
+func (n *loopNet) narrow(l link, bytes int) {
 	a, b := ends(l)
 	_ = n.SetLoss(a, b, func(p loop.Packet) bool { return p.Remote && bytes == 0 || bytes > 0 && p.Bytes > bytes })
 }
 
-func (n loopNet) port(p port, up bool, fate int) {
+func (n *loopNet) port(p port, up bool, fate int) {
 	if up {
 		_ = n.RevivePort(p.rank, p.rail)
 	} else {
@@ -124,7 +134,14 @@ func (n loopNet) port(p port, up bool, fate int) {
 	}
 }
 
-func (n loopNet) slow(rail int, nanos int64) { _ = n.SetLatency(rail, nanos) }
+func (n *loopNet) slow(rail int, nanos int64) {
+	_ = n.SetLatency(rail, nanos)
+	if n.latency != nil {
+		n.latency[rail] = nanos
+	}
+}
+
+func (n *loopNet) heal() { n.isHealed = true }
 
 // directNet is btl/loop without simulated time: a fragment is in the receiver's queue, and its
 // operation complete, when the post returns. Short messages go inline. The clock is the

@@ -79,6 +79,7 @@ type setup struct {
 	ports     []int  // number of rails of each rank; nil: all have all
 	deadPorts []port // of the victims, that are never repaired
 	impaired  bool   // links are slow or lossy at times
+	wires     *wires // nil: there are none
 }
 
 // kind of an action. Comments name what a fault affects.
@@ -202,6 +203,7 @@ func draw(seed uint64, t Transport) *plan {
 	}
 	s.drawRefusals(seed, t)
 	network := s.drawNetwork(seed, t)
+	s.drawWires(seed, t)
 	p := &plan{seed: seed, transport: t, setup: s}
 	p.drawActions(rng)
 	p.insertNetworkActions(network)

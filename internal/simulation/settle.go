@@ -26,6 +26,7 @@ func (w *world) heal() {
 	w.traceAll("heal")
 	w.healing = true
 	s := &w.plan.setup
+	w.net.heal()
 	for rail, setup := range w.plan.setup.rails {
 		w.setLatency(rail, setup.latency)
 		for a, r := range w.ranks {

@@ -3,6 +3,10 @@
 //
 //	go run ./scripts/simulate -seeds 100000 -first 1
 //	go run ./scripts/simulate -seed 4711 -transport verbs -trace
+//
+// With -rails, it runs jobs over rails whose networks change (package railsim).
+//
+//	go run ./scripts/simulate -rails -seeds 1000
 package main
 
 import (
@@ -18,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/railsim"
 	"github.com/mpigo/mpigo/internal/simulation"
 )
 
@@ -38,6 +43,8 @@ func run() error {
 	combinations := flag.Bool("combinations", false, "list the fragments that arrived, each with the states of both sides")
 	keep := flag.Bool("keep-going", false, "go on after a failure, and count the failures")
 	on := flag.String("transport", "all", "`TRANSPORT`: loop, verbs, tcp or all")
+	rails := flag.Bool("rails", false, "run jobs over rails whose networks change")
+	carriesOn := flag.Bool("carries-on", false, "with -rails: check that a slow rail is not failed, and what a failure costs")
 	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -50,6 +57,13 @@ func run() error {
 		return fmt.Errorf("-j is %d: it must be at least 1", *workers)
 	case *trace && !given["seed"]:
 		return errors.New("-trace prints one seed's events: choose it by -seed")
+	}
+	if *rails {
+		s := &railSweep{first: *first, seeds: *seeds, keep: *keep, options: railsim.Options{CarriesOn: *carriesOn}}
+		if given["seed"] {
+			s.first, s.seeds, s.shows = *only, 1, true
+		}
+		return s.run(*workers)
 	}
 	var transports []simulation.Transport
 	for t := range simulation.Transports {
