@@ -137,7 +137,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	}
 	cores := coresOfProcesses()
 	engine := idlePolicy(settings, local, cores, crowdedYieldNanos)
-	engine.Wakeup, engine.YieldProcess = wakeup, true
+	engine.Wakeup, engine.Processor = wakeup, progress.SystemProcessor()
 	j := newJob(rank, size, settings, engine, host)
 	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
 	j.others, j.id = alone{}, ownJobID()

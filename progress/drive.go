@@ -56,7 +56,7 @@ func (e *Engine) drive(w *Waiter, empty int) {
 		empty++
 		switch {
 		case yields < 0:
-			Relax()
+			e.relax(empty)
 		case yields == 0:
 			yieldSince = e.Now()
 			e.yield()
@@ -86,18 +86,40 @@ func (e *Engine) idle() {
 	e.cfg.Idle()
 }
 
-// yield lets other goroutines run, and with Config.YieldProcess other processes.
+// yield lets other goroutines run, and with Config.Processor other processes.
 func (e *Engine) yield() {
 	e.cYields++
-	own := !e.cfg.YieldProcess || e.cYields%e.ownEvery == 0
+	cpu := e.cfg.Processor
+	own := cpu == nil || e.cYields%e.ownEvery == 0
 	call := e.Leave()
-	if e.cfg.YieldProcess {
-		yieldProcess()
+	if cpu != nil {
+		cpu.Yield()
 	}
 	if own {
 		runtime.Gosched()
 	}
 	e.Return(call)
+}
+
+// relax spaces the turns of a wait that spins, of which empty have found no event.
+func (e *Engine) relax(empty int) {
+	if !e.spinYield(empty) {
+		Relax()
+	}
+}
+
+// spinYield yields to other processes now and then, and reports whether it did. What the wait is
+// for may need this core: another goroutine of this rank or of the peer, whose thread the kernel
+// has put here. It keeps the lock.
+func (e *Engine) spinYield(empty int) bool {
+	cpu := e.cfg.Processor
+	if cpu == nil || !e.spinYields.isDue(empty) {
+		return false
+	}
+	start := e.Now()
+	cpu.Yield()
+	e.spinYields.took(e.Now() - start)
+	return true
 }
 
 // letOthers lets those goroutines run that wait for the lock or were woken. It reports whether

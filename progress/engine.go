@@ -36,9 +36,9 @@ type Config struct {
 	YieldNanos int64
 	// NoSleep makes a driver yield for ever.
 	NoSleep bool
-	// YieldProcess makes a yield also give up the processor to other processes (sched_yield), for
-	// ranks that share cores.
-	YieldProcess bool
+	// Processor makes a yield also give up the processor to other processes; nil for ranks of one
+	// process.
+	Processor Processor
 	// Idle replaces the whole idle policy. It is called, without the lock, after every turn of a
 	// driver and every Poll without an event, perhaps by several goroutines at once. It is for
 	// tests and simulations that control the time.
@@ -96,6 +96,8 @@ type Engine struct {
 
 	// Set by OnBound; nil without a test harness.
 	bound, unbound func(obj any)
+
+	spinYields spinYields
 
 	cYields uint64
 	cSleeps uint64

@@ -73,7 +73,7 @@ func TestIdleStages(t *testing.T) {
 		{"after a sleep without an event it sleeps after every turn", Config{YieldNanos: 1000}, never, 115 + 30, 112, 11},
 		{"without yielding it yields 16 times all the same", Config{YieldNanos: 0}, never, 19, 16, 1},
 		{"NoSleep", Config{YieldNanos: 0, NoSleep: true}, never, 10_001, 10_000, 0},
-		{"YieldProcess", Config{YieldNanos: 1000, YieldProcess: true}, never, 115, 112, 1},
+		{"yields to processes", Config{YieldNanos: 1000, Processor: SystemProcessor()}, never, 115, 112, 1},
 
 		// Between two sleeps the driver makes three turns: after the sleep, in its loop, and after
 		// arming.

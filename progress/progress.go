@@ -24,9 +24,10 @@
 // A driver whose turns find no event goes through three stages. An event leads back to the first.
 //
 //	stage  begins                                    between two turns, the driver
-//	spin   with the wait, or after an event          keeps the lock and calls Relax
+//	spin   with the wait, or after an event          keeps the lock and calls Relax, now and then
+//	                                                 Config.Processor.Yield (spinyields.go)
 //	yield  after Config.SpinTurns empty turns        releases the lock and yields to other
-//	                                                 goroutines; with Config.YieldProcess to other
+//	                                                 goroutines; with Config.Processor to other
 //	                                                 processes (sched_yield) at every turn, and to
 //	                                                 goroutines at some (goschedEvery)
 //	sleep  after Config.YieldNanos of yielding       sleeps on Config.Wakeup, without the lock
@@ -75,6 +76,13 @@ type Idler interface {
 // Clock gives monotonic time in nanoseconds, from any origin.
 type Clock interface {
 	Now() int64
+}
+
+// Processor is how a driver gives the processor core that it runs on to other processes.
+type Processor interface {
+	// Yield lets another process run that is ready to run on this core (sched_yield). It returns
+	// when this one runs again.
+	Yield()
 }
 
 // Wakeup is what a driver with nothing to do sleeps on. Wake may be called from any goroutine, and

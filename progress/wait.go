@@ -168,7 +168,7 @@ func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 			continue
 		}
 		empty++
-		Relax()
+		e.relax(empty)
 	}
 	return empty
 }
@@ -183,12 +183,12 @@ func (e *Engine) YieldsAtOnce() bool { return e.cfg.SpinTurns == 0 }
 // held; not from a poller or timer.
 func (e *Engine) YieldUntil(word *uint64, target uint64, yields int) (yielded int, ok bool) {
 	for atomic.LoadUint64(word) != target {
-		if yielded == yields || !e.cfg.YieldProcess || e.cfg.Idle != nil || e.driver != nil || e.coming > 0 || e.wanted.Load() != 0 {
+		if yielded == yields || e.cfg.Processor == nil || e.cfg.Idle != nil || e.driver != nil || e.coming > 0 || e.wanted.Load() != 0 {
 			return yielded, false
 		}
 		yielded++
 		e.cYields++
-		yieldProcess()
+		e.cfg.Processor.Yield()
 	}
 	return yielded, true
 }
@@ -222,6 +222,7 @@ func (e *Engine) spinAhead(need *int32, ahead Ahead, most int) (turns, empty int
 			continue
 		}
 		empty = min(empty+turnsPerAhead, e.cfg.SpinTurns) // WaitOn yields from there on
+		e.spinYield(empty)
 	}
 	return turns, empty
 }

@@ -353,7 +353,7 @@ func TestManyGoroutinesWait(t *testing.T) {
 		{"the zero configuration", Config{}, 2},
 		{"the zero configuration, one processor", Config{}, 1},
 		{"spinning", Config{SpinTurns: 100, YieldNanos: 1000}, 2},
-		{"NoSleep and YieldProcess", Config{NoSleep: true, YieldProcess: true}, 2},
+		{"NoSleep, yields to processes", Config{NoSleep: true, Processor: SystemProcessor()}, 2},
 		{"Config.Idle", Config{Idle: runtime.Gosched}, 2},
 		{"four processors", Config{SpinTurns: 10}, 4},
 	} {
@@ -658,12 +658,12 @@ func TestYieldUntilKeepsTheLockForAShortTime(t *testing.T) {
 		yielded int
 		ok      bool
 	}{
-		{"stored before", Config{YieldProcess: true}, func(_ *Engine, word *uint64) { *word = 7 }, 0, true},
-		{"never stored", Config{YieldProcess: true}, nil, 4, false},
+		{"stored before", Config{Processor: SystemProcessor()}, func(_ *Engine, word *uint64) { *word = 7 }, 0, true},
+		{"never stored", Config{Processor: SystemProcessor()}, nil, 4, false},
 		{"no process to yield to", Config{}, nil, 0, false},
-		{"another goroutine drives", Config{YieldProcess: true}, func(e *Engine, _ *uint64) { e.driver = waiter(1) }, 0, false},
-		{"one was woken", Config{YieldProcess: true}, func(e *Engine, _ *uint64) { e.coming = 1 }, 0, false},
-		{"one wants the lock", Config{YieldProcess: true}, func(e *Engine, _ *uint64) { e.wanted.Add(1) }, 0, false},
+		{"another goroutine drives", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.driver = waiter(1) }, 0, false},
+		{"one was woken", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.coming = 1 }, 0, false},
+		{"one wants the lock", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.wanted.Add(1) }, 0, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			e := New(test.cfg)
@@ -677,7 +677,7 @@ func TestYieldUntilKeepsTheLockForAShortTime(t *testing.T) {
 			assert.Equal(t, uint64(test.yielded), e.Counters().Yields)
 		})
 	}
-	e := New(Config{YieldProcess: true})
+	e := New(Config{Processor: SystemProcessor()})
 	var word uint64
 	go atomic.StoreUint64(&word, 7)
 	for yields, ok := 0, false; !ok; {

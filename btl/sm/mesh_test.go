@@ -127,7 +127,7 @@ func meshRole(t testing.TB, parent *btltest.Process) {
 			p.ep = connect(t, m.(*module), peer, addresses[peer])
 		}
 	}
-	cfg := progress.Config{Wakeup: deepWakeup{wakeup}, YieldProcess: true, YieldNanos: int64(50 * time.Microsecond)}
+	cfg := progress.Config{Wakeup: deepWakeup{wakeup}, Processor: progress.SystemProcessor(), YieldNanos: int64(50 * time.Microsecond)}
 	r.left = 2 * r.Count * (r.Size - 1)
 	if r.Token {
 		cfg.YieldNanos = 0
