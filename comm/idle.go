@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"time"
@@ -25,6 +26,10 @@ const (
 	// sleep after 100 us to 2 ms, and 0.3 to 0.6 ms after 20 ms. Processes that compute lose little
 	// by it, because a yield gives them the core.
 	crowdedYieldNanos = int64(20 * time.Millisecond)
+	// aloneQuickYields is after how many yields in a row that gave the core to nobody, some 100 us,
+	// a rank sleeps that is alone in its scheduling group. Other ranks do not: sixteen ranks on two
+	// cores, in four groups, take 2.3 ms instead of 0.4 for an Allreduce over TCP if they do.
+	aloneQuickYields = 64
 	// crowdedLocalYieldNanos is the same for ranks that are goroutines, which wake at once.
 	crowdedLocalYieldNanos = int64(100 * time.Microsecond)
 )
@@ -59,4 +64,30 @@ func coresOfProcesses() int {
 		cores = max(cores, set.Count())
 	}
 	return cores
+}
+
+// isAloneInGroup reports whether this process may be alone in its scheduling group. The kernel
+// chooses among groups first, and a process that yields does so to its own group only. Linux has a
+// group for each session (autogroup) and for each cgroup with a CPU controller.
+func isAloneInGroup() bool {
+	sid, err := unix.Getsid(0)
+	if err != nil {
+		return false
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return false
+	}
+	parents, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", os.Getppid()))
+	if err != nil {
+		parents = own
+	}
+	return aloneInGroup(os.Getpid(), sid, os.Getppid(), string(own), string(parents))
+}
+
+// aloneInGroup is isAloneInGroup for a process of a session, with the cgroups of it and its parent.
+// A launcher may give each rank a session or a cgroup. The parent of a container's first process
+// has no number there.
+func aloneInGroup(pid, sid, parent int, own, parents string) bool {
+	return sid == pid || parent == 0 || own != parents
 }

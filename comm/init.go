@@ -138,6 +138,9 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	cores := coresOfProcesses()
 	engine := idlePolicy(settings, local, cores, crowdedYieldNanos)
 	engine.Wakeup, engine.Processor = wakeup, progress.SystemProcessor()
+	if local > cores && isAloneInGroup() {
+		engine.QuickYields = aloneQuickYields
+	}
 	j := newJob(rank, size, settings, engine, host)
 	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
 	j.others, j.id = alone{}, ownJobID()

@@ -44,6 +44,24 @@ func TestIdlePolicyOfCrowdedRanks(t *testing.T) {
 	assert.GreaterOrEqual(t, coresOfProcesses(), 1)
 }
 
+func TestAloneInSchedulingGroup(t *testing.T) {
+	const pid, other = 42, 7
+	for _, p := range []struct {
+		what         string
+		sid, parent  int
+		own, parents string
+		want         bool
+	}{
+		{"a rank of mpirun-go", other, other, "0::/a\n", "0::/a\n", false},
+		{"a session of its own", pid, other, "0::/a\n", "0::/a\n", true},
+		{"a cgroup of its own", other, other, "0::/a/rank\n", "0::/a\n", true},
+		{"the first process of a container", other, 0, "0::/\n", "0::/\n", true},
+	} {
+		assert.Equal(t, p.want, aloneInGroup(pid, p.sid, p.parent, p.own, p.parents), p.what)
+	}
+	isAloneInGroup() // reads what there is
+}
+
 func TestEagerBytes(t *testing.T) {
 	const key = "pml.eager.bytes"
 	assert.Equal(t, 0, bytesIfSet(settings(t), key))

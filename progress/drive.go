@@ -13,6 +13,9 @@ const (
 	// that other ranks could use. A driver that yields to other processes therefore calls Gosched
 	// only at every goschedEvery-th yield.
 	goschedEvery = 32
+	// quickPerGosched: the thread that Gosched wakes may take the next yields, which are not quick
+	// then. With Config.QuickYields, several times as many yields come between two calls of it.
+	quickPerGosched = 4
 	// goschedEveryAlone replaces goschedEvery where GOMAXPROCS is 1: no further thread exists that
 	// could be woken, or could run the other goroutines of the process.
 	goschedEveryAlone = 4
@@ -57,16 +60,13 @@ func (e *Engine) drive(w *Waiter, empty int) {
 		switch {
 		case yields < 0:
 			e.relax(empty)
-		case yields == 0:
-			yieldSince = e.Now()
-			e.yield()
 		case e.cfg.NoSleep:
-			if yields%yieldsPerOrigin == 0 {
+			if yields > 0 && yields%yieldsPerOrigin == 0 {
 				w.origin.note(e)
 				e.noteParked()
 			}
 			e.yield()
-		case drowsy, yields%yieldsPerClockRead == 0 && e.Now()-yieldSince >= e.cfg.YieldNanos:
+		case drowsy, e.quickYields.sleepsAtOnce(), yields > 0 && yields%yieldsPerClockRead == 0 && e.Now()-yieldSince >= e.cfg.YieldNanos:
 			w.origin.note(e)
 			if drowsy = !e.sleep(w); drowsy {
 				e.noteParked()
@@ -74,6 +74,10 @@ func (e *Engine) drive(w *Waiter, empty int) {
 				empty = 0
 			}
 		default:
+			if yields == 0 {
+				yieldSince = e.Now()
+				e.quickYields.begins()
+			}
 			e.yield()
 		}
 	}
@@ -92,13 +96,36 @@ func (e *Engine) yield() {
 	cpu := e.cfg.Processor
 	own := cpu == nil || e.cYields%e.ownEvery == 0
 	call := e.Leave()
-	if cpu != nil {
+	timed := e.quickYields.limit > 0
+	var took int64
+	switch {
+	case timed:
+		start := e.Now()
+		cpu.Yield()
+		took = e.Now() - start
+	case cpu != nil:
 		cpu.Yield()
 	}
 	if own {
 		runtime.Gosched()
 	}
 	e.Return(call)
+	if timed {
+		e.noteYield(took)
+	}
+}
+
+// noteYield has the driver sleep if its yields, of which one took so long, give the core to nobody.
+func (e *Engine) noteYield(took int64) {
+	q := &e.quickYields
+	if q.took(took); !q.isOver() {
+		return
+	}
+	if now := e.Now(); q.isDue(now) {
+		delay, ok := e.cfg.Processor.Delay()
+		q.measure(now, delay, ok)
+	}
+	q.rest()
 }
 
 // relax spaces the turns of a wait that spins, of which empty have found no event.

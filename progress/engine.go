@@ -39,6 +39,9 @@ type Config struct {
 	// Processor makes a yield also give up the processor to other processes; nil for ranks of one
 	// process.
 	Processor Processor
+	// QuickYields, if not 0, is after how many yields in a row that gave the processor to nobody a
+	// driver sleeps.
+	QuickYields int
 	// Idle replaces the whole idle policy. It is called, without the lock, after every turn of a
 	// driver and every Poll without an event, perhaps by several goroutines at once. It is for
 	// tests and simulations that control the time.
@@ -97,7 +100,8 @@ type Engine struct {
 	// Set by OnBound; nil without a test harness.
 	bound, unbound func(obj any)
 
-	spinYields spinYields
+	spinYields  spinYields
+	quickYields quickYields
 
 	cYields uint64
 	cSleeps uint64
@@ -114,6 +118,10 @@ func New(cfg Config) *Engine {
 	}
 	cfg.SpinTurns = max(cfg.SpinTurns, 0)
 	e := &Engine{cfg: cfg, ownEvery: goschedEvery}
+	if !cfg.NoSleep && cfg.Processor != nil {
+		e.quickYields.limit = cfg.QuickYields
+		e.ownEvery = max(goschedEvery, quickPerGosched*uint64(cfg.QuickYields))
+	}
 	if runtime.GOMAXPROCS(0) == 1 {
 		e.ownEvery = goschedEveryAlone
 	}

@@ -1,6 +1,11 @@
 package progress
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // SystemProcessor is the Processor of this process.
 func SystemProcessor() Processor { return systemProcessor{} }
@@ -10,3 +15,29 @@ type systemProcessor struct{}
 // Yield implements Processor. The system call is a raw one: it does not block, so the runtime need
 // not know of it.
 func (systemProcessor) Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// Delay implements Processor.
+func (systemProcessor) Delay() (nanos int64, ok bool) {
+	const tasks = "/proc/self/task"
+	threads, err := os.ReadDir(tasks)
+	if err != nil {
+		return 0, false
+	}
+	for _, thread := range threads {
+		n, err := queueTime(tasks + "/" + thread.Name() + "/schedstat")
+		if err == nil { // else the thread has ended, or the kernel has no such file
+			nanos, ok = nanos+n, true
+		}
+	}
+	return nanos, ok
+}
+
+// queueTime is the time that a thread has spent on a run queue: the second number of the file.
+func queueTime(path string) (nanos int64, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Sscan(string(text), new(int64), &nanos)
+	return nanos, err
+}

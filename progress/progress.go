@@ -30,7 +30,9 @@
 //	                                                 goroutines; with Config.Processor to other
 //	                                                 processes (sched_yield) at every turn, and to
 //	                                                 goroutines at some (goschedEvery)
-//	sleep  after Config.YieldNanos of yielding       sleeps on Config.Wakeup, without the lock
+//	sleep  after Config.YieldNanos of yielding, or   sleeps on Config.Wakeup, without the lock
+//	       earlier if yields give the core to nobody
+//	       (quickyields.go)
 //
 // With Config.NoSleep the driver yields for ever. Config.Idle replaces the whole policy.
 //
@@ -83,6 +85,10 @@ type Processor interface {
 	// Yield lets another process run that is ready to run on this core (sched_yield). It returns
 	// when this one runs again.
 	Yield()
+	// Delay is for how long threads of this process have been ready without a core to run on, all
+	// together, since they began. It is less than before if some of them have ended. ok is false if
+	// the system does not tell. It takes some tens of microseconds.
+	Delay() (nanos int64, ok bool)
 }
 
 // Wakeup is what a driver with nothing to do sleeps on. Wake may be called from any goroutine, and

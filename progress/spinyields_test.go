@@ -38,6 +38,8 @@ type sharedCore struct {
 
 func (c *sharedCore) Yield() { c.runs = true }
 
+func (c *sharedCore) Delay() (nanos int64, ok bool) { return 0, false }
+
 func (c *sharedCore) Progress() int {
 	if !c.runs {
 		return 0

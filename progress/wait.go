@@ -183,7 +183,7 @@ func (e *Engine) YieldsAtOnce() bool { return e.cfg.SpinTurns == 0 }
 // held; not from a poller or timer.
 func (e *Engine) YieldUntil(word *uint64, target uint64, yields int) (yielded int, ok bool) {
 	for atomic.LoadUint64(word) != target {
-		if yielded == yields || e.cfg.Processor == nil || e.cfg.Idle != nil || e.driver != nil || e.coming > 0 || e.wanted.Load() != 0 {
+		if yielded == yields || e.cfg.Processor == nil || e.quickYields.skip > 0 || e.cfg.Idle != nil || e.driver != nil || e.coming > 0 || e.wanted.Load() != 0 {
 			return yielded, false
 		}
 		yielded++

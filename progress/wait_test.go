@@ -660,6 +660,7 @@ func TestYieldUntilKeepsTheLockForAShortTime(t *testing.T) {
 	}{
 		{"stored before", Config{Processor: SystemProcessor()}, func(_ *Engine, word *uint64) { *word = 7 }, 0, true},
 		{"never stored", Config{Processor: SystemProcessor()}, nil, 4, false},
+		{"yields help nobody", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.quickYields.skip = 1 }, 0, false},
 		{"no process to yield to", Config{}, nil, 0, false},
 		{"another goroutine drives", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.driver = waiter(1) }, 0, false},
 		{"one was woken", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.coming = 1 }, 0, false},
