@@ -12,26 +12,19 @@ import (
 //
 // The sleeper stores "asleep" (Arm) and then polls once more. A sender publishes and then looks
 // whether the receiver sleeps. So that not both miss the other, each side's load has to come after
-// its store for every processor. A fence between the two would do, but on amd64 the sender's fence
-// would cost a tenth of a message's latency, for every message. So the sleeper pays for both:
-// membarrier makes every processor that runs a thread of a registered process pass a fence. Either
-// the sender's load comes after that, and sees the flag, or its fragment was published before it,
-// and the sleeper's last poll sees that.
+// its store for every processor. The sleeper's store is a fence. On amd64 the sender's would cost a
+// tenth of a message's latency, for every message, so the sleeper waits instead, about a
+// microsecond, before it polls: by then what a sender stored before it looked has reached memory.
 //
-// This needs a sender that is registered and a receiver that calls membarrier. Where the kernel has
-// no membarrier, or forbids it, the receiver's address says so or the sender knows, and the sender
-// publishes with a fence.
-//
-// Kernels do not quite keep what membarrier promises. A processor is left out, until it has run
-// another process, if the thread that it ran last for this process has ended, or if it was idle
-// with this process's memory still in place when the process was registered (seen with Linux 6.18:
-// exit_mm and sync_runqueues_membarrier_state, and membarrier_switch_mm, which does nothing between
-// two threads of one process). Then a sleeper may miss a fragment whose sender missed the flag. The
-// sleeper sees the fragment a moment later, when the sender's store has reached memory; so the
-// engine first takes a nap, and looks again (progress.Idler).
+// No processor promises a time. If that was too short, the sleeper sees the fragment a moment
+// later, because the engine first takes a nap, and looks again (progress.Idler). membarrier instead
+// of the wait interrupts all processors, and took half of the time that a rank needs to fall asleep
+// and wake up.
 //
 // A receiver that closes a channel, and then looks for what is in it, has no second look. It waits
-// until every processor has been through the scheduler.
+// until every processor has been through the scheduler (membarrier). Where the kernel has no
+// membarrier, or forbids it, the receiver's address says so or the sender knows, and the sender
+// publishes with a fence.
 
 var _ progress.Idler = (*module)(nil)
 
@@ -54,7 +47,8 @@ func registerBarrier() bool {
 }
 
 // barrier orders what this thread did before it, and what it does after it, for the threads of all
-// registered processes, within microseconds, except for those that the kernel leaves out.
+// registered processes, within microseconds. Kernels leave out some processors (seen with Linux
+// 6.18: exit_mm, sync_runqueues_membarrier_state and membarrier_switch_mm).
 func barrier() {
 	_, _, _ = unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 }
@@ -65,6 +59,10 @@ func slowBarrier() {
 		barrier() // it cannot wait for processors without a scheduler's tick (nohz_full)
 	}
 }
+
+// storeRelaxes is for how many calls of Relax, together about a microsecond, a sleeper gives stores
+// of senders time to reach memory.
+const storeRelaxes = 32
 
 const asleep = 1 // bit of hdrAttention
 
@@ -86,7 +84,9 @@ func (m *module) Arm() bool {
 	}
 	m.blocked = m.blocked[:0]
 	if m.fences {
-		barrier()
+		for range storeRelaxes {
+			progress.Relax()
+		}
 	}
 	// What is still to be settled needs progress calls, and wakes no one.
 	return !m.Unsettled

@@ -152,7 +152,7 @@ func meshRole(t testing.TB, parent *btltest.Process) {
 type deepWakeup struct{ *progress.PipeWakeup }
 
 func (w deepWakeup) Sleep(nanos int64) (woken bool) {
-	// The nap before it, which is for what membarrier misses, stays as it is.
+	// The nap before it, which is for what a sleeper misses, stays as it is.
 	if nanos > int64(time.Millisecond) {
 		nanos = int64(time.Hour)
 	}
