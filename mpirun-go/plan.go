@@ -35,13 +35,14 @@ func newIdentity(size int) (job.Identity, error) {
 func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.Set, hs *hostSet) ([]procs.Spec, []int, error) {
 	inputs := rankInputs(cmd.Stdin, id.Size)
 	bases, oversubscribed := make([][]string, len(hs.hosts)), make([]bool, len(hs.hosts))
+	gomaxprocs := crowdedProcs(places)
 	for i, h := range hs.requested {
 		ranks, cpus := ranksOn(places, i), hs.machines[i].CPUs()
 		environ := os.Environ()
 		if !h.Local {
 			environ = remote.Environ(environ)
 		}
-		bases[i] = rankEnviron(environ, ranks > cpus)
+		bases[i] = rankEnviron(environ, ranks > cpus, gomaxprocs)
 		oversubscribed[i] = ranks > h.SlotCount(cpus) || ranks > cpus
 	}
 	var specs []procs.Spec
@@ -83,22 +84,36 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 	return specs, appNum, nil
 }
 
-// gomaxprocsMarker marks a GOMAXPROCS that a launcher has set. This launcher may be a rank of that
-// launcher's job.
-const gomaxprocsMarker = "MPIGO_OWN_GOMAXPROCS=1"
-
-// rankEnviron returns environ, with GOMAXPROCS=1 added if the host has fewer processors than ranks:
-// idle threads of one rank that look for work would take processor time from other ranks. It keeps
-// a GOMAXPROCS that the user has set, and removes one that another launcher has set.
-func rankEnviron(environ []string, cpusShort bool) []string {
-	isProcs := func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") && pair != "GOMAXPROCS=" }
-	if slices.Contains(environ, gomaxprocsMarker) {
-		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == gomaxprocsMarker || pair == "GOMAXPROCS=1" })
+// crowdedProcs is the GOMAXPROCS of ranks that share processors. With more threads, those that are
+// idle and look for work would take processor time from other ranks. With one, a goroutine that
+// computes or starts a program keeps the messages of its rank waiting, so two are better, except
+// between hosts, where waking up then takes too long (docs/evidence/performance.md).
+func crowdedProcs(places []slots.Place) string {
+	for _, place := range places {
+		if place.Host != places[0].Host {
+			return "1"
+		}
 	}
+	return "2"
+}
+
+// gomaxprocsMarker names the GOMAXPROCS that a launcher has set. This launcher may be a rank of
+// that launcher's job.
+const gomaxprocsMarker = "MPIGO_OWN_GOMAXPROCS="
+
+// rankEnviron returns environ, with GOMAXPROCS added if the host has fewer processors than
+// ranks. It keeps a GOMAXPROCS that the user has set, and removes one that another launcher has
+// set.
+func rankEnviron(environ []string, cpusShort bool, gomaxprocs string) []string {
+	if i := slices.IndexFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, gomaxprocsMarker) }); i >= 0 {
+		marker, own := environ[i], "GOMAXPROCS="+strings.TrimPrefix(environ[i], gomaxprocsMarker)
+		environ = slices.DeleteFunc(slices.Clone(environ), func(pair string) bool { return pair == marker || pair == own })
+	}
+	isProcs := func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") && pair != "GOMAXPROCS=" }
 	if !cpusShort || slices.ContainsFunc(environ, isProcs) {
 		return environ
 	}
-	return slices.Concat(environ, []string{"GOMAXPROCS=1", gomaxprocsMarker})
+	return slices.Concat(environ, []string{"GOMAXPROCS=" + gomaxprocs, gomaxprocsMarker + gomaxprocs})
 }
 
 // workDirs returns the working directory of a group's ranks on this machine, where "" is the

@@ -11,28 +11,40 @@ import (
 
 	"github.com/mpigo/mpigo/mpirun-go/internal/build"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
 func TestRankEnvironSetsGOMAXPROCS(t *testing.T) {
+	const own = gomaxprocsMarker
 	for _, c := range []struct {
 		environ []string
 		crowded bool
 		want    []string
 	}{
 		{[]string{"A=1"}, false, []string{"A=1"}},
-		{[]string{"A=1"}, true, []string{"A=1", "GOMAXPROCS=1", gomaxprocsMarker}},
+		{[]string{"A=1"}, true, []string{"A=1", "GOMAXPROCS=2", own + "2"}},
 		{[]string{"GOMAXPROCS=3"}, false, []string{"GOMAXPROCS=3"}},
 		{[]string{"GOMAXPROCS=3"}, true, []string{"GOMAXPROCS=3"}},
+		{[]string{"GOMAXPROCS=2"}, true, []string{"GOMAXPROCS=2"}},
 		// The last value counts.
-		{[]string{"GOMAXPROCS="}, true, []string{"GOMAXPROCS=", "GOMAXPROCS=1", gomaxprocsMarker}},
+		{[]string{"GOMAXPROCS="}, true, []string{"GOMAXPROCS=", "GOMAXPROCS=2", own + "2"}},
 		// This launcher is a rank of another job.
-		{[]string{"A=1", "GOMAXPROCS=1", gomaxprocsMarker}, false, []string{"A=1"}},
+		{[]string{"A=1", "GOMAXPROCS=1", own + "1"}, false, []string{"A=1"}},
+		{[]string{"A=1", "GOMAXPROCS=1", own + "1"}, true, []string{"A=1", "GOMAXPROCS=2", own + "2"}},
+		{[]string{"A=1", "GOMAXPROCS=2", own + "2"}, false, []string{"A=1"}},
 		// Set with -x of the outer launcher.
-		{[]string{"GOMAXPROCS=4", gomaxprocsMarker}, true, []string{"GOMAXPROCS=4"}},
-		{[]string{"A=1", "GOMAXPROCS=1", gomaxprocsMarker}, true, []string{"A=1", "GOMAXPROCS=1", gomaxprocsMarker}},
+		{[]string{"GOMAXPROCS=4", own + "2"}, true, []string{"GOMAXPROCS=4"}},
+		{[]string{"GOMAXPROCS=1", own + "2"}, true, []string{"GOMAXPROCS=1"}},
 	} {
-		assert.Equal(t, c.want, rankEnviron(c.environ, c.crowded), "%v, crowded: %v", c.environ, c.crowded)
+		assert.Equal(t, c.want, rankEnviron(c.environ, c.crowded, "2"), "%v, crowded: %v", c.environ, c.crowded)
 	}
+}
+
+func TestCrowdedProcsIsTwoOnOneHost(t *testing.T) {
+	place := func(host int) slots.Place { return slots.Place{Host: host} }
+	assert.Equal(t, "2", crowdedProcs([]slots.Place{place(0)}))
+	assert.Equal(t, "2", crowdedProcs([]slots.Place{place(1), place(1)}))
+	assert.Equal(t, "1", crowdedProcs([]slots.Place{place(0), place(0), place(1)}))
 }
 
 func TestParseBenchBuildsCommand(t *testing.T) {
