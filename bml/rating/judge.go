@@ -19,6 +19,7 @@ func (s Set) Has(rail int) bool { return s>>rail&1 != 0 }
 type Judge struct {
 	meters []meter
 	budget float64 // bytes that may be sent twice
+	batch  batch
 }
 
 // New makes a Judge of up to Most rails, which promise the given rates, in bytes a nanosecond.
@@ -30,9 +31,14 @@ func New(promised []float64, now int64) *Judge {
 	return j
 }
 
+// Promise says which round trip a rail promises, in nanoseconds. That counts until one is measured.
+func (j *Judge) Promise(rail int, trip float64) { j.meters[rail].promisedTrip = max(trip, 0) }
+
 // Renew forgets what is known of a rail, and what it has under way: its next incarnation begins.
 func (j *Judge) Renew(rail int, now int64) {
+	promisedTrip := j.meters[rail].promisedTrip
 	j.meters[rail] = newMeter(j.meters[rail].promised, now)
+	j.meters[rail].promisedTrip = promisedTrip
 }
 
 // Posted says that n bytes were given to a rail. The caller keeps the mark for Delivered.
@@ -40,7 +46,8 @@ func (j *Judge) Posted(rail int, n, now int64) Mark { return j.meters[rail].post
 
 // Delivered says that bytes that were posted are at the peer.
 func (j *Judge) Delivered(rail int, n int64, mark Mark, now int64) {
-	j.meters[rail].deliver(n, mark, now)
+	j.batch.deliver(j.meters, now)
+	j.meters[rail].deliver(n, mark, &j.batch, now)
 	j.budget = min(j.budget+budgetShare*float64(n), mostBudget)
 }
 
@@ -59,14 +66,22 @@ func (j *Judge) Returned(now int64) {
 // Under is how many bytes a rail has under way.
 func (j *Judge) Under(rail int) int64 { return j.meters[rail].under() }
 
-// Rate of a rail in bytes a nanosecond. isMeasured is false if it is what the rail promises.
-func (j *Judge) Rate(rail int, now int64) (rate float64, isMeasured bool) {
-	m := &j.meters[rail]
-	return m.rate(now), m.isMeasured()
+// Measured is the rate of a rail in bytes a nanosecond, 0 if nothing was measured, or by a nil
+// Judge.
+func (j *Judge) Measured(rail int, now int64) float64 {
+	if j == nil || !j.meters[rail].isMeasured() {
+		return 0
+	}
+	return j.meters[rail].rate(now)
 }
 
-// Expect is how long n more bytes by a rail take until they are there, in nanoseconds.
-func (j *Judge) Expect(rail int, n, now int64) float64 { return j.meters[rail].expect(n, now) }
+// RoundTrip is the base round trip of a rail in nanoseconds, 0 if it is not known.
+func (j *Judge) RoundTrip(rail int) int64 {
+	if j == nil {
+		return 0
+	}
+	return int64(max(j.meters[rail].base, 0))
+}
 
 // Demand is what messages to the peer have that was not handed out yet.
 type Demand struct {
@@ -75,6 +90,11 @@ type Demand struct {
 	// All is what all messages have together, and Messages how many have something.
 	All      int64
 	Messages int
+	// Stays: a piece cannot be sent twice, so the message waits for it however long its rail
+	// stalls.
+	Stays bool
+	// Full are rails whose endpoints take nothing now.
+	Full Set
 }
 
 // bytes is how much has to be moved until the message is there, as far as it is known which
@@ -101,21 +121,35 @@ func (j *Judge) Next(set Set, d Demand, longest func(rail int) int64, now int64)
 			continue
 		}
 		m := &j.meters[i]
-		at := m.expect(m.piece(d.Left, longest(i), all, now), now)
+		at := m.expect(m.piece(d, longest(i), all, now), now)
+		at += m.stallNow(0, now)
+		if d.Stays {
+			at += m.trip() / 2
+		}
 		if at < bestAt || best < 0 {
 			best, bestAt = i, at
 		}
-		if (at < someAt || some < 0) && m.hasRoom(now) {
+		if (at < someAt || some < 0) && m.hasRoom(now) && !d.Full.Has(i) {
 			some, someAt = i, at
 		}
 	}
 	switch {
 	case some < 0:
 		return -1, 0
-	case some != best && someAt > load/all+max(j.meters[best].base, 0)/2:
+	case some != best && someAt > j.meters[best].soonest(load/all, d.Stays, now):
 		return -1, 0
 	}
-	return some, j.meters[some].piece(d.Left, longest(some), all, now)
+	return some, j.meters[some].piece(d, longest(some), all, now)
+}
+
+// soonest is when all that the rails have to carry is expected to be there, if this rail is the
+// last.
+func (m *meter) soonest(load float64, stays bool, now int64) float64 {
+	at := load + m.trip()/2 + m.stallNow(0, now)
+	if stays {
+		at += m.trip() / 2
+	}
+	return at
 }
 
 // Due is how long a piece that a rail has under way still takes until it is there, in nanoseconds.
@@ -135,7 +169,8 @@ func (j *Judge) Again(set Set, bytes int64, due float64, now int64) (rail int) {
 		if !set.Has(i) || !m.hasRoom(now) {
 			continue
 		}
-		if at := m.expect(bytes, now) + max(m.base, 0)/2; at < soonest {
+		// What a rail stalls though nothing is wrong with it says nothing of another one.
+		if at := m.expect(bytes, now) + m.trip()/2; at < soonest && at < due-m.stallNow(0, now) {
 			rail, soonest = i, at
 		}
 	}
@@ -157,14 +192,14 @@ func (j *Judge) Short(set Set, present int, bytes, now int64) (rail int) {
 	}
 	rail, soonest := -1, math.Inf(1)
 	if set.Has(present) {
-		rail, soonest = present, j.meters[present].expect(bytes, now)
+		rail, soonest = present, j.meters[present].expectShort(bytes, now)
 	}
 	for i := range j.meters {
 		m := &j.meters[i]
 		if !set.Has(i) || i == present {
 			continue
 		}
-		at := m.expect(bytes, now)
+		at := m.expectShort(bytes, now)
 		if !m.isMeasured() && rail >= 0 {
 			continue
 		}
@@ -174,6 +209,9 @@ func (j *Judge) Short(set Set, present int, bytes, now int64) (rail int) {
 	}
 	return rail
 }
+
+// expectShort is expect for a short message, which waits however long the rail stalls.
+func (m *meter) expectShort(n, now int64) float64 { return m.expect(n, now) + m.stallNow(0, now) }
 
 // Stale are the rails of a set that are unused and were not measured for long. Each should carry a
 // trial of LeastPiece bytes while a long message is under way: else a rail that lost its share

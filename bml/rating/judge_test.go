@@ -115,9 +115,9 @@ func TestPieceIsHalfOfTheShareAtMost(t *testing.T) {
 func TestExpectGrowsWithSilence(t *testing.T) {
 	j, now := measured(1)
 	j.Posted(0, LeastPiece, now)
-	before := j.Expect(0, 1000, now)
+	before := j.meters[0].expect(1000, now)
 	for k := int64(1); k < 1e6; k *= 10 {
-		next := j.Expect(0, 1000, now+k*milli)
+		next := j.meters[0].expect(1000, now+k*milli)
 		assert.Greater(t, next, before)
 		before = next
 	}
@@ -126,12 +126,12 @@ func TestExpectGrowsWithSilence(t *testing.T) {
 
 func TestTrafficOfReturnTakesNoSample(t *testing.T) {
 	j, now := measured(1)
-	rate, _ := j.Rate(0, now)
+	rate := j.meters[0].rate(now)
 	mark := j.Posted(0, LeastPiece, now)
 	now += 10 * second
 	j.Returned(now)
 	j.Delivered(0, LeastPiece, mark, now+milli)
-	after, isMeasured := j.Rate(0, now+milli)
+	after, isMeasured := j.meters[0].rate(now+milli), j.meters[0].isMeasured()
 	assert.True(t, isMeasured)
 	assert.InDelta(t, rate, after, rate/1000)
 	assert.Zero(t, j.Under(0))
@@ -142,7 +142,7 @@ func TestDroppedTakesNoSample(t *testing.T) {
 	j.Posted(0, 1000, 0)
 	j.Dropped(0, 1000)
 	assert.Zero(t, j.Under(0))
-	_, isMeasured := j.Rate(0, second)
+	isMeasured := j.meters[0].isMeasured()
 	assert.False(t, isMeasured)
 }
 
@@ -151,9 +151,9 @@ func TestRenewForgets(t *testing.T) {
 	j.Posted(0, 1000, now)
 	j.Renew(0, now)
 	assert.Zero(t, j.Under(0))
-	_, isMeasured := j.Rate(0, now)
+	isMeasured := j.meters[0].isMeasured()
 	assert.False(t, isMeasured)
-	_, isMeasured = j.Rate(1, now)
+	isMeasured = j.meters[1].isMeasured()
 	assert.True(t, isMeasured)
 }
 
@@ -164,14 +164,14 @@ func TestRateOfDeliveryOnReturn(t *testing.T) {
 	for range 100 {
 		j.Delivered(0, 1<<16, j.Posted(0, 1<<16, 5), 5)
 	}
-	rate, isMeasured := j.Rate(0, 5)
+	rate, isMeasured := j.meters[0].rate(5), j.meters[0].isMeasured()
 	assert.True(t, isMeasured)
 	assert.EqualValues(t, mostRate, rate)
 }
 
 func TestAgainNeedsMuchLessTimeAndABudget(t *testing.T) {
 	j, now := measured(1, 1)
-	soon := j.Expect(1, LeastPiece, now) + j.meters[1].base/2
+	soon := j.meters[1].expect(LeastPiece, now) + j.meters[1].base/2
 	assert.Negative(t, j.Again(2, LeastPiece, soon*margin, now), "not much sooner")
 	budget := j.budget
 	assert.Equal(t, 1, j.Again(2, LeastPiece, soon*margin*1.01, now))
@@ -188,7 +188,7 @@ func TestDueCountsWhatIsAhead(t *testing.T) {
 	j, now := measured(1, 1)
 	first := j.Posted(0, 1<<20, now)
 	second := j.Posted(0, 1<<20, now)
-	rate, _ := j.Rate(0, now)
+	rate := j.meters[0].rate(now)
 	assert.InDelta(t, (1<<20)/rate, j.Due(0, second, now)-j.Due(0, first, now), 1e3)
 	at := now + int64((1<<20)/rate)
 	j.Delivered(0, 1<<20, first, at)
@@ -303,8 +303,8 @@ func drive(t *testing.T, seed uint64) (answers []int64) {
 		}
 		for i := range j.meters {
 			m := &j.meters[i]
-			rate, _ := j.Rate(i, now)
-			room, expect := m.roomNow(now), j.Expect(i, 1<<20, now)
+			rate := j.meters[i].rate(now)
+			room, expect := m.roomNow(now), j.meters[i].expect(1<<20, now)
 			if !(rate > 0 && rate <= mostRate && expect > 0 && !math.IsInf(expect, 0) && room > 0 && room <= mostRoom && j.Under(i) >= 0) {
 				t.Fatalf("seed %d: rail %d: rate %v, expect %v, room %v, under way %d", seed, i, rate, expect, room, j.Under(i))
 			}
@@ -340,4 +340,33 @@ func BenchmarkPiece(b *testing.B) {
 		now += 100_000
 		j.Delivered(i, n, mark, now)
 	}
+}
+
+// TestShortPiecesShowNoRate: what is far shorter than a piece shows the latency.
+func TestShortPiecesShowNoRate(t *testing.T) {
+	j, now := New([]float64{10}, 0), int64(0)
+	for range 100 {
+		mark := j.Posted(0, 64, now)
+		now += milli / 100
+		j.Delivered(0, 64, mark, now)
+	}
+	rate, isMeasured := j.meters[0].rate(now), j.meters[0].isMeasured()
+	assert.False(t, isMeasured)
+	assert.InDelta(t, 10, rate, 0)
+	assert.InDelta(t, milli/100, j.RoundTrip(0), float64(milli)/1000)
+	assert.EqualValues(t, 1, j.Stale(1, now+int64(memoryNanos)), "no TRIAL would measure it")
+}
+
+// TestPromisedRoundTripCounts until one is measured, and again after Renew.
+func TestPromisedRoundTripCounts(t *testing.T) {
+	j := New([]float64{1, 1}, 0)
+	j.Promise(0, float64(milli))
+	d := Demand{Left: 100, All: 100, Messages: 1}
+	rail, _ := j.Next(3, d, unbounded, 0)
+	assert.Equal(t, 1, rail)
+	now := alone(j, 0, milli/1000, 1)
+	assert.Less(t, j.meters[0].expect(100, now), float64(milli)/10)
+	assert.Zero(t, j.RoundTrip(1))
+	j.Renew(0, now)
+	assert.Greater(t, j.meters[0].expect(100, now), float64(milli)/2)
 }

@@ -14,7 +14,14 @@ type meter struct {
 	sampled     int64   // when something was delivered last
 	isFirst     bool    // nothing was delivered since the rail became busy
 	base        float64 // round trip of an empty rail; negative: not known
-	room        float64 // as far as it has grown
+	// promisedTrip is the round trip that counts until base is known.
+	promisedTrip float64
+	room         float64 // as far as it has grown
+	slack        slack
+	// stall is the longest time of late without a delivery while something was under way, beyond
+	// the base round trip. It fades from stalledAt on.
+	stall     float64
+	stalledAt int64
 	// away is when this process came back after it had stood still. What was posted before tells
 	// nothing about the rail.
 	away int64
@@ -35,6 +42,14 @@ func (m *meter) under() int64 { return m.posted - m.delivered }
 
 func (m *meter) isMeasured() bool { return m.bytes > 0 }
 
+// trip is the round trip of an empty rail, as far as it is known.
+func (m *meter) trip() float64 {
+	if m.base < 0 {
+		return m.promisedTrip
+	}
+	return m.base
+}
+
 // isStale reports whether the rail is unused, and its last sample is old.
 func (m *meter) isStale(now int64) bool {
 	return m.under() == 0 && float64(now-m.sampled) > memoryNanos
@@ -51,16 +66,22 @@ func (m *meter) post(n, now int64) Mark {
 	return Mark{at: now, end: m.posted, under: m.under()}
 }
 
-func (m *meter) deliver(n int64, was Mark, now int64) {
+func (m *meter) deliver(n int64, was Mark, b *batch, now int64) {
 	m.delivered += n
 	if was.at < m.away {
 		m.last = now
 		return
 	}
 	m.takeRoundTrip(was, now)
+	m.stall, m.stalledAt = min(m.stallNow(n, now), mostStallNanos), now
+	if was.under < LeastPiece { // a short message alone shows the round trip, and no rate
+		m.last = now
+		return
+	}
+	m.slack.deliver(m, b, now)
 	span := float64(now - m.last)
 	if m.isFirst { // it has the round trip in it
-		span = max(span-max(m.base, 0), span/2)
+		span = max(span-m.trip(), span/2)
 		m.isFirst = false
 	}
 	fading := math.Exp(-float64(now-m.sampled) / memoryNanos)
@@ -90,6 +111,16 @@ func (m *meter) takeRoundTrip(was Mark, now int64) {
 	}
 }
 
+// stallNow is how long a piece may be held up, by what has happened of late. ended was delivered
+// just now, and is no longer under way.
+func (m *meter) stallNow(ended, now int64) float64 {
+	faded := m.stall * math.Exp(-float64(now-m.stalledAt)/stallMemoryNanos)
+	if m.under()+ended == 0 {
+		return faded
+	}
+	return max(faded, float64(now-m.last)-m.trip())
+}
+
 // rate in bytes a nanosecond. Time without a delivery counts at once.
 func (m *meter) rate(now int64) float64 {
 	if !m.isMeasured() {
@@ -107,7 +138,7 @@ func (m *meter) aim(now int64) float64 {
 	if !m.isMeasured() {
 		return leastRoom
 	}
-	return min(max(m.rate(now)*(targetNanos+baseFactor*max(m.base, 0)), leastRoom), mostRoom)
+	return min(max(m.rate(now)*(targetNanos+m.slack.nanos+baseFactor*m.trip()), leastRoom), mostRoom)
 }
 
 // roomNow is how many bytes may be under way.
@@ -117,19 +148,20 @@ func (m *meter) hasRoom(now int64) bool {
 	return m.under() == 0 || float64(m.under()) < m.roomNow(now)
 }
 
-// piece is how long the next piece is, in bytes. left is what the message has left, all the sum of
-// the rates of the rails that it may go by.
-func (m *meter) piece(left, longest int64, all float64, now int64) int64 {
+// piece is how long the next piece is, in bytes. all is the sum of the rates of the rails that it
+// may go by. Pieces get shorter at the end, so that the rails end together.
+func (m *meter) piece(d Demand, longest int64, all float64, now int64) int64 {
 	n := float64(LeastPiece)
 	if m.isMeasured() {
-		n = max(min(m.roomNow(now)/roomParts, float64(left)*m.rate(now)/all/2), LeastPiece)
+		rate := m.rate(now)
+		n = max(min(m.roomNow(now)/roomParts, max(d.bytes()*rate/all/2, min(rate*leastPieceNanos, mostLeastPiece))), LeastPiece)
 	}
-	return min(int64(n), longest, left)
+	return min(int64(n), longest, d.Left)
 }
 
 // expect is how long n more bytes take until they are there.
 func (m *meter) expect(n, now int64) float64 {
-	at := max(m.base, 0)/2 + float64(m.under()+n)/m.rate(now)
+	at := m.trip()/2 + float64(m.under()+n)/m.rate(now)
 	return m.overdue(at, now)
 }
 
@@ -138,12 +170,12 @@ func (m *meter) overdue(at float64, now int64) float64 {
 	if m.under() == 0 {
 		return at
 	}
-	return max(at, float64(now-m.last)-max(m.base, 0))
+	return max(at, float64(now-m.last)-m.trip())
 }
 
 // due is how long a piece that is under way still takes until it is there.
 func (m *meter) due(piece Mark, now int64) float64 {
 	ahead := float64(max(piece.end-m.delivered, 0))
 	at := ahead/m.rate(now) - float64(now-m.last)
-	return max(m.overdue(at, now), 0) + max(m.base, 0)/2
+	return max(m.overdue(at, now), 0) + m.trip()/2
 }

@@ -285,6 +285,9 @@ func TestAwaySidesKeepTheRate(t *testing.T) {
 		{"100+20", pauses(5*network.Millisecond, 25*network.Millisecond), 1.10},
 		{"1000+100", pauses(5*network.Millisecond, 25*network.Millisecond), 1.10},
 		{"1000+100", pauses(network.Millisecond, 10*network.Millisecond), 1.10},
+		{"100+20", pauses(20*network.Millisecond, 100*network.Millisecond), 1.15},
+		{"1000+100", pauses(20*network.Millisecond, 100*network.Millisecond), 1.45},
+		{"100+20", pauses(15*network.Millisecond, 30*network.Millisecond), 1.15},
 		{"10+1 GB/s", pauses(50*network.Microsecond, 250*network.Microsecond), 1.10},
 		{"10+1 GB/s", pauses(200*network.Microsecond, network.Millisecond), 1.15},
 	} {
