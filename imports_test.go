@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
 	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
 	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/fence", "internal/memcopy", "progress"},
-	"bml":                            {"btl", "request", "progress"},
+	"bml":                            {"bml/rating", "btl", "request", "progress"},
 	"bml/rating":                     {},
 	"internal/network":               {}, // simulated networks, for tests
 	"pml":                            {"bml", "btl", "request", "progress"},

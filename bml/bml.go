@@ -30,9 +30,8 @@ type Config struct {
 	// NoShortcuts: fragments take no path that passes the layer above by (ShortSender,
 	// ShortReceiver, SlotReceiver), because it looks at each of them.
 	NoShortcuts bool
-	// StripeFactor is how many times as long as the best rail of the lowest tier a rail of a later
-	// tier may take for a byte to carry long messages beside it; 0: none does.
-	StripeFactor int
+	// Beside: rails with Route.Beside carry long messages beside those of a lower tier.
+	Beside bool
 	// Resolve makes the endpoints to a peer when it is first needed.
 	Resolve func(peer int) ([]Route, error)
 	// Grace is how long operations wait for a rail when none is up; 0: not at all.
@@ -55,9 +54,9 @@ type Upper interface {
 	// Forget says that a fragment that was admitted early is no longer kept: its Handle is called
 	// next, or the peer is lost.
 	Forget(pr *Peer, tag btl.Tag, frag []byte)
-	// Restart says that a transfer was interrupted, and that nothing of what was under way can
-	// reach a buffer any more. If IsBroken it has to begin anew; else it goes on.
-	Restart(t *Transfer)
+	// Resume says that what a transfer waited for may have happened: a rail has room, or is
+	// drained.
+	Resume(t *Transfer)
 	// Lost says that a peer is lost: Peer.Err is why. Its operations have been called back.
 	Lost(pr *Peer)
 	// Recheck says that a module of this rank is gone: a peer that is unknown, and that a request
@@ -76,11 +75,14 @@ type Stats struct {
 	// RailsFailed and RailsReturned count the rails to peers that failed and came back, Resent the
 	// operations that were posted again because of that.
 	RailsFailed, RailsReturned, Resent uint64
+	// TwiceBytes counts the bytes at the end of messages that were sent by a second rail, because
+	// the first was late.
+	TwiceBytes int64
 	// LocalErrors, PathErrors and RemoteErrors count the errors of rails that are evidence against
 	// this rank's module, the path, and the peer.
 	LocalErrors, PathErrors, RemoteErrors uint64
 	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was
-	// posted again, or restarted.
+	// posted again.
 	SwitchNanos int64
 	// Unregistered counts buffers that a rail could not register.
 	Unregistered uint64

@@ -8,7 +8,9 @@ type workKind uint8
 
 const (
 	workRetry    workKind = iota // rail: post what its endpoint had no room for
-	workSettle                   // peer: post the replay queue, and restart transfers
+	workSettle                   // peer: post the replay queue, and resume what waited for a fence
+	workPull                     // peer: let transfers that wait for room go on
+	workResume                   // peer: let all of them go on
 	workFailPeer                 // peer: fail every endpoint to it
 	workFailRail                 // rail: fail its endpoint, with cause
 	workReject                   // rail: tell a lost peer that it is lost
@@ -53,6 +55,12 @@ func (b *BML) runDeferred() int {
 		case workSettle:
 			w.peer.isSettling = false
 			b.settled(w.peer)
+		case workPull:
+			w.peer.isPullDeferred = false
+			b.pull(w.peer)
+		case workResume:
+			w.peer.isResumeDeferred = false
+			b.resumeAll(w.peer, waitsForRoom)
 		case workFailPeer:
 			b.failEndpoints(w.peer)
 		case workFailRail:

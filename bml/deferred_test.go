@@ -225,18 +225,66 @@ func TestDeferredWorkRunsInOrder(t *testing.T) {
 	}
 }
 
-// A transfer that has ended is not restarted, even if another transfer uses its memory and has a
-// piece under way.
-func TestEndedTransferIsNotRestarted(t *testing.T) {
-	_, r, pr := newDeferredWire(t)
-	tr := r.Transfer(nil, pr, nil)
-	tr.Begin(0, 10)
-	r.Interrupt(tr, ErrUnregistered)
-	r.EndTransfer(tr, false, false)
-	another := r.Transfer(nil, pr, nil)
-	require.Same(t, tr, another)
-	another.under = 1
+// A transfer that has ended is not resumed, even if another transfer uses its memory.
+func TestEndedTransferIsNotResumed(t *testing.T) {
+	for _, waits := range []waitsFor{waitsForRoom, waitsForFence} {
+		_, r, pr := newDeferredWire(t)
+		tr := r.Transfer(nil, pr, nil)
+		tr.Begin(0, 10)
+		tr.awaits(waits)
+		r.pullLater(pr)
+		r.EndTransfer(tr, false, false)
+		require.Same(t, tr, r.Transfer(nil, pr, nil))
+		r.Progress()
+		r.settled(pr)
+		require.Empty(t, r.resumed)
+		require.Empty(t, pr.waitRoom)
+		require.Empty(t, pr.waitFence)
+		require.Zero(t, tr.waits)
+	}
+}
+
+// A piece that ends while it is posted does not resume other transfers: its own request may be in
+// the midst of posting. They are resumed at the next turn.
+func TestPullIsDeferredInsidePost(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	other := r.newLong(1, pattern(100, 1))
+	other.t.awaits(waitsForRoom)
+	m := r.newLong(1, pattern(100, 2))
+	m.isAdvancing = true
+	for i := range w.rails {
+		w.rails[i][0].down[1] = &btl.Error{Class: btl.ClassUsage}
+	}
+	require.True(t, m.next())
+	require.Equal(t, []error{ErrMovesAgain}, m.ends)
+	require.Empty(t, r.resumed)
+	require.Equal(t, []workKind{workPull}, r.kindsOfWork())
+	r.pullLater(pr)
+	require.Equal(t, []workKind{workPull}, r.kindsOfWork(), "it is deferred only once")
+	clear(w.rails[0][0].down)
+	clear(w.rails[1][0].down)
 	r.Progress()
-	require.Empty(t, r.restarts)
-	require.Empty(t, pr.interrupted)
+	require.Equal(t, []*Transfer{other.t}, r.resumed)
+	require.Len(t, other.t.pieces, 1)
+	require.Zero(t, r.Deferred())
+}
+
+// When other rails are up than before, all transfers that wait for room go on at the next turn.
+func TestResumeIsDeferred(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	var waiting []*Transfer
+	for range 3 {
+		tr := r.Transfer(nil, pr, nil)
+		tr.Begin(0, 10)
+		tr.awaits(waitsForRoom)
+		waiting = append(waiting, tr)
+	}
+	w.rails[0][0].fail(1, pathError(0))
+	require.Equal(t, []workKind{workResume}, r.kindsOfWork())
+	r.prefer(pr)
+	require.Equal(t, []workKind{workResume}, r.kindsOfWork(), "it is deferred only once")
+	require.Empty(t, r.resumed)
+	r.Progress()
+	require.Equal(t, waiting, r.resumed)
+	require.Empty(t, pr.waitRoom)
 }

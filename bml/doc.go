@@ -20,18 +20,20 @@
 //   - [BML.Send] posts a fragment. A fragment of a numbered kind arrives exactly once and in order,
 //     whatever rails fail. Op.Then is called once: with nil when the fragment is delivered, or with
 //     the reason why it never will be.
-//   - A [Transfer] moves a long message in pieces over all rails that are up.
-//   - Failover shows in three events: Op.Then (delivered), Upper.Restart (this transfer was
-//     interrupted) and Upper.Lost (this peer is lost).
+//   - A [Transfer] moves a long message in pieces over all rails that are up, and knows of each
+//     byte whether it is there.
+//   - Failover shows in three events: Op.Then (delivered, or it moves again), Upper.Resume (what a
+//     transfer waited for has happened) and Upper.Lost (this peer is lost).
 //   - The [Kind] table says for each kind of fragment how it is handed up.
 //
 // # Failover
 //
 // Nothing is recorded for failover while all is well: each BTL reports what became of each
 // operation, and what did not succeed is done again. failover.go has the sequence from the first
-// error to the replay. The rest is in errors.go (whose fault errors are), health.go (how far a rail
-// is trusted), watch.go (how a slow rail loses its share), probe.go (how a rail comes back),
-// grace.go (how long operations wait for a rail) and lost.go (the end of a peer).
+// error to the replay. ledger.go and fence.go say what of a long message goes again, and when its
+// buffer is given back. The rest is in errors.go (whose fault errors are), health.go (how far a
+// rail is trusted), pull.go (how rails share messages), probe.go (how a rail comes back), grace.go
+// (how long operations wait for a rail) and lost.go (the end of a peer).
 //
 // # States of a peer
 //
@@ -76,8 +78,7 @@
 //   - Every rail rejects it, for example as too long, and it has no number, or it replaces another
 //     operation that every rail rejected (refused.go).
 //   - Every rail that is up fails with it, again and again, until the grace time is over.
-//   - It was posted again maxRetries times (failover.go), or its message was started again
-//     maxRestarts times (package pml), 100 times each.
+//   - It was posted again maxRetries times (failover.go).
 //   - A post returns an error that the contract of package btl does not name (tryPost in post.go).
 //
 // A device loses acknowledged messages if it breaks before its rank has read them (counters.go).
@@ -93,8 +94,7 @@
 //	probing  the next incarnation is made, and the peer has not answered by it
 //
 //	from     to       when
-//	up       failing  the endpoint failed, or the peer sent RAILDOWN; or its operations wait for
-//	                  long while another rail delivers
+//	up       failing  the endpoint failed; or the peer sent RAILDOWN, or a FIN that names it
 //	failing  down     the endpoint is drained
 //	down     probing  the next incarnation is made, and probes the peer or was probed by it
 //	probing  up       PROBEACK came, or this rank's PROBEACK was delivered
@@ -112,14 +112,14 @@
 //	RAILDOWNACK  24  as RAILDOWN
 //	PROBE        24  as RAILDOWN, the last 4 being the length of the padding that follows
 //	PROBEACK     24  as PROBE
-//	TRIAL        24  as PROBE, with a number in the place of the messages delivered; 0: no answer
-//	TRIALACK     24  as TRIAL, with that number
+//	TRIAL        24  as PROBE; its delivery shows how fast the rail is
 //
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
 //	remote key descriptor  48  module 1, zero 7, offset 8, key 32
+//	fence                   8  sender's module 1, receiver's module 1, zero 2, epoch 4
 //
 // RAILDOWN says that its sender's half of a rail has failed. With "gave up" 1 instead of 0 it says
 // that its sender has given the receiver up (reject.go). RAILDOWNACK answers it, and says that its
-// sender's half is drained. PROBE, PROBEACK, TRIAL and TRIALACK go by the rail that they are about.
-// None of them has a sequence number: a late or repeated one does no harm.
+// sender's half is drained. PROBE, PROBEACK and TRIAL go by the rail that they are about. None of
+// them has a sequence number: a late or repeated one does no harm.
 package bml

@@ -9,11 +9,8 @@ import (
 // The errors of a rail are counted by the side that the evidence points to, and by kind, as in LNet
 // health (Lustre manual). Where an operation waited for too long tells the side too:
 //
-//   - It was posted, and not delivered: the path (watch.go, probe.go, deadlines of transports).
+//   - It was posted, and not delivered: the path (probe.go, deadlines of transports).
 //   - It was delivered, and not answered: the peer, which may only be busy. That costs no health.
-//   - It waited for room while another rail had some (leaveQueues in watch.go): this side. But if
-//     nothing was under way on its rail, or nothing of that ended, the room was the peer's to give,
-//     as above.
 
 // ErrorCounts counts errors by kind; package btl explains the kinds. An end that closes a rail, or
 // whose process ends, is no error of the rail, nor is an operation that is wrong in itself.
@@ -62,14 +59,6 @@ func (b *BML) countError(rl *Rail, err error) {
 func (b *BML) countLate(rl *Rail) {
 	rl.errors.remote.Timeout++
 	b.stats.RemoteErrors++
-}
-
-// waitedHere counts that operations have waited for room on a rail for too long, which is evidence
-// against this side.
-func (b *BML) waitedHere(rl *Rail) {
-	rl.errors.local.Timeout++
-	b.stats.LocalErrors++
-	b.penalizeEnd(&rl.own.end, queuePenalty)
 }
 
 // evidence is what an error says. An error that no transport has made, such as that of an endpoint

@@ -11,8 +11,8 @@ import (
 //
 //  1. The BTL reports the failure (Failed), and calls back what it had accepted. The rail takes no
 //     more traffic. Operations in its queue go by another rail.
-//  2. Fragments that were called back with an error go to the replay queue, except pieces of
-//     transfers and PROBEs. A failed piece interrupts its transfer, which posts no more pieces.
+//  2. A piece of a transfer that was called back with an error goes by another rail at once. Other
+//     fragments go to the replay queue, except PROBEs.
 //  3. Each rank sends RAILDOWN by another rail when its half has failed. A rank that gets RAILDOWN
 //     fails its half.
 //  4. The BTL reports that the endpoint is drained (Drained): nothing of that incarnation touches
@@ -20,9 +20,7 @@ import (
 //     half is drained.
 //  5. When no endpoint to the peer is draining, the replay queue is posted again, under the old
 //     numbers. The peer drops fragments that it has already.
-//  6. When both halves of each failed rail are drained, the rails are fenced: nothing of an
-//     interrupted transfer can reach a buffer any more. The layer above restarts it (Upper.Restart;
-//     RNDVRESTARTNOTIFY in pml).
+//  6. Transfers that are done, and wait until their buffers are safe (fence.go), go on.
 //
 // If no other rail can carry RAILDOWN, the PROBE of the next incarnation tells the same (probe.go):
 // neither rank makes one before its half of the last one is drained.
@@ -129,17 +127,12 @@ func (b *BML) stopRail(rl *Rail, err error) {
 		rc.timer = nil
 	}
 	rc.epoch = rl.endpoint.Epoch()
-	rl.meter.trial.number = 0
 	if wasUp || rc.cause == nil {
 		rc.cause = err // that it does not come back yet is no news
 	}
 	if wasUp { // otherwise only probes were posted by it
 		rc.failedAt, rc.usedEpoch = b.eng.Now(), rc.epoch
 		pr.drains(rl.way())
-		if !rc.isPeerDraining {
-			rc.isPeerDraining = true
-			pr.peerDraining++
-		}
 	}
 	b.countError(rl, err)
 	b.penalize(rl, err, wasUp)
@@ -191,6 +184,7 @@ func (b *BML) replay(op *Op, err error) {
 		op.Then(op, b.finalError(pr, err))
 		return
 	}
+	op.hasCopy = false
 	push(&pr.replay, op)
 	// With no endpoint draining, no Drained comes to post it; and it must not be posted from inside
 	// the BTL's call.
@@ -324,31 +318,13 @@ func (b *BML) railDrained(rl *Rail) {
 	b.settled(pr)
 }
 
-// railDownAckArrived takes a RAILDOWNACK: the peer's halves of that incarnation and of earlier ones
-// are drained too. It may come late, when later incarnations have failed that carried only probes.
-func (b *BML) railDownAckArrived(_ *Peer, _ btl.Module, rl *Rail, h railHeader) {
-	if rl != nil && rl.recovery.isPeerDraining && rl.recovery.usedEpoch <= h.epoch && h.epoch <= rl.recovery.epoch {
-		b.peerHalfDrained(rl)
-	}
-}
-
-// peerHalfDrained is called when the peer's half of a failed rail is known to be drained.
-func (b *BML) peerHalfDrained(rl *Rail) {
-	if !rl.recovery.isPeerDraining {
+// settled posts the replay queue once all failed endpoints are drained here, and lets transfers go
+// on that waited for one.
+func (b *BML) settled(pr *Peer) {
+	if !pr.IsAlive() {
 		return
 	}
-	rl.recovery.isPeerDraining = false
-	rl.peer.peerDraining--
-	b.settled(rl.peer)
-}
-
-// IsFenced reports whether both halves of every failed rail are drained: nothing of a failed
-// incarnation can reach a buffer any more, here or at the peer.
-func (pr *Peer) IsFenced() bool { return pr.peerDraining == 0 && len(pr.draining) == 0 }
-
-// settled posts the replay queue once all failed endpoints are drained here, and restarts
-// interrupted transfers once they are fenced.
-func (b *BML) settled(pr *Peer) {
+	b.resumeAll(pr, waitsForFence)
 	if len(pr.draining) > 0 || !pr.IsAlive() {
 		return
 	}
@@ -362,36 +338,7 @@ func (b *BML) settled(pr *Peer) {
 			b.Send(pr, op)
 		}
 	}
-	b.restartInterrupted(pr)
-}
-
-// restartInterrupted restarts transfers of which nothing is under way. A transfer that only waits
-// for a rail has to go on waiting without a path. A broken one can begin anew: what it posts waits,
-// and a receiver asks for fragments then.
-func (b *BML) restartInterrupted(pr *Peer) {
-	if !pr.IsFenced() {
-		if len(pr.interrupted) == 0 {
-			b.switched(pr)
-		}
-		return
-	}
-	var later []*Transfer
-	list := pr.interrupted
-	pr.interrupted = nil
-	for _, t := range list {
-		switch {
-		case t.peer != pr || !t.isInterrupted: // it is over
-		case t.under > 0 || !pr.HasPath() && !t.isBroken && t.wrong == nil:
-			later = append(later, t)
-		default:
-			t.isInterrupted = false
-			b.upper.Restart(t)
-		}
-	}
-	pr.interrupted = append(later, pr.interrupted...)
-	if len(pr.interrupted) == 0 {
-		b.switched(pr)
-	}
+	b.switched(pr)
 }
 
 // switched records how long it took to go on without the rails that have failed.

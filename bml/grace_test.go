@@ -331,13 +331,12 @@ func TestTransferErrorNamesCauseOfRail(t *testing.T) {
 	cause := &btl.Error{Rail: "wire0", Peer: 1, Class: btl.ClassPath, Native: "retries exceeded"}
 	w.rails[0][0].fail(1, cause)
 	w.rails[0][0].drain(1)
-	require.Equal(t, cause, m.t.LastError())
-	require.True(t, m.t.IsBroken())
+	require.Equal(t, cause, m.t.trouble.last)
 
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	m = r.sendLong(1, pattern(100, 1))
 	w.failAll()
-	require.Equal(t, pathError(0), m.t.LastError(), "the rail has no error of its own")
+	require.Equal(t, pathError(0), m.t.trouble.last, "the rail has no error of its own")
 	w.pass(11 * sec)
 	w.failAll()
 	require.True(t, pr.IsFailing())
@@ -376,19 +375,26 @@ func TestFailedAttemptsDoNotProlongFirstContact(t *testing.T) {
 	require.InDelta(t, 10*sec, w.now-begin, float64(sec))
 }
 
-// A transfer whose only rail failed restarts when the rail is fenced. No rail is up at that moment,
-// so the transfer goes on when the rail is up.
-func TestTransferRestartsWhenPathFound(t *testing.T) {
+// A transfer whose only rail failed goes on when the rail is up again, with what is not there.
+func TestTransferGoesOnWhenPathFound(t *testing.T) {
 	w, r, _ := newGraceWire(t, 1, 10*sec)
-	m := r.sendLong(1, pattern(100, 1))
+	m := r.sendLong(1, pattern(200, 1))
+	w.ranks[1].message = make([]byte, 200)
+	require.Len(t, w.flying, 2)
+	w.step(0)
 	w.rails[0][0].lose(1, pathError(0))
 	w.flying = nil
-	require.Empty(t, r.restarts)
+	w.pass(sec)
+	require.Empty(t, w.flying, "a piece is posted while no rail is up")
+	require.False(t, m.isDone)
 	returns(0)(w)
-	require.Equal(t, []*Transfer{m.t, m.t}, r.restarts)
-	w.ranks[1].message = make([]byte, 100)
+	r.Progress()
+	w.flying = w.on(tagPlain)
+	require.Len(t, w.flying, 1, "what is there is not sent again")
 	w.settle()
 	require.True(t, m.isDone)
+	require.NoError(t, m.err)
+	require.Equal(t, []error{nil, ErrMovesAgain, nil}, m.ends)
 	require.Equal(t, m.data, w.ranks[1].message)
 }
 

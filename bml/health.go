@@ -1,6 +1,7 @@
 package bml
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
@@ -20,9 +21,6 @@ const (
 	// modulePenalty is what the failure of a rail takes from the module at the end that the error
 	// is evidence against: after three failures in a row the module has nothing left.
 	modulePenalty health = 400
-	// queuePenalty is what operations that have waited for room for too long take from it, each
-	// tick: the sensitivity of LNet.
-	queuePenalty health = 100
 
 	// A rail or module that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
 	recoverPeriod        = 100 * time.Millisecond
@@ -39,8 +37,7 @@ type recovery struct {
 
 	failedAt int64 // engine's time of the failure; 0 once its operations were posted again
 
-	isPeerDraining bool // the peer's half may not be drained yet; counted in Peer.peerDraining
-	isUntold       bool // RAILDOWN is not sent, because no rail was up
+	isUntold bool // RAILDOWN is not sent, because no rail was up
 	// isAsked: the peer waits for a RAILDOWNACK of the incarnation askedEpoch.
 	isAsked    bool
 	askedEpoch uint32
@@ -146,13 +143,12 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 		b.penalizeEnd(rl.far, modulePenalty)
 	}
 	rl.health = 0 // it has failed, whichever side is at fault
-	rl.weigh()
 }
 
 // penalizeEnd takes from the health of a module.
 func (b *BML) penalizeEnd(e *end, penalty health) {
 	e.health = max(e.health-penalty, 0)
-	b.weighEnd(e)
+	b.preferBy(e)
 	b.recoverEnd(e)
 }
 
@@ -164,47 +160,23 @@ func (b *BML) recoverEnd(e *end) {
 	e.timer = b.eng.After(int64(recoverPeriod), func() {
 		e.timer = nil
 		e.health = min(e.health+recoverStep, fullHealth)
-		b.weighEnd(e)
+		b.preferBy(e)
 		b.recoverEnd(e)
 	})
 }
 
-// weighEnd gives all rails of a module the share that they have at its health.
-func (b *BML) weighEnd(e *end) {
-	if e.peer != nil {
-		b.weighRails(e.peer, e)
-		return
-	}
+// preferBy chooses anew among the rails to the peers that a module leads to.
+func (b *BML) preferBy(e *end) {
 	for _, pr := range b.peers {
-		if pr != nil {
-			b.weighRails(pr, e)
-		}
-	}
-}
-
-func (b *BML) weighRails(pr *Peer, e *end) {
-	for i := range pr.rails {
-		if rl := &pr.rails[i]; &rl.own.end == e || rl.far == e {
-			rl.weigh()
+		if pr != nil && (e.peer == nil || e.peer == pr) && slices.ContainsFunc(pr.rails, func(rl Rail) bool { return &rl.own.end == e || rl.far == e }) {
 			b.prefer(pr)
 		}
 	}
 }
 
-// weigh gives a rail the share of long messages that it has at its health and slowness.
-func (rl *Rail) weigh() {
-	full := rl.module.Attrs().BandwidthMBps
-	share := float64(rl.trust()) / float64(fullHealth)
-	if rl.grade.slowness > shareFactor {
-		share /= rl.grade.slowness
-	}
-	rl.weight = max(int64(float64(full)*share), 1)
-}
-
 // recover gives health back to a rail that is up. Its timer ends when the rail fails.
 func (b *BML) recover(rl *Rail) {
 	rl.health = min(rl.health+recoverStep, fullHealth)
-	rl.weigh()
 	b.prefer(rl.peer)
 	switch {
 	case rl.health < fullHealth:

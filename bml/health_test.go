@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -159,7 +160,7 @@ func TestDeviceHealthReturns(t *testing.T) {
 	for want := health(325); ; want = min(want+125, fullHealth) {
 		w.until(t, "health", func() bool { return rl.own.health == want }, 0)
 		at = append(at, w.fabric.Now()-begin)
-		require.Equal(t, rl.module.Attrs().BandwidthMBps*int64(want)/1000, rl.weight, "the rail is not weighed by its module")
+		require.Equal(t, want, rl.trust(), "the rail is trusted more than its module")
 		if want == fullHealth {
 			break
 		}
@@ -167,26 +168,24 @@ func TestDeviceHealthReturns(t *testing.T) {
 	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701}, millis(at))
 }
 
-// A local failure of a rail to one peer lowers the weight and the rank of the module's rails to all
-// other peers.
+// A local failure of a rail to one peer lowers the trust in the module's rails to all other peers.
 func TestDeviceHealthBoundsAllItsRails(t *testing.T) {
 	w := newWire(t, 3, withRails(2), withGrace(10*sec))
 	b := w.ranks[0].BML
 	for _, rank := range []int{1, 2} {
 		require.NoError(t, b.Resolve(b.Peer(rank)))
 	}
-	for i, want := range []int64{600, 200} {
+	for i, want := range []health{600, 200} {
 		b.penalize(&b.Peer(1).rails[0], sideError(btl.SideLocal), true)
 		other := b.Peer(2)
-		require.Equal(t, health(want), other.rails[0].trust())
 		require.Equal(t, fullHealth, other.rails[0].health)
-		require.Equal(t, []int64{want, 1000}, []int64{other.rails[0].weight, other.rails[1].weight})
+		require.Equal(t, []health{want, 1000}, []health{other.rails[0].trust(), other.rails[1].trust()})
 		require.Equal(t, i == 0, other.first == &other.rails[0], "below %d another rail is the first", trusted)
 	}
 }
 
-// A failure at the peer's end of a rail lowers the weight and the rank of all rails to that module
-// of the peer, and of no other. It gets its health back as modules of this rank do.
+// A failure at the peer's end of a rail lowers the trust in all rails to that module of the peer,
+// and in no other. It gets its health back as modules of this rank do.
 func TestRemoteHealthBoundsAllItsRails(t *testing.T) {
 	w := newWire(t, 3, withRails(3), withGrace(10*sec), withRoutes(func(all []Route) { all[1].Remote = 0 }))
 	b := w.ranks[0].BML
@@ -194,10 +193,10 @@ func TestRemoteHealthBoundsAllItsRails(t *testing.T) {
 		require.NoError(t, b.Resolve(b.Peer(rank)))
 	}
 	pr := b.Peer(1)
-	for i, want := range []int64{600, 200} {
+	for i, want := range []health{600, 200} {
 		b.penalize(&pr.rails[0], sideError(btl.SideRemote), true)
 		b.prefer(pr)
-		require.Equal(t, []int64{1, want, 1000}, []int64{pr.rails[0].weight, pr.rails[1].weight, pr.rails[2].weight})
+		require.Equal(t, []health{0, want, 1000}, []health{pr.rails[0].trust(), pr.rails[1].trust(), pr.rails[2].trust()})
 		require.Equal(t, fullHealth, pr.rails[1].health)
 		require.Equal(t, i == 0, pr.first == &pr.rails[1], "below %d another rail is the first", trusted)
 	}
@@ -205,43 +204,29 @@ func TestRemoteHealthBoundsAllItsRails(t *testing.T) {
 		require.Equal(t, fullHealth, rl.trust(), "a rail to another peer")
 	}
 	w.pass(601 * msec)
-	require.EqualValues(t, 950, pr.rails[1].weight)
+	require.EqualValues(t, 950, pr.rails[1].trust())
 	w.pass(101 * msec)
-	require.EqualValues(t, 1000, pr.rails[1].weight)
+	require.EqualValues(t, 1000, pr.rails[1].trust())
 	require.Nil(t, pr.rails[1].far.timer)
 }
 
-func TestWeightOfHealth(t *testing.T) {
-	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000})
-	rl := &w.pr.rails[0]
-	for _, c := range []struct {
-		rail, module health
-		want         int64
-	}{
-		{1000, 1000, 8000}, {500, 1000, 4000}, {1000, 500, 4000}, {250, 500, 2000}, {125, 1000, 1000}, {0, 1000, 1}, {1000, 0, 1},
-	} {
-		rl.health, rl.own.health = c.rail, c.module
-		rl.weigh()
-		require.Equal(t, c.want, rl.weight, "%+v", c)
-	}
-}
-
-// A rail that came back begins with the least share, and has its full share after eight steps of a
-// tenth of a second.
-func TestShareRampsUp(t *testing.T) {
-	w := newWatched(t, 10*sec, loop.RailConfig{BandwidthMBps: 8000}, loop.RailConfig{BandwidthMBps: 8000})
+// A rail that came back is not trusted, and has full health after eight steps of a tenth of a
+// second.
+func TestTrustRampsUp(t *testing.T) {
+	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
 	rl := &w.pr.rails[0]
 	w.breaks(t, 0)
 	w.until(t, "the rail", w.isUp, 0, 1)
 	begin := w.told[true]
-	require.EqualValues(t, 1, rl.weight)
-	var at, weights []int64
-	for last := rl.weight; rl.weight < 8000; last = rl.weight {
-		w.until(t, "more", func() bool { return rl.weight != last }, 0, 1)
-		at, weights = append(at, w.fabric.Now()-begin), append(weights, rl.weight)
-		require.Equal(t, rl.weight >= 4000, w.pr.first == rl, "it is the first when it is trusted again")
+	require.Zero(t, rl.trust())
+	var at []int64
+	var trusts []health
+	for last := rl.trust(); rl.trust() < fullHealth; last = rl.trust() {
+		w.until(t, "more", func() bool { return rl.trust() != last }, 0, 1)
+		at, trusts = append(at, w.fabric.Now()-begin), append(trusts, rl.trust())
+		require.Equal(t, rl.trust() >= trusted, w.pr.first == rl, "it is the first when it is trusted again")
 	}
-	require.Equal(t, []int64{1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000}, weights)
+	require.Equal(t, []health{125, 250, 375, 500, 625, 750, 875, 1000}, trusts)
 	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701, 801}, millis(at))
 }
 
@@ -273,7 +258,6 @@ func TestHealthNotBeyondFull(t *testing.T) {
 	w.until(t, "the failure", func() bool { return !w.isUp() }, 0, 1)
 	w.until(t, "the rail", w.isUp, 0, 1)
 	w.run(sec, 0, 1)
-	require.EqualValues(t, 8000, w.pr.rails[0].weight)
 	require.Equal(t, fullHealth, w.pr.rails[0].health)
 }
 
@@ -319,16 +303,20 @@ func TestPreferredRail(t *testing.T) {
 	}
 }
 
-// All rails fail with pieces of a message, and one comes back. By that rail the peer learns that
-// the other one has failed, so the message can restart.
-func TestRailThatStaysDownIsFenced(t *testing.T) {
+// All rails fail with pieces of a message, and one comes back. The message goes on by that rail,
+// though the other one stays down.
+func TestMessageGoesOnWhileARailStaysDown(t *testing.T) {
 	w := newPair(t, 10*sec, make([]loop.RailConfig, 2)...)
 	in, out := pattern(2<<20, 1), make([]byte, 2<<20)
 	w.ranks[1].message = out
 	require.NoError(t, w.ranks[1].Resolve(w.ranks[1].Peer(0)))
 	require.NoError(t, w.ranks[0].Resolve(w.ranks[0].Peer(1)))
 	m := w.ranks[0].sendLong(1, in)
-	for m.t.loads[0].pieces == 0 || m.t.loads[1].pieces == 0 {
+	carries := func(rail uint8) bool {
+		return slices.ContainsFunc(m.t.pieces, func(op *Op) bool { return op.rail == rail })
+	}
+	pr := w.ranks[0].Peer(1)
+	for !carries(0) || !carries(1) || pr.rails[0].deliveredBytes == 0 {
 		w.ranks[0].eng.Turn()
 		w.ranks[1].eng.Turn()
 		w.fabric.Advance()
@@ -336,16 +324,17 @@ func TestRailThatStaysDownIsFenced(t *testing.T) {
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
 	require.NoError(t, w.fabric.FailRail(1, loop.Lose)) // it cannot be opened again
 	w.run(100*msec, 0, 1)
-	require.Positive(t, w.ranks[0].Peer(1).peerDraining)
-	require.Empty(t, w.ranks[0].restarts)
+	require.Empty(t, m.t.pieces)
+	require.False(t, m.isDone)
+	require.Less(t, m.t.left, int64(len(in)))
 	require.NoError(t, w.fabric.ReviveLane(0, 1, 0))
 	w.run(2*sec, 0, 1)
 	require.NoError(t, m.err)
 	require.True(t, m.isDone)
 	require.True(t, bytes.Equal(in, out))
-	require.Equal(t, railUp, w.ranks[0].Peer(1).rails[0].state)
-	require.NotEqual(t, railUp, w.ranks[0].Peer(1).rails[1].state)
-	require.NotEmpty(t, w.ranks[0].restarts)
+	require.Equal(t, railUp, pr.rails[0].state)
+	require.NotEqual(t, railUp, pr.rails[1].state)
+	require.Less(t, pr.rails[0].deliveredBytes+pr.rails[1].deliveredBytes, int64(len(in))*11/10, "it began anew")
 }
 
 // OnRail is called for each rail that fails or comes back, with the number of rails left.
@@ -388,16 +377,6 @@ func TestNoTimerIsLeftInFullHealth(t *testing.T) {
 	require.Nil(t, rl.recovery.timer)
 	require.Nil(t, rl.own.timer)
 	require.Empty(t, w.ranks[0].Leftovers())
-}
-
-// A rail of unknown bandwidth has the least weight.
-func TestWeightWithoutBandwidth(t *testing.T) {
-	w := newWire(t, 2, func(w *wire) { w.attrs[0].BandwidthMBps = 0 })
-	resolve(w)
-	rl := &w.ranks[0].Peer(1).rails[0]
-	require.EqualValues(t, 1, rl.weight)
-	rl.weigh()
-	require.EqualValues(t, 1, rl.weight)
 }
 
 // A failed rail is not opened again when its peer is failing.

@@ -25,15 +25,14 @@ type RailStatus struct {
 	// First: short messages go by it.
 	First bool
 	// Health, from 0 to 1000, is how far the rail and its modules are trusted since they last
-	// failed. The rail's share of long messages is proportional to it.
+	// failed.
 	Health int
-	// Slow: the rail is so much slower than another one to the peer that it takes no traffic while
-	// that one is up. Late counts how often its operations waited while other rails delivered.
+	// Slow: the rail is up, and delivers long messages at less than a quarter of the rate of
+	// another one to the peer.
 	Slow bool
-	Late uint64
-	// ShortNanos is how long a short operation on it usually takes, and MBps how many 10⁶ bytes a
-	// second it carries while it is busy. 0: not known. They are measured only while several rails
-	// to the peer are up.
+	// ShortNanos is how long it takes until a short operation on it is known to be delivered, and
+	// MBps how many 10⁶ bytes a second it carries while it is busy. 0: not known. They are measured
+	// only while several rails to the peer are up.
 	ShortNanos, MBps int64
 	// Bytes of this rank's operations on the rail that were delivered: sent or written to the peer,
 	// or read from it. The headers of fragments count.
@@ -49,6 +48,7 @@ type RailStatus struct {
 // Rails lists the rails to all peers that are known, by peer.
 func (b *BML) Rails() []RailStatus {
 	var out []RailStatus
+	now := b.eng.Now()
 	for _, pr := range b.peers {
 		for i := 0; pr != nil && i < len(pr.rails); i++ {
 			rl := &pr.rails[i]
@@ -58,13 +58,26 @@ func (b *BML) Rails() []RailStatus {
 			}
 			out = append(out, RailStatus{
 				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate, State: state, First: rl == pr.first,
-				Health: int(rl.trust()), Slow: pr.slow.Has(i), Late: rl.grade.late,
+				Health: int(rl.trust()), Slow: pr.isSlow(i, now),
 				LocalErrors: rl.errors.local, PathErrors: rl.errors.path, RemoteErrors: rl.errors.remote,
-				ShortNanos: rl.meter.short.usual, MBps: rl.meter.long.rate(), Bytes: rl.meter.deliveredBytes, Cause: rl.recovery.cause,
+				ShortNanos: pr.judge.RoundTrip(i), MBps: int64(pr.judge.Measured(i, now) * 1e3), Bytes: rl.deliveredBytes, Cause: rl.recovery.cause,
 			})
 		}
 	}
 	return out
+}
+
+// slowFactor is by how much rates differ when the lower one is called slow. It only informs.
+const slowFactor = 4
+
+func (pr *Peer) isSlow(i int, now int64) bool {
+	own := pr.judge.Measured(i, now)
+	for j := range pr.rails {
+		if own > 0 && pr.up.Has(i) && pr.up.Has(j) && pr.judge.Measured(j, now) > slowFactor*own {
+			return true
+		}
+	}
+	return false
 }
 
 // Channel counts the numbered fragments between this rank and a peer.
@@ -168,9 +181,9 @@ func (b *BML) Leftovers() []string {
 		add(pr.state != PeerNew && !pr.HasPath(), "rank %d: is %v", pr.rank, pr.state)
 		add(!pr.replay.Empty(), "rank %d: operations to be replayed", pr.rank)
 		add(!pr.waiting.Empty(), "rank %d: operations that wait for a rail", pr.rank)
-		add(pr.peerDraining != 0, "rank %d: %d failed rails whose other half is not drained", pr.rank, pr.peerDraining)
 		add(len(pr.draining) != 0, "rank %d: %d endpoints that drain", pr.rank, len(pr.draining))
-		add(len(pr.interrupted) != 0, "rank %d: %d interrupted transfers", pr.rank, len(pr.interrupted))
+		add(len(pr.transfers)+len(pr.waitRoom)+len(pr.waitFence) != 0, "rank %d: %d transfers", pr.rank, len(pr.transfers))
+		add(pr.left != 0 || pr.wanting != 0 || !pr.shorts.isEmpty(), "rank %d: %d bytes of %d messages are not handed out", pr.rank, pr.left, pr.wanting)
 		add(len(pr.early) != 0, "rank %d: %d early fragments", pr.rank, len(pr.early))
 		add(pr.grace.timer != nil && !pr.grace.isNeeded(), "rank %d: a grace timer", pr.rank)
 		for i := range pr.rails {

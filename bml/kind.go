@@ -36,18 +36,20 @@ const (
 	TagProbe
 	TagProbeAck
 	TagTrial
-	TagTrialAck
 )
 
 // addKinds adds the kinds of this package to the table.
 func (b *BML) addKinds() {
 	b.kinds[TagRailDown] = Kind{Name: "RAILDOWN", During: Alive, Handle: b.aboutRail(b.railDownArrived)}
-	b.kinds[TagRailDownAck] = Kind{Name: "RAILDOWNACK", During: Alive, Handle: b.aboutRail(b.railDownAckArrived)}
+	b.kinds[TagRailDownAck] = Kind{Name: "RAILDOWNACK", During: Alive, Handle: b.aboutRail(noReaction)}
 	b.kinds[TagProbe] = Kind{Name: "PROBE", During: Alive, Handle: b.aboutRail(b.probeArrived)}
 	b.kinds[TagProbeAck] = Kind{Name: "PROBEACK", During: Alive, Handle: b.aboutRail(b.probeAckArrived)}
-	b.kinds[TagTrial] = Kind{Name: "TRIAL", During: Alive, Handle: b.aboutRail(b.trialArrived)}
-	b.kinds[TagTrialAck] = Kind{Name: "TRIALACK", During: Alive, Handle: b.aboutRail(b.trialAckArrived)}
+	b.kinds[TagTrial] = Kind{Name: "TRIAL", During: Alive, Handle: b.aboutRail(noReaction)}
 }
+
+// noReaction is that to a RAILDOWNACK, of which only the delivery counters matter, and to a TRIAL,
+// whose sender learns from its BTL that it was delivered.
+func noReaction(*Peer, btl.Module, *Rail, railHeader) {}
 
 // isNumbered reports whether fragments with a tag are numbered.
 func (b *BML) isNumbered(tag btl.Tag) bool { return int(tag) < NumKinds && b.kinds[tag].Numbered }
@@ -110,7 +112,6 @@ func (b *BML) sequenced(pr *Peer, m btl.Module, tag btl.Tag, frag []byte) error 
 			return err
 		}
 	}
-	pr.follow.by = m
 	ahead := int32(sequenceOf(frag) - uint32(pr.recvSeq))
 	switch {
 	case ahead < 0:

@@ -185,17 +185,21 @@ func (b *BML) revoke(g *Registration) {
 	g.Release()
 }
 
-// Expose makes buf reachable for the peer's remote reads, or writes, by every rail that is up and
-// can, and returns the list of remote key descriptors; nil if no rail can. The list is valid until
-// the transfer ends. The caller passes only the bytes that the message has: a key reaches no
-// farther than the message, except in memory of AddMemory, where it reaches the whole block.
+// Expose makes buf reachable for the peer's remote reads, or writes, by every rail that can and is
+// up, or may come back, and returns the list of remote key descriptors; nil if no rail can. The
+// list is valid until the transfer ends. The caller passes only the bytes that the message has: a
+// key reaches no farther than the message, except in memory of AddMemory, where it reaches the
+// whole block.
 func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	pr := t.peer
 	set := pr.Getters()
 	if access == btl.AccessRemoteWrite {
 		set = pr.Putters()
 	}
-	b.register(&t.mine, pr, set, buf, access)
+	if set == 0 {
+		return nil
+	}
+	b.register(&t.mine, pr, set|pr.returning(access), buf, access)
 	if t.mine.set == 0 {
 		return nil
 	}
@@ -215,8 +219,22 @@ func (b *BML) Reach(t *Transfer, keys []byte, buf []byte, by Access) bool {
 	if t.theirs.set == 0 {
 		return false
 	}
-	b.register(&t.mine, pr, t.theirs.set&pr.up, buf, btl.AccessLocal)
-	return t.mine.set != 0
+	b.register(&t.mine, pr, t.theirs.set, buf, btl.AccessLocal)
+	return t.mine.set&pr.up != 0
+}
+
+// returning are the rails with remote access that have failed and may come back while a message
+// moves.
+func (pr *Peer) returning(access btl.Access) (set RailSet) {
+	for i := range pr.rails {
+		if rl := &pr.rails[i]; rl.state != railUp && rl.recovery.wasUp && !pr.isSpare(rl) {
+			set |= 1 << i
+		}
+	}
+	if access == btl.AccessRemoteWrite {
+		return set & pr.putters
+	}
+	return set & pr.getters
 }
 
 // Revoke takes back what Expose has given out: a peer that comes to read finds nothing any more,
@@ -237,12 +255,11 @@ func (t *Transfer) ReleaseLocal() {
 }
 
 // MoveBuffer has a transfer that writes go on from another buffer. It returns the registration of
-// the old one, and whether every rail that could reach the old one, and is up, can reach the new
-// one.
-func (b *BML) MoveBuffer(t *Transfer, buf []byte) (old Registration, isWhole bool) {
+// the old one.
+func (b *BML) MoveBuffer(t *Transfer, buf []byte) (old Registration) {
 	old, t.mine = t.mine, Registration{}
-	b.register(&t.mine, t.peer, t.theirs.set&t.peer.up, buf, btl.AccessLocal)
-	return old, t.mine.set == old.set&t.peer.up
+	b.register(&t.mine, t.peer, t.theirs.set, buf, btl.AccessLocal)
+	return old
 }
 
 // IsRegistered reports whether a buffer is registered for the transfer.

@@ -1,6 +1,7 @@
 package bml
 
 import (
+	"github.com/mpigo/mpigo/bml/rating"
 	"github.com/mpigo/mpigo/btl"
 )
 
@@ -14,7 +15,7 @@ type Op struct {
 	// Then is called once, possibly from inside the post. nil: the fragment is delivered, or the
 	// remote access done. A *RefusedError: every rail calls the operation wrong in itself. Any
 	// other error: it will never be delivered, because the peer is failing or lost. A piece of a
-	// transfer that was interrupted ends with ErrInterrupted.
+	// transfer that is to be moved again ends with ErrMovesAgain.
 	Then func(op *Op, err error)
 	// Answered: an answer of the peer shows that the fragment was delivered, whatever its rail
 	// says.
@@ -30,13 +31,22 @@ type Op struct {
 	numbered bool
 	// isReplacement: it was posted by SendInPlace.
 	isReplacement bool
-	// post is its number by Peer.posts, and bytes its length, since it was last posted.
-	post     uint64
-	bytes    int32
-	queuedAt int   // watch.count when it began to wait for room
-	retries  uint8 // how often it was posted again
-	mistakes uint8 // how often a rail called it wrong in itself
-	trouble  trouble
+	// bytes is its length since it was last posted, and mark what its rail's rating keeps of it.
+	bytes   int32
+	mark    rating.Mark
+	isRated bool
+	// What a piece has of its message. isAgain: it was handed out before. Its twin has the same
+	// bytes, by another rail. isCovered: they are there by a twin.
+	span
+	isAgain, isCovered bool
+	twin               *Op
+	// A numbered fragment that an endpoint has is in the list of its peer. hasCopy: a copy was sent
+	// by another rail. isCopy: it is one.
+	older, younger  *Op
+	hasCopy, isCopy bool
+	retries         uint8 // how often it was posted again
+	mistakes        uint8 // how often a rail called it wrong in itself
+	trouble         trouble
 	// replacement is the payload from which the operation goes on when the BTL has called it back,
 	// and released is called then; nil without an incomplete Rebind.
 	replacement []byte
@@ -93,6 +103,8 @@ func (op *Op) Reset() {
 	op.replacement, op.released = nil, nil
 	op.Answered, op.bound, op.numbered, op.isReplacement = false, false, false, false
 	op.retries, op.mistakes, op.trouble = 0, 0, trouble{}
+	op.isAgain, op.isCovered, op.twin = false, false, nil
+	op.hasCopy, op.isCopy = false, false
 }
 
 // opOf is the operation that a BTL or a queue holds.

@@ -83,14 +83,9 @@ type Peer struct {
 	// cause of no path, failing or lost.
 	cause error
 
-	// posts counts the operations that endpoints have accepted. slow are the rails that
-	// are up, and take no traffic while others are up that are not slow.
-	posts     uint64
-	follow    follow
-	lastTrial uint32 // the number of the last TRIAL
-	slow      RailSet
-	watch     watch
-	spread    spread
+	puller
+	// chosen is the rail of the tier that short messages go by because it is faster; nil: none.
+	chosen *Rail
 
 	rails   []Rail
 	hasLong bool // long messages go to the peer, and may go by rails of several tiers
@@ -109,11 +104,7 @@ type Peer struct {
 	// replay holds operations that a rail has called back with an error, until draining is empty.
 	replay btl.Queue
 	// draining are the ways to the peer whose endpoints have failed and are not drained.
-	draining []way
-	// peerDraining counts the failed rails whose half at the peer is not known to be drained.
-	peerDraining int
-	// interrupted are the transfers that are to be restarted.
-	interrupted    []*Transfer
+	draining       []way
 	isSettling     bool // workSettle is deferred
 	isFailDeferred bool // workFailPeer is deferred
 
@@ -190,17 +181,17 @@ func (pr *Peer) IsIdle() bool { return hasPath.has(pr.state) && pr.first.queue.E
 // IsRemote reports whether a message of so many bytes is worth remote access.
 func (pr *Peer) IsRemote(bytes int64) bool { return pr.rdmaBytes > 0 && bytes >= int64(pr.rdmaBytes) }
 
-// Getters and Putters are the rails that are up and have remote reads, or writes; none while
-// messages go by rails of several tiers.
-func (pr *Peer) Getters() RailSet { return pr.remote(pr.getters) }
-func (pr *Peer) Putters() RailSet { return pr.remote(pr.putters) }
-
-func (pr *Peer) remote(set RailSet) RailSet {
+// Getters are the rails that are up and have remote reads; none while messages go by rails of
+// several tiers.
+func (pr *Peer) Getters() RailSet {
 	if pr.isMixed() {
 		return 0
 	}
-	return set & pr.up
+	return pr.getters & pr.up
 }
+
+// Putters are the rails that are up and have remote writes.
+func (pr *Peer) Putters() RailSet { return pr.putters & pr.up }
 
 // move changes the state of a peer.
 func (b *BML) move(pr *Peer, to PeerState) {

@@ -68,25 +68,31 @@ func TestPooledTransferIsAsNew(t *testing.T) {
 	tr := r.Transfer(nil, r.Peer(1), "owner")
 	require.NotEmpty(t, r.Expose(tr, make([]byte, 100), btl.AccessRemoteRead))
 	require.Equal(t, 2, w.regions)
-	tr.isInterrupted, tr.isBroken, tr.wrong, tr.mistakes, tr.avoid = true, true, btl.ErrInjected, 3, 1
-	tr.trouble = trouble{by: 1}
 	tr.Begin(3, 7)
+	tr.wrong, tr.mistakes, tr.avoid, tr.mistake = btl.ErrInjected, 3, 1, btl.ErrInjected
+	tr.trouble, tr.fences = trouble{by: 1}, []fence{{1, 1}}
+	tr.awaits(waitsForFence)
 	require.True(t, r.EndTransfer(tr, true, false), "the registration is kept")
 	require.Equal(t, 2, w.regions)
-	require.False(t, tr.isInterrupted)
-	require.False(t, tr.IsBroken())
-	require.NoError(t, tr.Wrong())
-	require.NoError(t, tr.LastError())
-	require.Zero(t, tr.trouble.by)
+	require.NoError(t, tr.wrong)
+	require.NoError(t, tr.LastMistake())
+	require.Zero(t, tr.trouble)
 	require.Zero(t, tr.mistakes)
 	require.Zero(t, tr.avoid)
+	require.Empty(t, tr.fences)
+	require.Zero(t, tr.waits)
+	require.Zero(t, tr.left)
+	pr := r.Peer(1)
+	require.Empty(t, pr.transfers)
+	require.Empty(t, pr.waitFence)
+	require.Zero(t, pr.left+int64(pr.wanting))
 
 	require.False(t, r.EndTransfer(tr, true, true), "the registration is kept after a failure")
 	require.Zero(t, w.regions)
 	require.Same(t, tr, r.Transfer(nil, r.Peer(0), nil))
 	require.Empty(t, tr.keys)
 	require.Empty(t, tr.pieces)
-	tr.keys, tr.pieces = nil, nil
+	tr.keys, tr.pieces, tr.fences, tr.again = nil, nil, nil, nil
 	require.Equal(t, &Transfer{peer: r.Peer(0)}, tr)
 }
 
@@ -150,6 +156,52 @@ func TestPieceAllocatesNothing(t *testing.T) {
 	}))
 	require.True(t, tr.IsDone())
 	require.NoError(t, result)
+}
+
+// Moving a long message over two rails, which are rated, allocates nothing for a piece.
+func TestMessageOverTwoRailsAllocatesNothing(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec))
+	var sinks []*sink
+	for _, rail := range w.rails {
+		sinks = append(sinks, &sink{wireEndpoint: wireEndpoint{m: rail[0], to: 1, epoch: 1}})
+	}
+	r := w.ranks[0]
+	r.cfg.Resolve = func(int) (routes []Route, err error) {
+		for i, s := range sinks {
+			routes = append(routes, Route{Module: s.m, Endpoint: s, Local: i, Remote: i})
+		}
+		return routes, nil
+	}
+	resolve(w)
+	pr := r.Peer(1)
+	require.NotNil(t, pr.judge)
+	const n = 10_000
+	payload := make([]byte, n)
+	tr := r.Transfer(nil, pr, nil)
+	pieces, by := 0, [2]int{}
+	then := func(op *Op, err error) { r.PutOp(op) }
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		tr.Begin(0, n)
+		for !tr.IsDone() {
+			op, from, to := r.NextPiece(tr, Fragments, testHeaderBytes)
+			if op != nil {
+				pieces++
+				by[op.rail]++
+				op.Tag, op.HdrLen, op.Payload, op.Then = tagPlain, testHeaderBytes, payload[from:to], then
+				r.PostPiece(op)
+			}
+			for i, s := range sinks { // a sink holds one operation
+				if done := s.op; done != nil {
+					s.op = nil
+					w.now += int64(1000 * (1 + i))
+					done.Done(done, nil)
+				}
+			}
+		}
+	}))
+	require.Greater(t, pieces, 500)
+	require.NotZero(t, by[0])
+	require.NotZero(t, by[1])
 }
 
 // Handing up a numbered fragment in its turn allocates nothing.

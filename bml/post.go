@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Send posts a fragment by the peer's first rail, or by another one while that has much under way.
-// Without a rail that is up it waits for one. Then may be called inside.
+// Send posts a fragment by the peer's first rail. Without a rail that is up it waits for one. Then
+// may be called inside.
 func (b *BML) Send(pr *Peer, op *Op) {
 	op.peer = pr
 	if err := b.Resolve(pr); err != nil {
@@ -21,11 +21,10 @@ func (b *BML) Send(pr *Peer, op *Op) {
 		push(&pr.waiting, op)
 		return
 	}
-	rl := pr.first
-	if b.isNumbered(op.Tag) {
-		rl = pr.railForShort()
+	if pr.judge != nil && pr.shorts.isEmpty() && pr.first.queue.Empty() && pr.isShared() && b.isNumbered(op.Tag) {
+		b.chooseFirst(pr, b.eng.Now())
 	}
-	b.post(rl, op)
+	b.post(pr.first, op)
 }
 
 // SendInline sends a fragment of a numbered kind with nothing to call back, if that can be done
@@ -102,11 +101,9 @@ func (b *BML) post(rl *Rail, op *Op) {
 		}
 	}
 	b.stats.Retries++
-	op.queuedAt = pr.watch.count
 	push(&rl.queue, op)
-	if pr.watch.isOn && pr.watch.timer == nil && pr.IsAlive() {
-		b.startWatch(pr)
-	}
+	pr.isBusy = true
+	b.startPulling(pr)
 	if rl == pr.first {
 		pr.stopInline() // until the queue is empty: fragments do not overtake each other
 	}
@@ -146,7 +143,7 @@ func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 		return accepted
 	}
 	op.state = opIdle
-	rl.meter.undo(op)
+	b.finish(op, false)
 	switch {
 	case errors.Is(err, btl.ErrResource):
 		return noRoom
@@ -191,6 +188,7 @@ func (b *BML) retry(rl *Rail) int {
 		n++
 	}
 	rl.isRetrying = false
+	b.pull(rl.peer) // the rail has room again
 	if rl == rl.peer.first && rl.peer.HasPath() {
 		b.useFirst(rl.peer, int(rl.index))
 	}
@@ -220,7 +218,8 @@ func (b *BML) onOpDone(done *btl.Op, err error) { b.end(opOf(done), err, false) 
 // end ends an operation, or keeps it to be replayed. isPosting: this is inside the post of the
 // operation.
 func (b *BML) end(op *Op, err error, isPosting bool) {
-	if op.state == opPosted {
+	wasPosted := op.state == opPosted
+	if wasPosted {
 		b.finish(op, err == nil)
 	}
 	op.state = opIdle
@@ -228,9 +227,12 @@ func (b *BML) end(op *Op, err error, isPosting bool) {
 		op.Payload, op.replacement, op.released = op.replacement, nil, nil
 		released()
 	}
+	if op.hasCopy && op.twin != nil { // the copy is still under way
+		op.twin.twin, op.twin = nil, nil
+	}
 	switch {
 	case op.transfer != nil:
-		b.pieceDone(op, err, isPosting)
+		b.pieceDone(op, err, isPosting, wasPosted)
 	case err == nil || op.Answered:
 		op.Then(op, nil)
 	case op.bound:

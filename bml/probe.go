@@ -118,6 +118,9 @@ func (b *BML) reopen(rl *Rail) {
 	}
 	b.moveRail(rl, railProbing)
 	b.adopt(rl, ep)
+	if j := rl.peer.judge; j != nil {
+		j.Renew(int(rl.index), b.eng.Now())
+	}
 	rc.probes, rc.delivers = 0, false
 	b.later(rl, probePeriod, b.probe)
 }
@@ -193,9 +196,6 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if rl == nil || rl.module != by {
 		return // of a rail that this rank does not use
 	}
-	if h.epoch > rl.recovery.usedEpoch {
-		b.peerHalfDrained(rl)
-	}
 	if rl.state == railDown {
 		b.reopen(rl)
 	}
@@ -212,7 +212,6 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 // probeAckArrived takes a PROBEACK.
 func (b *BML) probeAckArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if rl != nil && rl.module == by && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
-		b.peerHalfDrained(rl)
 		b.railReturned(rl)
 	}
 }

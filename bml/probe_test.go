@@ -368,34 +368,6 @@ func TestLateProbeAckPutsNoRailInUse(t *testing.T) {
 	}
 }
 
-// A PROBE or PROBEACK of a later incarnation shows that the peer's half of the failed incarnation
-// is drained.
-func TestProbeOfLaterIncarnationFences(t *testing.T) {
-	w, _, pr := newDeferredWire(t)
-	w.rails[0][0].lose(1, pathError(0))
-	require.Equal(t, 1, pr.peerDraining)
-	w.arrive(1, 1, 0, TagProbe, railMessage(railHeader{epoch: 2})) // not by its rail
-	require.Equal(t, 1, pr.peerDraining)
-	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 1}))
-	require.Equal(t, 1, pr.peerDraining)
-
-	w.rails[0][0].lose(1, pathError(0)) // the incarnation that the PROBE made
-	require.Equal(t, 1, pr.peerDraining)
-	require.EqualValues(t, 2, pr.rails[0].recovery.epoch)
-	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 1}))
-	require.Equal(t, 1, pr.peerDraining)
-	w.ranks[0].Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{epoch: 2}))
-	require.Zero(t, pr.peerDraining, "the peer's half of incarnation 1 is drained, and 2 carried only PROBEs here")
-	require.True(t, pr.IsFenced())
-
-	w, _, pr = newDeferredWire(t)
-	w.rails[0][0].lose(1, pathError(0))
-	w.pass(6 * msec)
-	require.Equal(t, 1, pr.peerDraining)
-	w.arrive(0, 1, 0, TagProbeAck, railMessage(railHeader{epoch: 2}))
-	require.Zero(t, pr.peerDraining)
-}
-
 // A rail fails while no rail is up. RAILDOWN goes when another rail is up.
 func TestRailDownIsSentLater(t *testing.T) {
 	w, _, pr := newDeferredWire(t)
@@ -441,7 +413,8 @@ func TestRailDownIsSentOnce(t *testing.T) {
 
 // When an incarnation is given up because its PROBE is not delivered, no timer of it is left.
 func TestGivenUpIncarnationHasNoTimer(t *testing.T) {
-	w, pr := threeRails(t)
+	w, _, pr := newGraceWire(t, 3, 10*sec)
+	w.mended = true
 	rl := &pr.rails[0]
 	w.rails[0][0].lose(1, pathError(0))
 	for n := 0; rl.recovery.probes <= maxProbes; n++ {

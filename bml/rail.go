@@ -121,21 +121,18 @@ type Rail struct {
 	alternate     bool
 	mayBeBeside   bool
 	tier          int
-	sendBytes     int   // longest fragment
-	pieceBytes    int   // longest fragment of a message that goes in several
-	weight        int64 // share of long messages, in 10⁶ bytes a second, at the present health
+	sendBytes     int // longest fragment
+	pieceBytes    int // longest fragment of a message that goes in several
 	latencyNanos  int64
 
-	state    railState
-	reopen   func() (btl.Endpoint, error)
-	recovery recovery
-	health   health
-	errors   railErrors
-	meter    meter
-	grade    grade
-	beside   beside
-	own      *ownModule
-	far      *end // shared with rails to the same module of the peer
+	state          railState
+	reopen         func() (btl.Endpoint, error)
+	recovery       recovery
+	health         health
+	errors         railErrors
+	own            *ownModule
+	far            *end // shared with rails to the same module of the peer
+	deliveredBytes int64
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
 
@@ -248,12 +245,11 @@ func (b *BML) newRail(pr *Peer, r Route) Rail {
 		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
 		isExtra: r.Extra, alternate: r.Alternate, mayBeBeside: r.Beside, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
-		health: fullHealth, grade: grade{slowness: 1}, own: b.ownModuleOf(r.Module), far: pr.farEnd(r.Remote),
+		health: fullHealth, own: b.ownModuleOf(r.Module), far: pr.farEnd(r.Remote),
 	}
 	if a.PieceBytes > 0 {
 		rl.pieceBytes = min(max(a.PieceBytes, btl.MaxHeaderBytes), a.MaxSendBytes)
 	}
-	rl.weight = max(a.BandwidthMBps, 1)
 	if registrar, ok := r.Module.(btl.Registrar); ok && rl.caps(b) != 0 {
 		rl.registrar = registrar
 		if least := a.RDMABytes; pr.rdmaBytes == 0 || least < pr.rdmaBytes {
@@ -316,9 +312,10 @@ func orderOf(alternate bool) int {
 
 // prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
 // that has a rail which is up, and by rails that may be beside those. The first is, of the trusted
-// ones that are not slow, that of the lowest latency; without a trusted one, the healthiest.
+// ones, the one that was chosen for its speed, else that of the lowest latency; without a trusted
+// one, the healthiest.
 func (b *BML) prefer(pr *Peer) {
-	best := -1
+	best, before := -1, pr.up
 	pr.up = 0
 	for i := range pr.rails {
 		rl := &pr.rails[i]
@@ -331,22 +328,22 @@ func (b *BML) prefer(pr *Peer) {
 			best = i
 		}
 	}
-	pr.watchRails()
 	if best >= 0 && pr.IsAlive() {
 		b.useFirst(pr, best)
 	}
+	b.rateRails(pr)
 	b.refresh(pr)
+	if pr.up != before && len(pr.waitRoom) > 0 && !pr.isResumeDeferred {
+		pr.isResumeDeferred = true
+		b.postpone(work{kind: workResume, peer: pr})
+	}
 }
 
 // comesBefore reports whether a rail is to be the first instead of another one, which promises the
 // same latency or less.
 func (rl *Rail) comesBefore(other *Rail) bool {
-	if rl == rl.peer.follow.rail && rl.trust() >= trusted && rl.latencyNanos == other.latencyNanos && !rl.peer.slow.Has(int(rl.index)) {
+	if rl == rl.peer.chosen && rl.trust() >= trusted && rl.tier == other.tier {
 		return true
-	}
-	slow := rl.peer.slow
-	if isSlow, otherIsSlow := slow.Has(int(rl.index)), slow.Has(int(other.index)); isSlow != otherIsSlow {
-		return otherIsSlow
 	}
 	return other.trust() < trusted && rl.trust() > other.trust()
 }

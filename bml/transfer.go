@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/mpigo/mpigo/bml/rating"
 	"github.com/mpigo/mpigo/btl"
 )
 
@@ -13,40 +14,53 @@ type Access uint8
 const (
 	// Fragments: the sender posts fragments.
 	Fragments Access = iota
-	// Write: the sender writes into the receiver's buffer.
+	// Write: the sender writes into the receiver's buffer. Rails without remote writes carry
+	// fragments beside.
 	Write
 	// Read: the receiver reads from the sender's buffer.
 	Read
 )
 
-// ErrInterrupted ends a piece of a transfer that was interrupted. Upper.Restart follows.
-var ErrInterrupted = errors.New("transfer interrupted")
+// ErrMovesAgain ends a piece whose bytes go again as, or in, another piece.
+var ErrMovesAgain = errors.New("piece moves again")
 
 // Transfer moves one long message in pieces. It belongs to one request at a time, which posts the
-// pieces.
+// pieces. A piece that a rail did not deliver, as far as is known, goes by another one at once: the
+// same bytes twice do no harm in a buffer that is still the library's. So the buffer is given back
+// only when IsDone and IsSettled both hold.
 type Transfer struct {
 	// Owner is the layer above's.
 	Owner any
 
-	stripes
+	ledger
 	peer   *Peer
 	mine   Registration // of our buffer
 	theirs remoteKeys
 	keys   []byte // the list of remote key descriptors of mine, while it is being sent
-	pieces []*Op  // queued or posted: few, see pipelineDepth
+	pieces []*Op  // queued or posted
+	place  int    // in Peer.transfers, counted from 1; 0 if it is not there
+	// fences are the incarnations of rails that have ended a piece unknown, at either end.
+	fences []fence
+	waits  waitsFor
 
-	// isInterrupted: it is in Peer.interrupted, and posts no pieces.
-	isInterrupted bool
-	// isBroken: a rail failed with a piece, or no rail that is up can move one.
-	isBroken bool
-	// wrong is the error of a piece that a rail called wrong in itself.
+	// wrong is the error of a remote access that a rail called wrong in itself: there is no other.
 	wrong error
 	trouble
-	// mistakes counts the attempts in which a rail called a fragment wrong in itself, and avoid has
-	// these rails.
+	// mistakes is how often a rail called the same fragment wrong in itself, at most. avoid has
+	// these rails, and mistake the last error.
 	mistakes int
 	avoid    RailSet
+	mistake  error
 }
+
+// waitsFor says what a transfer waits for. It is in the list of its peer for that.
+type waitsFor uint8
+
+const (
+	waitsForNothing waitsFor = iota
+	waitsForRoom             // Peer.waitRoom: a rail is to have room, or to come up
+	waitsForFence            // Peer.waitFence: a rail is to be drained here
+)
 
 // maxFreeTransfers bounds the pool: 2 to 4 MiB with the lists that transfers keep, so that a burst
 // does not cost its memory for ever.
@@ -70,7 +84,8 @@ func (b *BML) Transfer(t *Transfer, pr *Peer, owner any) *Transfer {
 // for the next transfer of the same buffer, and the result is true. After a failure it never stays:
 // the peer may still be about to reach what it was told of.
 func (b *BML) EndTransfer(t *Transfer, keep, failed bool) (kept bool) {
-	t.isInterrupted, t.isBroken, t.wrong, t.trouble, t.mistakes, t.avoid = false, false, nil, trouble{}, 0, 0
+	t.stop()
+	t.wrong, t.trouble, t.mistakes, t.avoid, t.mistake = nil, trouble{}, 0, 0, nil
 	switch {
 	case failed && t.mine.access != btl.AccessLocal:
 		b.revoke(&t.mine)
@@ -78,192 +93,227 @@ func (b *BML) EndTransfer(t *Transfer, keep, failed bool) (kept bool) {
 		return true
 	}
 	t.mine.Release()
-	keys, pieces := t.keys[:0], t.pieces[:0]
-	*t = Transfer{keys: keys, pieces: pieces}
+	*t = Transfer{keys: t.keys[:0], pieces: t.pieces[:0], fences: t.fences[:0], ledger: ledger{again: t.again[:0]}}
 	if len(b.freeTransfers) < maxFreeTransfers {
 		b.freeTransfers = append(b.freeTransfers, t)
 	}
 	return false
 }
 
-// Begin starts an attempt to move the bytes from..to of the message. No piece is under way.
+// Begin starts to move the bytes from..to of the message. No piece is under way.
 func (t *Transfer) Begin(from, to int64) {
+	t.stop()
 	t.begin(from, to)
-	t.isBroken, t.wrong = false, nil
+	pr := t.peer
+	pr.transfers = append(pr.transfers, t)
+	t.place = len(pr.transfers)
+	pr.addLeft(t.left, 0)
+	pr.b.startPulling(pr)
 }
 
-// From and End are the range of the attempt.
-func (t *Transfer) From() int64 { return t.from }
-func (t *Transfer) End() int64  { return t.end }
+// stop takes the transfer out of the lists of its peer.
+func (t *Transfer) stop() {
+	pr := t.peer
+	if t.place > 0 {
+		last := len(pr.transfers) - 1
+		moved := pr.transfers[last]
+		pr.transfers[t.place-1], moved.place = moved, t.place
+		pr.transfers[last] = nil
+		pr.transfers = pr.transfers[:last]
+		t.place = 0
+		pr.addLeft(0, t.left)
+	}
+	t.awaits(waitsForNothing)
+	t.left, t.fences = 0, t.fences[:0]
+}
 
-// IsDone reports whether all pieces were posted and have ended well.
-func (t *Transfer) IsDone() bool { return t.next == t.end && t.under == 0 && !t.isInterrupted }
+// CarryOn has the transfer go on in fragments after remote access failed: what is there stays.
+func (t *Transfer) CarryOn() { t.wrong = nil }
 
-// IsBroken reports whether the transfer has to begin anew, because a rail failed with a piece.
-func (t *Transfer) IsBroken() bool { return t.isBroken }
+// GiveUp hands out nothing more. No piece is under way.
+func (t *Transfer) GiveUp() {
+	t.peer.addLeft(0, t.left)
+	t.left, t.again, t.next = 0, t.again[:0], t.to
+}
 
-// Wrong is the error of a piece that a rail called wrong in itself, nil if there was none.
-func (t *Transfer) Wrong() error { return t.wrong }
+// From is where the first byte is that is not known to be there, and End the end of the message.
+func (t *Transfer) From() int64 {
+	first := t.next
+	for _, s := range t.again {
+		first = min(first, s.from)
+	}
+	for _, op := range t.pieces {
+		first = min(first, op.from)
+	}
+	return first
+}
+func (t *Transfer) End() int64 { return t.to }
 
-// IsRefused reports whether rails have called fragments wrong so often that it is of no use to
-// begin anew.
-func (t *Transfer) IsRefused() bool { return t.peer.isRefused(t.mistakes) }
+// FragmentBytes is how many bytes of the message are there and came in fragments.
+func (t *Transfer) FragmentBytes() int64 { return t.fragments }
 
-// LastError is why a rail failed with a piece, nil if none has.
-func (t *Transfer) LastError() error { return t.trouble.last }
+// IsDone reports whether every byte is there, as far as this rank's rails know.
+func (t *Transfer) IsDone() bool { return t.left == 0 && len(t.pieces) == 0 }
+
+// HasPieces reports whether pieces are under way.
+func (t *Transfer) HasPieces() bool { return len(t.pieces) > 0 }
+
+// IsRefused reports whether rails have called fragments wrong so often that it is of no use to try
+// again. LastMistake is what one of them said last.
+func (t *Transfer) IsRefused() bool    { return t.peer.isRefused(t.mistakes) }
+func (t *Transfer) LastMistake() error { return t.mistake }
 
 // Pieces lists the pieces that are under way. It is valid until the next call.
 func (t *Transfer) Pieces() []*Op { return t.pieces }
 
-// rails are the rails that can move pieces now.
+// rails are the rails that can move the next piece now.
 func (t *Transfer) rails(by Access) RailSet {
 	up := t.peer.up
-	if by != Fragments {
-		return t.peer.fast(t.theirs.set & t.mine.set & up)
+	switch remote := t.theirs.set & t.mine.set & up; {
+	case by == Read:
+		return remote
+	case by == Write && remote == 0:
+		return 0
+	case by == Write && !t.isNextFragment():
+		return remote | up&^t.peer.putters
 	}
 	if others := up &^ t.avoid; others != 0 {
-		return t.peer.fast(others)
+		return others
 	}
-	return t.peer.fast(up)
+	return up
 }
 
-// fast are the rails of a set that are not slow, or all if there is none.
-func (pr *Peer) fast(set RailSet) RailSet {
-	if fast := set &^ pr.slow; fast != 0 {
-		return fast
-	}
-	return set
+// CanMove reports whether pieces can go on: no access was refused, and a rail that is up can move
+// them, or none is up yet.
+func (t *Transfer) CanMove(by Access) bool {
+	return t.wrong == nil && (t.peer.up == 0 || t.rails(by) != 0)
 }
-
-// CanMove reports whether a rail that is up can move pieces.
-func (t *Transfer) CanMove(by Access) bool { return t.rails(by) != 0 }
 
 // NextPiece gives an operation for the next piece, of the bytes from..to of the message, which the
-// caller fills in and posts with PostPiece. headerBytes is the length of the header of a fragment.
-// nil: all were given out, no rail has room for one now, or the transfer was interrupted.
+// caller fills in and posts with PostPiece. The piece of a Write is a fragment if its Tag is not
+// TagPut; headerBytes is the length of the header of a fragment. nil: all were given out, or
+// the transfer has to wait, and Upper.Resume follows; or it cannot move.
 func (b *BML) NextPiece(t *Transfer, by Access, headerBytes int) (op *Op, from, to int64) {
-	if t.isInterrupted || t.next == t.end {
+	if t.left == 0 || !t.CanMove(by) {
 		return nil, 0, 0
 	}
-	set := t.rails(by)
-	if set == 0 {
-		t.isBroken = by == Write && t.peer.up != 0
-		b.interrupt(t)
-		return nil, 0, 0
+	if t.isNextFragment() {
+		by = Fragments
 	}
-	i, from, to := t.take(t.peer.rails, set, by, headerBytes)
+	i, n := b.choose(t, by, headerBytes)
 	if i < 0 {
+		t.awaits(waitsForRoom)
 		return nil, 0, 0
 	}
-	op = b.GetOp()
-	op.transfer, op.bound, op.rail = t, true, uint8(i)
+	before := t.left
+	s, isAgain, mistakes := t.take(n)
+	t.peer.addLeft(t.left, before)
+	op = b.pieceOf(t, i, s, by)
+	op.isAgain, op.mistakes = isAgain, mistakes
+	return op, s.from, s.to
+}
+
+// pieceOf makes an operation for a piece that goes by rail i.
+func (b *BML) pieceOf(t *Transfer, i int, s span, by Access) *Op {
+	op := b.GetOp()
+	op.transfer, op.bound, op.rail, op.span = t, true, uint8(i), s
+	if by == Write && !t.reaches(i) {
+		by = Fragments
+	}
 	switch by {
 	case Write:
 		op.Tag = TagPut
 	case Read:
 		op.Tag = TagGet
+	default:
+		op.Tag = 0
 	}
 	if by != Fragments {
 		op.HdrLen = 0
-		op.Local, op.Remote, op.RemoteOffset = t.mine.regions[i], t.theirs.key[i], t.theirs.offset[i]+uint64(from)
+		op.Local, op.Remote, op.RemoteOffset = t.mine.regions[i], t.theirs.key[i], t.theirs.offset[i]+uint64(s.from)
 	}
 	t.pieces = append(t.pieces, op)
-	return op, from, to
+	return op
 }
 
-// access is how an operation moves its bytes.
-func (op *Op) access() Access {
-	switch op.Tag {
-	case TagPut:
-		return Write
-	case TagGet:
-		return Read
-	}
-	return Fragments
-}
+// reaches reports whether a rail reaches both buffers.
+func (t *Transfer) reaches(i int) bool { return (t.theirs.set & t.mine.set).Has(i) }
 
-// moveTo makes an operation that waits for one rail one for another rail. Those that are no pieces
-// go by any rail.
-func (op *Op) moveTo(rl *Rail) {
-	t, from, to := op.transfer, int(op.rail), int(rl.index)
-	if t == nil {
-		return
-	}
-	t.move(from, to, len(op.Payload))
-	if op.access() != Fragments {
-		offset := op.RemoteOffset - t.theirs.offset[from]
-		op.Local, op.Remote, op.RemoteOffset = t.mine.regions[to], t.theirs.key[to], t.theirs.offset[to]+offset
-	}
-	op.rail = rl.index
-}
+// isFragment reports whether an operation goes as a fragment.
+func (op *Op) isFragment() bool { return op.Tag != TagPut && op.Tag != TagGet }
 
 // PostPiece posts a piece. Then may be called inside.
 func (b *BML) PostPiece(op *Op) { b.post(&op.transfer.peer.rails[op.rail], op) }
 
 // pieceDone is called when a piece was moved, or not. isPosting: this is inside its PostPiece.
-func (b *BML) pieceDone(op *Op, err error, isPosting bool) {
+// wasPosted: an endpoint has accepted it, so that it is not known what an error means.
+func (b *BML) pieceDone(op *Op, err error, isPosting, wasPosted bool) {
 	t, pr := op.transfer, op.transfer.peer
-	t.done(int(op.rail), len(op.Payload))
 	t.forget(op)
+	twin := op.twin
+	if twin != nil {
+		op.twin, twin.twin = nil, nil
+	}
+	failedBefore := t.by.Has(int(op.rail))
+	if err != nil && wasPosted && !isUsage(err) {
+		failedBefore = t.addFence(&pr.rails[op.rail]) && failedBefore
+	}
 	switch {
+	case op.isCovered: // its bytes are there
+		err = nil
 	case err == nil:
+		t.arrived(op.span, op.isAgain, op.isFragment())
+		if t.redone == 0 {
+			t.trouble = trouble{}
+		}
+		if twin != nil {
+			b.cover(twin)
+		}
 	case !pr.IsAlive():
 		err = pr.cause
-	case isUsage(err) || errors.Is(err, ErrUnregistered):
-		if op.Tag != TagGet && op.Tag != TagPut {
-			if !t.isBroken {
-				t.mistakes++
-			}
-			t.avoid |= 1 << op.rail
-			t.isBroken = true
-		}
-		t.wrong = err
-		b.interrupt(t)
-		err = ErrInterrupted
-	case b.mayTryAgain(pr, &t.trouble, 1<<op.rail, err):
-		t.isBroken = true
-		b.interrupt(t)
-		err = ErrInterrupted
+	case twin != nil: // that may still arrive
+		err = ErrMovesAgain
 	default:
-		err = b.finalError(pr, err)
+		err = b.moveAgain(op, err, wasPosted, failedBefore)
+	}
+	if err == nil && pr.isTailDue && pr.isShared() {
+		pr.isTailDue = false // before the room goes to the next pieces
+		b.helpTails(pr, b.eng.Now())
 	}
 	op.Then(op, err)
+	if err == nil && t.left == 0 && pr.isShared() {
+		b.helpTail(t, b.eng.Now())
+	}
+	if isPosting { // its request may be in the midst of posting
+		b.pullLater(pr)
+	} else {
+		b.pull(pr)
+	}
+}
+
+// moveAgain takes a piece back that a rail did not deliver. The result is what the piece ends with.
+// failedBefore: so did an earlier incarnation of the rail, and nothing was delivered since then. A
+// path may carry fragments and no remote access, so the rest does not go by that.
+func (b *BML) moveAgain(op *Op, err error, wasPosted, failedBefore bool) error {
+	t, pr := op.transfer, op.transfer.peer
+	isWrong := isUsage(err) || errors.Is(err, ErrUnregistered)
 	switch {
-	case !t.isInterrupted || t.under > 0 || !pr.IsAlive():
-	case isPosting: // the request that posts it cannot be restarted in there
-		b.settleLater(pr)
-	default:
-		b.restartInterrupted(pr)
+	case isWrong && op.isFragment():
+		op.mistakes++
+		t.mistakes, t.mistake = max(t.mistakes, int(op.mistakes)), err
+		t.avoid |= 1 << op.rail
+	case isWrong:
+		t.wrong = err
+	case wasPosted && !b.mayTryAgain(pr, &t.trouble, 1<<op.rail, err):
+		return b.finalError(pr, err)
+	case wasPosted && failedBefore && !op.isFragment():
+		t.wrong = err
 	}
-}
-
-// interrupt stops a transfer until its pieces have ended, the failed rails are fenced, and a rail
-// is up.
-func (b *BML) interrupt(t *Transfer) {
-	if t.isInterrupted {
-		return
-	}
-	t.isInterrupted = true
-	t.peer.interrupted = append(t.peer.interrupted, t)
-	if t.under == 0 {
-		b.settleLater(t.peer)
-	}
-}
-
-// settleLater has interrupted transfers restarted at the next turn, if the rails are fenced; else
-// the event that fences them does.
-func (b *BML) settleLater(pr *Peer) {
-	if pr.IsFenced() && pr.IsAlive() && !pr.isSettling {
-		pr.isSettling = true
-		b.postpone(work{kind: workSettle, peer: pr})
-	}
-}
-
-// Interrupt stops a transfer whose buffer one of its rails cannot reach any more, as if it had
-// called a piece wrong.
-func (b *BML) Interrupt(t *Transfer, wrong error) {
-	t.wrong = wrong
-	b.interrupt(t)
+	before := t.left
+	t.giveBack(givenBack{op.span, op.isFragment(), op.mistakes}, op.isAgain)
+	pr.addLeft(t.left, before)
+	b.stats.Resent++
+	return ErrMovesAgain
 }
 
 // forget takes a piece that has ended out of the list.
@@ -272,4 +322,10 @@ func (t *Transfer) forget(op *Op) {
 	t.pieces[slices.Index(t.pieces, op)] = t.pieces[last]
 	t.pieces[last] = nil
 	t.pieces = t.pieces[:last]
+}
+
+// demand is what the messages to the peer have to hand out, when t wants a piece. Fragments can be
+// sent twice.
+func (t *Transfer) demand(asFragment bool) rating.Demand {
+	return rating.Demand{Left: t.left, All: t.peer.left, Messages: t.peer.wanting, Stays: !asFragment, Full: rating.Set(t.peer.up &^ t.peer.withRoom(t.peer.up))}
 }

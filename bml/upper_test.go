@@ -41,14 +41,12 @@ type testRank struct {
 	early    int      // admitted early, and not forgotten
 	admit    error    // what Admit returns
 	lost     []*Peer
-	restarts []*Transfer
+	resumed  []*Transfer
 	rechecks int
 	events   []RailEvent
 	illegal  []string
 	// mayBeIllegal: illegal transitions do not fail the test.
 	mayBeIllegal bool
-	// onRestart, if set, is called in Restart.
-	onRestart func(t *Transfer)
 }
 
 // newTestRank makes a rank. change, if it is not nil, changes the configuration.
@@ -98,11 +96,14 @@ func (r *testRank) Admit(_ *Peer, _ btl.Tag, _ []byte, early bool) error {
 // Forget implements Upper.
 func (r *testRank) Forget(*Peer, btl.Tag, []byte) { r.early-- }
 
-// Restart implements Upper.
-func (r *testRank) Restart(t *Transfer) {
-	r.restarts = append(r.restarts, t)
-	if r.onRestart != nil {
-		r.onRestart(t)
+// Resume implements Upper.
+func (r *testRank) Resume(t *Transfer) {
+	r.resumed = append(r.resumed, t)
+	switch owner := t.Owner.(type) {
+	case *longMessage:
+		owner.advance()
+	case func():
+		owner()
 	}
 }
 
@@ -126,51 +127,70 @@ func (r *testRank) op(payload string) *Op {
 // send posts a numbered fragment.
 func (r *testRank) send(to int, payload string) { r.Send(r.Peer(to), r.op(payload)) }
 
-// longMessage is a long message that rank 0 sends in plain fragments.
+// longMessage is a long message of which a rank moves the pieces, as fragments unless by says
+// otherwise.
 type longMessage struct {
 	r      *testRank
 	t      *Transfer
+	by     Access
 	data   []byte
-	isDone bool
+	isDone bool // every byte is there, and no rail can touch the buffer any more
 	err    error
+	ends   []error // what Then was called with, for each piece
+	// isAdvancing: a piece may end while it is posted.
+	isAdvancing bool
 }
 
-// sendLong sends a long message, which restarts each time it is interrupted.
-func (r *testRank) sendLong(to int, data []byte) *longMessage {
+// newLong makes a long message, of which nothing was handed out.
+func (r *testRank) newLong(to int, data []byte) *longMessage {
 	m := &longMessage{r: r, data: data}
 	m.t = r.Transfer(nil, r.Peer(to), m)
-	r.onRestart = func(t *Transfer) {
-		m := t.Owner.(*longMessage)
-		if t.IsBroken() {
-			t.Begin(0, int64(len(m.data)))
-		}
-		m.advance()
-	}
 	m.t.Begin(0, int64(len(data)))
+	return m
+}
+
+// sendLong sends a long message.
+func (r *testRank) sendLong(to int, data []byte) *longMessage {
+	m := r.newLong(to, data)
 	m.advance()
 	return m
 }
 
+// advance posts pieces as long as there are any.
 func (m *longMessage) advance() {
-	for m.err == nil {
-		op, from, to := m.r.NextPiece(m.t, Fragments, testHeaderBytes)
-		if op == nil {
-			break
-		}
-		op.Tag, op.HdrLen, op.Payload = tagPlain, testHeaderBytes, m.data[from:to]
+	if m.isAdvancing {
+		return
+	}
+	m.isAdvancing = true
+	for m.err == nil && m.next() {
+	}
+	m.isAdvancing = false
+	if m.err == nil && m.t.IsDone() && !m.isDone {
+		m.isDone = m.r.IsSettled(m.t)
+	}
+}
+
+// next posts the next piece. It reports false if there is none now.
+func (m *longMessage) next() bool {
+	op, from, to := m.r.NextPiece(m.t, m.by, testHeaderBytes)
+	if op == nil {
+		return false
+	}
+	op.Payload = m.data[from:to]
+	if op.isFragment() {
+		op.Tag, op.HdrLen = tagPlain, testHeaderBytes
 		binary.LittleEndian.PutUint64(op.Hdr[:], uint64(from))
-		op.Then = func(op *Op, err error) {
-			m.r.PutOp(op)
-			if err != nil && err != ErrInterrupted {
-				m.err = err
-			}
-			m.advance()
+	}
+	op.Then = func(op *Op, err error) {
+		m.ends = append(m.ends, err)
+		m.r.PutOp(op)
+		if err != nil && err != ErrMovesAgain {
+			m.err = err
 		}
-		m.r.PostPiece(op)
+		m.advance()
 	}
-	if m.t.IsDone() {
-		m.isDone = true
-	}
+	m.r.PostPiece(op)
+	return true
 }
 
 // pattern is n bytes that differ from those of another seed.

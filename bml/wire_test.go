@@ -24,6 +24,8 @@ type wire struct {
 	async  bool
 	refuse int  // number of posts to refuse for want of room
 	mended bool // failed rails can be opened again
+	// isRead: devices read the payloads, so that Rebind fails.
+	isRead bool
 	// startDown: no rail has an endpoint at first.
 	startDown bool
 	flying    []flight
@@ -292,6 +294,9 @@ func (e *wireEndpoint) Fail(cause error) {
 }
 
 func (e *wireEndpoint) Rebind(op *btl.Op, payload []byte) bool {
+	if e.m.w.isRead {
+		return false
+	}
 	op.Payload = payload
 	return true
 }

@@ -133,7 +133,6 @@ func foldRails(list []introspect.Rail) (out []introspect.Rail) {
 		}
 		if i, seen := at[r.Name]; seen {
 			out[i].Count++
-			out[i].Late += r.Late
 			continue
 		}
 		at[r.Name] = len(out)
@@ -167,7 +166,7 @@ func railsOf(list []pml.RailStatus, isWanted func(s pml.RailStatus, isPeerUp boo
 		}
 		r := introspect.Rail{
 			Name: s.Rail, Peer: s.Peer, State: s.State, Health: s.Health, PeerUp: others > 0,
-			Slow: s.Slow, Late: s.Late,
+			Slow: s.Slow,
 		}
 		for _, e := range railErrorsOf(s) {
 			if r.Errors == nil {

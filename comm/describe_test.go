@@ -61,12 +61,12 @@ func TestDescriberReportsWaitAndMetrics(t *testing.T) {
 func TestReportLeavesOutSpareRails(t *testing.T) {
 	list := []pml.RailStatus{
 		{Peer: 1, Rail: "a", State: "up"}, {Peer: 1, Rail: "spare", State: "down"}, {Peer: 1, Rail: "cut", State: "down", Cause: io.EOF},
-		{Peer: 2, Rail: "a", State: "probing", Cause: io.EOF, Slow: true, Late: 2, PathErrors: pml.ErrorCounts{Timeout: 3}}, {Peer: 2, Rail: "spare", State: "down"},
+		{Peer: 2, Rail: "a", State: "probing", Cause: io.EOF, Slow: true, PathErrors: pml.ErrorCounts{Timeout: 3}}, {Peer: 2, Rail: "spare", State: "down"},
 		{Peer: 3, Rail: "a", State: "closed"}, {Peer: 4, Rail: "a", State: "up"},
 	}
 	assert.Equal(t, []introspect.Rail{
 		{Peer: 1, Name: "cut", State: "down", Error: "EOF", PeerUp: true},
-		{Peer: 2, Name: "a", State: "probing", Error: "EOF", Slow: true, Late: 2, Errors: map[string]uint64{"path timeout": 3}}, {Peer: 2, Name: "spare", State: "down"},
+		{Peer: 2, Name: "a", State: "probing", Error: "EOF", Slow: true, Errors: map[string]uint64{"path timeout": 3}}, {Peer: 2, Name: "spare", State: "down"},
 	}, railsOf(list, isNoteworthy))
 	all := railsOf(list, func(pml.RailStatus, bool) bool { return true })
 	assert.Len(t, all, len(list))

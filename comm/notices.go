@@ -276,9 +276,6 @@ func describeErrors(r pml.RailStatus) string {
 	if r.Slow {
 		parts = append(parts, "slow")
 	}
-	if r.Late > 0 {
-		parts = append(parts, fmt.Sprintf("late: %d", r.Late))
-	}
 	for _, e := range railErrorsOf(r) {
 		parts = append(parts, fmt.Sprintf("%s errors: %d", e.what, e.n))
 	}

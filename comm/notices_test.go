@@ -14,8 +14,7 @@ import (
 func TestDescribeErrors(t *testing.T) {
 	require.Empty(t, describeErrors(pml.RailStatus{Peer: 1, Rail: "tcp:r0", Health: 1000}))
 	for want, r := range map[string]pml.RailStatus{
-		"late: 2":                {Late: 2},
-		"slow, late: 1":          {Slow: true, Late: 1},
+		"slow":                   {Slow: true},
 		"local device errors: 1": {LocalErrors: pml.ErrorCounts{Device: 1}},
 		"path timeout errors: 3": {PathErrors: pml.ErrorCounts{Timeout: 3}},
 		"remote path errors: 4, remote protocol errors: 1": {RemoteErrors: pml.ErrorCounts{Path: 4, Protocol: 1}},

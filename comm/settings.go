@@ -24,15 +24,15 @@ func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 	protocol, _ := pml.ParseProtocol(j.settings.String("pml.protocol")) // tunables permit no other
 	return pml.Config{
 		Rank: j.rank, Size: j.size, Engine: j.eng, Resolve: resolve,
-		EagerBytes:   bytesIfSet(j.settings, "pml.eager.bytes"),
-		Protocol:     protocol,
-		RDMABytes:    bytesIfSet(j.settings, "pml.rdma.bytes"),
-		StripeFactor: int(j.settings.Int("pml.stripe.factor")),
-		GraceNanos:   int64(j.settings.Duration("pml.grace")),
-		OnRail:       j.onRail,
-		OnTransfer:   j.onTransfer(),
-		Tracer:       j.tracer(),
-		WindowBytes:  max(j.settings.Bytes("pml.unexpected.bytes")/int64(j.size), leastWindowBytes),
+		EagerBytes:  bytesIfSet(j.settings, "pml.eager.bytes"),
+		Protocol:    protocol,
+		RDMABytes:   bytesIfSet(j.settings, "pml.rdma.bytes"),
+		Beside:      j.settings.Bool("pml.beside"),
+		GraceNanos:  int64(j.settings.Duration("pml.grace")),
+		OnRail:      j.onRail,
+		OnTransfer:  j.onTransfer(),
+		Tracer:      j.tracer(),
+		WindowBytes: max(j.settings.Bytes("pml.unexpected.bytes")/int64(j.size), leastWindowBytes),
 	}
 }
 

@@ -49,6 +49,7 @@ func printedCounters(e progress.Counters, s pml.Stats) []counter {
 		{"resent", s.Resent, "fragments"},
 		{"restarts", s.Restarts, "transfers"},
 		{"stale_fragments", s.StaleFragments, "fragments"},
+		{"twice_bytes", uint64(s.TwiceBytes), "bytes"},
 		{"local_errors", s.LocalErrors, "errors"},
 		{"path_errors", s.PathErrors, "errors"},
 		{"remote_errors", s.RemoteErrors, "errors"},

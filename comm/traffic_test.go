@@ -51,13 +51,13 @@ func TestFoldRailsKeepsThoseWithTrouble(t *testing.T) {
 	fine := func(peer int) introspect.Rail {
 		return introspect.Rail{Name: "a", Peer: peer, State: "up", Health: 1000, PeerUp: true}
 	}
-	weak, cut, other, slow, late := fine(3), fine(4), fine(5), fine(7), fine(8)
-	slow.Slow, late.Late = true, 2
+	weak, cut, other, slow := fine(3), fine(4), fine(5), fine(7)
+	slow.Slow = true
 	weak.Health, cut.State, other.Name = 500, "down", "b"
 	one := func(r introspect.Rail, peer, count int) introspect.Rail {
 		r.Peer, r.Count, r.PeerUp = peer, count, r.PeerUp && peer >= 0
 		return r
 	}
-	assert.Equal(t, []introspect.Rail{one(late, -1, 4), one(weak, 3, 1), one(cut, 4, 1), one(other, -1, 1), one(slow, 7, 1)},
-		foldRails([]introspect.Rail{fine(1), fine(2), weak, cut, other, fine(6), slow, late}))
+	assert.Equal(t, []introspect.Rail{one(fine(1), -1, 3), one(weak, 3, 1), one(cut, 4, 1), one(other, -1, 1), one(slow, 7, 1)},
+		foldRails([]introspect.Rail{fine(1), fine(2), weak, cut, other, fine(6), slow}))
 }

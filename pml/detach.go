@@ -22,11 +22,10 @@ func (s *SendRequest) Detach() *Detachment {
 	s.detached = true
 	d := &Detachment{p: s.p, ctx: s.ctx, dest: s.dest, tag: s.tag, op: s.op, buf: s.buf}
 	s.buf = slices.Clone(d.buf)
-	isWhole := true // every rail that could write from the old buffer can write from the copy
 	switch t := s.t; {
 	case t == nil || !t.IsRegistered():
 	case s.state == sendPutting:
-		d.registration, isWhole = s.p.bml.MoveBuffer(t, s.buf)
+		d.registration = s.p.bml.MoveBuffer(t, s.buf)
 	default:
 		s.p.bml.Revoke(t)
 	}
@@ -34,7 +33,9 @@ func (s *SendRequest) Detach() *Detachment {
 		return nil
 	}
 	var unreachable []*bml.Op // queued writes by a rail that cannot reach the copy
-	s.rebind(d, &s.head)
+	if s.head != nil {
+		s.rebind(d, s.head)
+	}
 	if s.t != nil {
 		for _, op := range s.t.Pieces() {
 			s.rebind(d, op)
@@ -53,10 +54,10 @@ func (s *SendRequest) Detach() *Detachment {
 		d.Activate()
 	}
 	for _, op := range unreachable {
-		s.p.bml.EndQueued(op, bml.ErrUnregistered)
+		s.p.bml.EndQueued(op, bml.ErrMovesAgain)
 	}
-	if !isWhole && s.state == sendPutting && !s.finPosted {
-		s.p.bml.Interrupt(s.t, bml.ErrUnregistered) // it goes on in fragments
+	if s.state == sendPutting {
+		s.p.bml.ResumeLater(s.t) // it goes on in fragments if no rail can write from the copy
 	}
 	return d
 }

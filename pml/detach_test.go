@@ -45,7 +45,7 @@ func TestDetachInEveryState(t *testing.T) {
 // the devices have finished the writes that they had. Later writes read from the copy.
 func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 	const n = 20 * remotePieceBytes
-	w, c := newWire(t, 2, withRails(2, 1), withAsync(true), withProtocol(Put))
+	w, c := newWire(t, 2, withRails(2, 1), withTwoKeys, withAsync(true), withProtocol(Put))
 	p := w.pmls[0]
 	bound := map[any]bool{}
 	p.eng.OnBound(func(obj any) { bound[obj] = true }, func(obj any) { delete(bound, obj) })

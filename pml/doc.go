@@ -7,8 +7,8 @@
 // everything in it, and every caller holds that lock.
 //
 // The layer below is package bml: one reliable, ordered channel to each peer. Failover shows here
-// in three events only. Op.Then says what became of an operation, [bml.Upper].Restart that a
-// transfer was interrupted, and [bml.Upper].Lost that a peer is lost.
+// in three events only. Op.Then says what became of an operation, [bml.Upper].Resume that a
+// transfer may go on, and [bml.Upper].Lost that a peer is lost.
 //
 // # Protocols
 //
@@ -34,12 +34,14 @@
 // its receive is complete; the sender releases its buffer, and its send completes. After a remote
 // write, FIN goes to the receiver and names the receive. It is posted when all writes are done, so
 // all bytes are in the receive buffer: the receive completes when FIN arrives, and the send when
-// FIN was called back.
+// FIN was called back. If rails failed with a write, FIN names their incarnations (fences), and the
+// receive completes when they are drained at its end. Rails without remote writes may carry
+// fragments of the same message: FIN says how many bytes went so.
 //
-// A transfer by remote access that turns out to be impossible goes on as a rendezvous: the receiver
-// asks for fragments with an ACK if it cannot read, and a sender that cannot write sends fragments.
-// Package bml spreads the pieces of a long message over all rails that are up. Everything else goes
-// by one of them: the trusted one with the lowest latency, or the healthiest if none is trusted.
+// A transfer by remote access that turns out to be impossible goes on in fragments (restart.go).
+// What is there stays. Package bml spreads the pieces of a long message over all rails that are up.
+// Everything else goes by one of them: the trusted one with the lowest latency, or the healthiest
+// if none is trusted.
 //
 // # Wire format
 //
@@ -53,7 +55,8 @@
 //	RGET               32  as RNDV; remote key descriptors of the message follow
 //	ACK                40  send handle 8, zero 4, sequence 4, receive handle 8, from 8, to 8
 //	PUT                40  as ACK; remote key descriptors of the receive buffer follow
-//	FIN                16  handle 8, type 1 (0 send handle, 1 receive handle), zero 3, sequence 4
+//	FIN                24  handle 8, type 1 (0 send handle, 1 receive handle), zero 3, sequence 4,
+//	                       bytes in fragments 8; fences follow a receive handle
 //	RNDVRESTARTNOTIFY  24  send handle 8, zero 4, sequence 4, receive handle 8
 //	RNDVRESTARTACK     40  as ACK
 //	RNDVRESTARTNACK    24  as RNDVRESTARTNOTIFY
@@ -72,8 +75,8 @@
 // Every numbered fragment has its sequence number in bytes 12 to 15: the low half of a 64-bit count
 // of the numbered fragments from one rank to another, whatever their communicator. Package bml
 // delivers each of them once and in order, whatever rails fail. It also defines RAILDOWN,
-// RAILDOWNACK, PROBE and PROBEACK, and the remote key descriptor. A fragment without a number may
-// come late, twice or never, and does no harm then.
+// RAILDOWNACK, PROBE, PROBEACK and TRIAL, the remote key descriptor and the fence. A fragment
+// without a number may come late, twice or never, and does no harm then.
 //
 //   - Flag 1: the sender can write, if the receiver sends it remote key descriptors. The other
 //     seven flags are the kind of the message's elements, as the user of the package numbers them;
@@ -129,7 +132,8 @@
 //	pair.go          a send and a receive under one request
 //	audited.go       sends and receives of the checked mode of package comm
 //	probe.go         probes and matched probes
-//	restart.go       transfers that start again after a rail failed
+//	restart.go       transfers that go on in fragments after remote access failed
+//	ranges.go        which bytes have come in fragments
 //	nack.go          fragments that every rail refuses
 //	finalized.go     peers that are in Finalize
 //	waiting.go       peers that do not know that this rank waits for them

@@ -23,30 +23,62 @@ func newStreamingRecv(t *testing.T) (w *wire, r *RecvRequest) {
 	return w, r
 }
 
-// TestFragOfEarlierAttemptIsDropped: the receiver gives a receive that starts again a new handle.
-func TestFragOfEarlierAttemptIsDropped(t *testing.T) {
+// TestRestartKeepsFragments: what came in fragments before a restart stays, and the receive keeps
+// its handle, so that late fragments still count.
+func TestRestartKeepsFragments(t *testing.T) {
 	w, r := newStreamingRecv(t)
-	p, old := w.pmls[1], r.name
-	frag := fragOf(fragHdr{recv: old}, make([]byte, 100)...)
-	p.Arrived(w.modules[1], 0, tagFrag, frag)
-	require.EqualValues(t, 100, r.got)
-	p.Arrived(w.modules[1], 0, tagRestartNotify, inSequence(restartOf(restartHdr{r.send, old}), 1))
-	require.Zero(t, r.got)
-	p.Arrived(w.modules[1], 0, tagFrag, frag)
-	require.Zero(t, r.got, "the receiver counts a piece of the attempt that has failed")
-	require.EqualValues(t, 1, p.Stats().StaleFragments)
-	require.NotEqual(t, old, r.name)
+	p, name := w.pmls[1], r.name
+	in := pattern(1000, 1)
+	p.Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: name, offset: 200}, in[200:300]...))
+	require.EqualValues(t, 100, r.have.bytes)
+	p.Arrived(w.modules[1], 0, tagRestartNotify, inSequence(restartOf(restartHdr{r.send, name}), 1))
+	require.Equal(t, name, r.name)
+	require.EqualValues(t, 100, r.have.bytes)
+	require.EqualValues(t, 1, p.Stats().Restarts)
+	p.Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: name}, in[:200]...))
+	p.Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: name, offset: 300}, in[300:]...))
+	require.Equal(t, in, r.buf)
+	requireSuccess(t, r)
+	require.Zero(t, p.Stats().StaleFragments)
 }
 
-// TestRepeatedFragLosesPeer: more bytes than the message has would never be equal to its length.
-func TestRepeatedFragLosesPeer(t *testing.T) {
+// TestRepeatedFragIsDropped: a rail that fails may have delivered what goes again by another one.
+// The bytes count once, and are written once: the user may have the buffer at the second copy.
+func TestRepeatedFragIsDropped(t *testing.T) {
 	w, r := newStreamingRecv(t)
-	frag := fragOf(fragHdr{recv: r.name}, make([]byte, 600)...)
-	w.pmls[1].Arrived(w.modules[1], 0, tagFrag, frag)
+	p, in := w.pmls[1], pattern(1000, 1)
+	arrive := func(from, to int, data []byte) {
+		p.Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name, offset: int64(from)}, data[from:to]...))
+	}
+	arrive(0, 600, in)
+	arrive(0, 600, pattern(1000, 2))
+	arrive(100, 500, pattern(1000, 2))
+	require.EqualValues(t, 600, r.have.bytes)
+	require.Equal(t, in[:600], r.buf[:600], "the second copy was written")
+	require.EqualValues(t, 2, p.Stats().StaleFragments)
 	require.Equal(t, request.Active, r.State())
-	w.pmls[1].Arrived(w.modules[1], 0, tagFrag, frag)
-	_, err := r.Take()
-	require.ErrorIs(t, err, errMalformed)
+	buf := r.buf
+	late := fragOf(fragHdr{recv: r.name, offset: 0}, make([]byte, 600)...)
+	arrive(500, 1000, in) // of which a part is new
+	requireSuccess(t, r)
+	require.Equal(t, in, buf)
+	p.Arrived(w.modules[1], 0, tagFrag, late)
+	require.Equal(t, in, buf, "a fragment was written after the receive was complete")
+	require.EqualValues(t, 3, p.Stats().StaleFragments)
+	require.True(t, p.peer(0).IsAlive())
+}
+
+// TestFragOutsideItsMessageLosesPeer: also in bytes that came with the announcement.
+func TestFragOutsideItsMessageLosesPeer(t *testing.T) {
+	for _, offset := range []int64{-1, 901, 1000, 1 << 62} {
+		w, r := newStreamingRecv(t)
+		w.pmls[1].Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name, offset: offset}, make([]byte, 100)...))
+		requireFailure(t, errMalformed, r)
+	}
+	w, r := newStreamingRecv(t)
+	r.got = 10
+	w.pmls[1].Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name, offset: 9}, make([]byte, 100)...))
+	requireFailure(t, errMalformed, r)
 }
 
 // TestRefusedInlineSendSpendsNoCredit: otherwise the window would shrink with each refusal.

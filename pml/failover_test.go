@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -97,15 +98,17 @@ func TestReplayOfMessageUpToEagerCopyBytes(t *testing.T) {
 }
 
 // TestReadRefusedWhileOtherRailDrainsWaits: a rail refuses one read, and another read is on a rail
-// that fails. The receive waits until the failed rail is drained.
+// that fails. The rest comes in fragments once the failed rail is drained.
 func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
-	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
+	w, c := newWire(t, 2, withRails(1, 1), withTwoKeys, withAsync(true))
 	in, out := pattern(remotePieceBytes*3, 1), make([]byte, remotePieceBytes*3)
-	w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send").Abandon()
+	s := w.pmls[0].Isend(c[0], in, 1, 7, Standard, "send")
 	r := w.pmls[1].Irecv(c[1], out, 1, 0, 7, "recv")
 	w.step(0) // RGET
 	reads := w.take(func(f *flight) bool { return f.tag == bml.TagGet })
-	require.GreaterOrEqual(t, len(reads), 2)
+	for rail := range 2 {
+		require.True(t, slices.ContainsFunc(reads, func(f flight) bool { return f.rail == rail }), "rail %d has no read", rail)
+	}
 	p := w.pmls[1]
 	p.Failed(w.rails[1][1], w.rails[1][1].path(0), pathErr) // rail 1 fails at the receiver
 	for _, f := range reads {
@@ -116,32 +119,37 @@ func TestReadRefusedWhileOtherRailDrainsWaits(t *testing.T) {
 		}
 	}
 	w.settle()
-	require.False(t, p.peer(0).IsFenced())
 	require.Equal(t, request.Active, r.State(), "the receive ended before Drained, while rail 1 may still write to its buffer")
+	require.Equal(t, request.Active, s.State(), "the send ended before Drained, while rail 1 may still read its buffer")
+	w.rails[1][1].drain(0)
+	w.settle()
+	requireSuccess(t, s, r)
+	require.Equal(t, in, out)
+	require.EqualValues(t, 1, p.Stats().Unread)
 }
 
-// TestSendFailsAfterMaxRestarts: every FRAG fails, and every other fragment arrives.
-func TestSendFailsAfterMaxRestarts(t *testing.T) {
-	w, c := newWire(t, 2, withAsync(true))
+// TestSendWhosePiecesFailEndsAfterGraceTime: every FRAG fails, and every other fragment arrives.
+func TestSendWhosePiecesFailEndsAfterGraceTime(t *testing.T) {
+	w, c := newWire(t, 2, withAsync(true), withGrace(10*sec))
 	s := w.pmls[0].Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
-	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv")
-	for range 2000 {
+	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv").Abandon()
+	for s.State() == request.Active && w.now < 20*sec {
 		w.failPieces()
-		for _, p := range w.pmls {
-			p.Progress()
-		}
+		w.elapse(100 * time.Millisecond)
+		w.pmls[0].Progress()
 		if len(w.flying) > 0 && !isBound(w.flying[0].tag) {
 			w.step(0)
 		}
 	}
 	err := requireFailure(t, request.ErrUnreachable, s)
-	require.ErrorContains(t, err, "restarted 100 times")
+	require.ErrorContains(t, err, "every rail fails with the same message for longer than the grace time")
 	require.ErrorIs(t, err, btl.ErrInjected, "the error does not name the last cause")
+	require.Greater(t, w.now, 9*sec)
 }
 
-// TestRailDownForRailUnknownToPeerFences: RAILDOWNACK for a rail that the peer does not use fences
-// that rail.
-func TestRailDownForRailUnknownToPeerFences(t *testing.T) {
+// TestRailDownForRailUnknownToPeerIsAnswered: RAILDOWNACK for a rail that the peer does not use
+// names that rail.
+func TestRailDownForRailUnknownToPeerIsAnswered(t *testing.T) {
 	w, _ := newWire(t, 2, withRails(1, 1), withAsync(true))
 	a, b := w.pmls[0], w.pmls[1]
 	b.cfg.Resolve = func(peer int) ([]bml.Route, error) {
@@ -152,8 +160,13 @@ func TestRailDownForRailUnknownToPeerFences(t *testing.T) {
 	}
 	require.NoError(t, a.resolve(a.peer(1)))
 	w.rails[1][0].lose(1, pathErr)
+	require.Equal(t, bml.TagRailDown, w.flying[0].tag)
+	w.step(0)
+	require.Equal(t, bml.TagRailDownAck, w.flying[0].tag)
+	answer, err := a.Look(bml.TagRailDownAck, w.flying[0].frag)
+	require.NoError(t, err)
+	require.Equal(t, "down", a.StateOf(1, answer, false), "rank 0 does not find the rail that RAILDOWNACK names")
 	w.settle()
-	require.True(t, a.peer(1).IsFenced(), "rank 0 does not find the rail that RAILDOWNACK names")
 	about := func(tag btl.Tag, sender, receiver uint8) Fragment {
 		f, err := a.Look(tag, railOf(railHeader{rail: sender, other: receiver, epoch: 1}))
 		require.NoError(t, err)
@@ -180,9 +193,9 @@ func TestFailureOfIncomingRailKeepsPeer(t *testing.T) {
 	require.NoError(t, b.peer(0).Err(), "the peer is lost although rail 1 is up")
 }
 
-// TestDeviceFailureDuringRestartEndsSend: a rail's link fails, and then its device, while a send
-// waits to restart.
-func TestDeviceFailureDuringRestartEndsSend(t *testing.T) {
+// TestDeviceFailureAfterLinkFailureDeliversMessage: a rail's link fails, and then its device, while
+// its pieces go by the other rail.
+func TestDeviceFailureAfterLinkFailureDeliversMessage(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Copy))
 	p := w.pmls[0]
 	out := make([]byte, 2000)
@@ -192,8 +205,7 @@ func TestDeviceFailureDuringRestartEndsSend(t *testing.T) {
 	for w.flying[0].tag != tagFrag { // ACK
 		w.step(0)
 	}
-	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr) // the link
-	w.failPieces()
+	w.loseRail(0, 0) // the link
 	w.rails[0][0].drain(1)
 	w.step(slices.IndexFunc(w.flying, func(f flight) bool { return f.tag == bml.TagRailDown }))
 	p.Failed(w.rails[0][0], btl.WholeRail, pathErr)                 // its device
@@ -205,9 +217,9 @@ func TestDeviceFailureDuringRestartEndsSend(t *testing.T) {
 	requireSuccess(t, s, r)
 }
 
-// TestSwitchNanosIncludesPeersDrain: a restart waits until the peer's half of the rail is drained.
-// The time to switch rails includes that.
-func TestSwitchNanosIncludesPeersDrain(t *testing.T) {
+// TestSwitchNanosIsTimeOfOwnDrain: what a failed rail had is posted again when it is drained here.
+// Pieces go on before that, and nothing waits for the peer's half.
+func TestSwitchNanosIsTimeOfOwnDrain(t *testing.T) {
 	const one, two = int64(1e6), int64(2e6)
 	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Copy))
 	p := w.pmls[0]
@@ -217,17 +229,16 @@ func TestSwitchNanosIncludesPeersDrain(t *testing.T) {
 		w.step(0)
 	}
 	w.now = one
-	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
-	w.failPieces()
+	w.loseRail(0, 0)
 	w.now += one
-	w.rails[0][0].drain(1)
-	require.Zero(t, p.Stats().SwitchNanos, "the peer's half is not drained")
-	w.now += two
-	w.settle() // RAILDOWN
-	w.rails[0][1].drain(0)
 	w.settle()
-	requireSuccess(t, s, r)
+	requireSuccess(t, r)
+	require.Equal(t, request.Active, s.State(), "the rail may still read the buffer")
+	require.Zero(t, p.Stats().SwitchNanos, "this half is not drained")
+	w.now += two
+	w.rails[0][0].drain(1)
 	require.Equal(t, one+two, p.Stats().SwitchNanos)
+	requireSuccess(t, s)
 }
 
 // TestSendFailsAfterMaxMistakes: the rail refuses the MATCH and its NACK. Each is posted
@@ -257,18 +268,19 @@ func TestSendFailsAfterMaxMistakes(t *testing.T) {
 // ended, so the send cannot go on in fragments.
 func TestDetachWhilePeerFailsEndsSend(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Put))
+	const n = 100_000
 	p := w.pmls[0]
-	w.pmls[1].Irecv(c[1], make([]byte, 1000), 1, 0, 7, "recv").Abandon()
-	s := p.Isend(c[0], pattern(1000, 1), 1, 7, Standard, "send")
+	w.pmls[1].Irecv(c[1], make([]byte, n), 1, 0, 7, "recv").Abandon()
+	s := p.Isend(c[0], pattern(n, 1), 1, 7, Standard, "send")
 	w.step(0)
 	w.step(0)
 	require.Equal(t, sendPutting, s.state)
-	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
-	w.failPieces()
+	w.loseRail(0, 0)
 	w.rails[0][0].drain(1)
 	p.Failed(w.rails[1][0], w.rails[1][0].path(1), gone)
 	w.unregistrable = func(*wireModule, btl.Access) error { return btl.ErrResource }
 	s.Detach()
+	w.failPieces()
 	w.rails[1][0].drain(1)
 	requireFailure(t, request.ErrProcFailed, s)
 	require.Zero(t, p.Busy())
@@ -298,4 +310,44 @@ func TestInlineBytesStayWithTheirRail(t *testing.T) {
 	require.True(t, after[1].First)
 	require.GreaterOrEqual(t, after[0].Bytes, before[0].Bytes, "a counter does not go back")
 	require.Less(t, after[1].Bytes-before[1].Bytes, before[0].Bytes)
+}
+
+// TestLateReadFindsNoOtherBytes: a rail ends a read unknown, the rest comes in fragments, and the
+// sender's user overwrites the buffer as soon as the send is complete. Until this half of the rail
+// is drained, the read may still happen.
+func TestLateReadFindsNoOtherBytes(t *testing.T) {
+	w, c := newWire(t, 2, func(w *wire) {
+		withRails(1, 1)(w)
+		w.others[0].Caps &^= getPut
+		w.async = true
+		w.config.Protocol = Get
+	})
+	in, out := pattern(2000, 1), make([]byte, 2000)
+	want := bytes.Clone(in)
+	w.pmls[0].AddMemory(in) // its key outlives the send
+	r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+	s := w.pmls[0].Isend(c[0], in, 1, 1, Standard, "send")
+	for len(w.flying) == 0 || !w.flying[0].isRemote() {
+		w.step(0)
+	}
+	rail := w.rails[0][1]
+	late := w.take(func(f *flight) bool { return f.isRemote() })
+	w.pmls[1].Failed(rail, rail.path(0), pathErr)
+	for i := range late {
+		op := late[i].op
+		late[i].op = &btl.Op{Payload: op.Payload, Local: op.Local, Remote: op.Remote, RemoteOffset: op.RemoteOffset}
+		op.Done(op, pathErr)
+	}
+	w.settle()
+	if s.State() != request.Active {
+		clear(in)
+	}
+	for i := range late {
+		require.NoError(t, w.reach(&late[i]))
+	}
+	rail.drain(0)
+	w.settle()
+	requireSuccess(t, s, r)
+	require.True(t, bytes.Equal(want, out), "the receive has what the sender's user wrote after the send")
+	require.EqualValues(t, 1, w.pmls[1].Stats().Unread)
 }

@@ -24,6 +24,8 @@ func FuzzHeaders(f *testing.F) {
 	f.Add(uint8(tagAck), ackOf(ackHdr{send: 1, from: unmatched, to: unmatched}))
 	f.Add(uint8(tagFrag), fragOf(fragHdr{recv: 1, offset: 1 << 40}))
 	f.Add(uint8(tagFin), finOf(finHdr{handle: 1, ofReceive: true}))
+	f.Add(uint8(tagFin), append(finOf(finHdr{handle: 1, ofReceive: true, fragments: 1 << 40}), 1, 0, 0, 0, 1, 0, 0, 0))
+	f.Add(uint8(tagFin), append(finOf(finHdr{handle: 1, fragments: 5}), 1, 0, 0, 0, 1, 0, 0))
 	f.Add(uint8(tagCredit), []byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(uint8(tagRestartNotify), restartOf(restartHdr{send: 1, recv: 2}))
 	f.Add(uint8(bml.TagProbe), railOf(railHeader{rail: 3, other: 2, epoch: 7, counters: deliveryCounters{epoch: 6, delivered: 1, taken: 1<<32 - 1}}))
@@ -134,6 +136,10 @@ func FuzzArrived(f *testing.F) {
 	}
 	for tag := bml.TagRailDown; tag <= bml.TagProbeAck; tag++ {
 		f.Add(uint8(0), uint8(7), uint8(tag), railOf(railHeader{rail: 1, other: 1, epoch: 1}))
+	}
+	for step := range uint8(24) { // a FIN to the receive that is written, with fences
+		fin := finOf(finHdr{handle: 1 << 32, ofReceive: true, fragments: 10})
+		f.Add(uint8(Put), step, uint8(tagFin), append(inSequence(fin, uint32(step%4)), 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 9, 0, 0, 0))
 	}
 	f.Add(uint8(0), uint8(9), uint8(tagRestartNotify), inSequence(restartOf(restartHdr{send: 1 << 32, recv: 1 << 32}), 4))
 	f.Fuzz(func(t *testing.T, protocol, steps, tag uint8, frag []byte) {

@@ -35,7 +35,7 @@ func TestHeadersRoundTrip(t *testing.T) {
 	f := fragHdr{recv: 9, offset: 1 << 41}
 	checkRoundTrip(t, f, f.encode, fragBytes)
 	for _, ofReceive := range []bool{false, true} {
-		e := finHdr{handle: 1<<63 | 7, ofReceive: ofReceive}
+		e := finHdr{handle: 1<<63 | 7, ofReceive: ofReceive, fragments: 1 << 40, fences: []byte{}}
 		checkRoundTrip(t, e, e.encode, finBytes)
 	}
 	s := restartHdr{send: 1<<63 | 7, recv: 9}

@@ -10,7 +10,7 @@ import (
 
 // Version of the wire format, which the package comment describes. Every fragment that can be the
 // first from a peer has it.
-const Version = 6
+const Version = 7
 
 // The tags of fragments.
 const (
@@ -69,7 +69,7 @@ const (
 	rndvBytes    = 32
 	ackBytes     = 40
 	fragBytes    = 16
-	finBytes     = 16
+	finBytes     = 24
 	restartBytes = 24
 	creditBytes  = 16
 )
@@ -246,10 +246,15 @@ func (h *fragHdr) decode(b []byte) error {
 	return nil
 }
 
-// finHdr is a FIN, which ends a transfer by remote access.
+// finHdr is the header of a FIN, which ends a transfer by remote access. That to a receive has a
+// list of fences behind it (bml.Transfer.AppendFences).
 type finHdr struct {
 	handle    handle
 	ofReceive bool // the handle names a receive, else a send
+	// fragments is how many bytes of the message have gone in fragments: they may still be on their
+	// way from the receiver's device to the receiver.
+	fragments int64
+	fences    []byte // of the fragment that was decoded; not encoded
 }
 
 func (h finHdr) encode(b []byte) {
@@ -259,10 +264,11 @@ func (h finHdr) encode(b []byte) {
 		typ = 1
 	}
 	binary.LittleEndian.PutUint64(b[8:], typ) // the BML sets the sequence number
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.fragments))
 }
 
 func (h *finHdr) decode(b []byte) error {
-	if len(b) != finBytes {
+	if len(b) < finBytes {
 		return fmt.Errorf("%w: FIN of %d bytes", errMalformed, len(b))
 	}
 	h.handle = handle(binary.LittleEndian.Uint64(b))
@@ -271,7 +277,12 @@ func (h *finHdr) decode(b []byte) error {
 		return fmt.Errorf("%w: FIN of type %d", errMalformed, typ)
 	}
 	h.ofReceive = typ == 1
-	return nil
+	h.fragments = int64(binary.LittleEndian.Uint64(b[16:]))
+	if h.fragments < 0 || h.fragments > maxMessageBytes {
+		return fmt.Errorf("%w: FIN after %d bytes of fragments", errMalformed, h.fragments)
+	}
+	h.fences = b[finBytes:]
+	return bml.CheckFences(h.fences)
 }
 
 // creditHdr is a CREDIT. It has totals since the beginning, so a late one does no harm: taken is

@@ -42,8 +42,8 @@ func checkMatch(frag []byte) error { return new(matchHdr).decode(frag) }
 // A fragment that is no message may be kept for its turn or its context. Flow control counts such
 // fragments by number (maxNotices), so their length has to be bounded when they arrive.
 
-// maxAnswerBytes is the length of the longest answer, a PUT.
-const maxAnswerBytes = ackBytes + bml.MaxRemoteKeysBytes
+// maxAnswerBytes is the length of the longest answer: a PUT, or a FIN.
+const maxAnswerBytes = max(ackBytes+bml.MaxRemoteKeysBytes, finBytes+bml.MaxFencesBytes)
 
 // checkAnswer checks the length of a fragment that names a request. Its handler checks the rest.
 func checkAnswer(frag []byte) error {

@@ -26,9 +26,9 @@ type Config struct {
 	// messages. It is the same at all ranks. Package comm divides the tunable pml.unexpected.bytes
 	// by the number of ranks, and takes at least 64 KiB.
 	WindowBytes int64
-	// StripeFactor is how much slower rails of another transport may be that carry long messages
-	// beside those of the first one (bml.Config); 0: none does.
-	StripeFactor int
+	// Beside: rails of another transport carry long messages beside those of the first one
+	// (bml.Config).
+	Beside bool
 	// Resolve makes the endpoints to a peer when it is first needed, in any order.
 	Resolve func(peer int) ([]bml.Route, error)
 	// GraceNanos is how long operations wait for a rail when none is up; 0: not at all.
@@ -75,10 +75,15 @@ type Stats struct {
 	Early, Duplicates uint64
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
-	// RailsFailed and RailsReturned count rails to peers that failed and came back, Resent the
-	// fragments that were sent again because of that, Restarts the transfers that started again
-	// from the beginning, and StaleFragments the pieces of earlier attempts that were dropped.
-	RailsFailed, RailsReturned, Resent, Restarts, StaleFragments uint64
+	// RailsFailed and RailsReturned count rails to peers that failed and came back, and Resent the
+	// fragments and pieces that were sent again because of that. TwiceBytes counts the bytes at the
+	// end of messages that a second rail sent too, because the first was late. StaleFragments
+	// counts the fragments that were dropped because they had come before.
+	RailsFailed, RailsReturned, Resent, StaleFragments uint64
+	TwiceBytes                                         int64
+	// Restarts counts the transfers that went on in fragments, because remote access was refused
+	// or no rail had it any more.
+	Restarts uint64
 	// LocalErrors, PathErrors and RemoteErrors count the errors of rails that are evidence against
 	// this rank's module, the path, and the peer.
 	LocalErrors, PathErrors, RemoteErrors uint64
@@ -86,7 +91,7 @@ type Stats struct {
 	// message.
 	Refused uint64
 	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was
-	// posted again, or restarted.
+	// posted again.
 	SwitchNanos int64
 	// Malformed counts fragments that broke the protocol or were for a request that is over, and
 	// were dropped.
@@ -189,9 +194,9 @@ func (p *PML) newBML() *bml.BML {
 		Rank: cfg.Rank, Size: cfg.Size, Engine: cfg.Engine, Upper: (*upper)(p), Kinds: p.kinds(), Version: Version,
 		MatchBytes: matchBytes, AnnounceBytes: rndvBytes, AnswerBytes: ackBytes,
 		NoShortcuts: cfg.Tracer != nil, EagerBytes: cfg.EagerBytes, RemoteAccess: cfg.Protocol.caps(), RDMABytes: cfg.RDMABytes,
-		StripeFactor: cfg.StripeFactor,
-		Resolve:      func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) },
-		Grace:        time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,
+		Beside:  cfg.Beside,
+		Resolve: func(peer int) ([]bml.Route, error) { return p.cfg.Resolve(peer) },
+		Grace:   time.Duration(cfg.GraceNanos), OnRail: cfg.OnRail, OnIllegal: cfg.OnIllegal,
 	})
 }
 
@@ -226,6 +231,7 @@ func (p *PML) Busy() int { return p.busy }
 func (p *PML) Stats() Stats {
 	st, of := p.stats, p.bml.Stats()
 	st.Early, st.Duplicates, st.Retries, st.Unregistered = of.Early, of.Duplicates, of.Retries, of.Unregistered
+	st.TwiceBytes = of.TwiceBytes
 	st.RailsFailed, st.RailsReturned, st.Resent, st.SwitchNanos = of.RailsFailed, of.RailsReturned, of.Resent, of.SwitchNanos
 	st.LocalErrors, st.PathErrors, st.RemoteErrors = of.LocalErrors, of.PathErrors, of.RemoteErrors
 	st.Malformed += of.Malformed

@@ -236,9 +236,13 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 			secret := pattern(5000, 9)
 			_, err := w.modules[1].Register(secret, btl.AccessRemoteRead)
 			require.NoError(t, err)
-			p := w.pmls[0]
-			s := p.Isend(c[0], pattern(1000, 1), 1, 1, Standard, "send")
-			p.Arrived(w.modules[0], 1, tagPut, putOf(ackHdr{send: s.name, recv: 1<<32 | 7, to: 1000}, list...))
+			p, in, out := w.pmls[0], pattern(1000, 1), make([]byte, 1000)
+			r := w.pmls[1].Irecv(c[1], out, 1, 0, 1, "recv")
+			s := p.Isend(c[0], in, 1, 1, Standard, "send")
+			w.step(0) // RNDV
+			put := &w.flying[0]
+			require.Equal(t, tagPut, put.tag)
+			put.frag = append(put.frag[:ackBytes:ackBytes], list...)
 			var frags int
 			w.log = func(what string, f *flight) {
 				if f.tag == tagFrag && what == "arrives" {
@@ -246,9 +250,9 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 				}
 			}
 			w.settle()
-			_, err = s.Take()
-			require.NoError(t, err, name)
+			requireSuccess(t, s, r)
 			require.Positive(t, frags, name)
+			require.Equal(t, in, out)
 			require.Equal(t, pattern(5000, 9), secret)
 			require.Zero(t, p.Busy())
 			require.Len(t, w.regions, 1)
@@ -256,8 +260,8 @@ func TestForgedRemoteKeysMakeMessageGoInFragments(t *testing.T) {
 			// In a RGET.
 			w, c = newWire(t, 2, withRails(1, 1), withAsync(async), withProtocol(Get))
 			p = w.pmls[1]
-			out := make([]byte, 900)
-			r := p.Irecv(c[1], out, 1, 0, 7, "recv")
+			out = make([]byte, 900)
+			r = p.Irecv(c[1], out, 1, 0, 7, "recv")
 			p.Arrived(w.modules[1], 0, tagRget, rndvOf(rndvHdr{matchHdr: matchHdr{tag: 7}, length: 1 << 40, send: 5}, list...))
 			w.settle()
 			require.Equal(t, "receiving", r.state.String(), name)
@@ -294,6 +298,7 @@ func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 	w.step(0)
 	require.Equal(t, bml.TagPut, w.flying[0].tag)
 	w.pmls[1].Arrived(w.modules[1], 0, tagFin, inSequence(finOf(finHdr{handle: r.name, ofReceive: true}), 1))
+	w.pmls[0].peer(1).CountSent()
 	require.Equal(t, request.Complete, r.State())
 	w.settle()
 	require.Equal(t, make([]byte, 1000), out, "the buffer was written after its receive was complete")

@@ -35,14 +35,21 @@ type RecvRequest struct {
 	name      handle // of this receive, while it is streaming or getting
 	send      handle // of the send, if the sender waits for an answer
 	length    int64  // of the whole message
-	got, want int64  // bytes received, and bytes that fit
+	// got is how many bytes have come with the announcement or were read, in a row from the first,
+	// and want how many fit. have are the bytes that have come in fragments.
+	got, want int64
+	have      ranges
 	t         *bml.Transfer
-	// outstanding counts operations that are posted or queued, and not called back.
+	// awaitsFin: the sender writes, and ends with FIN. hasFin: that came, after so many bytes of
+	// fragments.
+	awaitsFin, hasFin bool
+	fragments         int64
+	// outstanding counts operations that are posted or queued, and not called back, but for the
+	// pieces of the transfer.
 	outstanding int
 	isAdvancing bool
 	put         *bml.Op // PUT, while it is under way
 	restart     bool    // the sender has sent RNDVRESTARTNOTIFY
-	restarts    int     // how often the message was read again
 	err         error
 	pair        *PairRequest // that the receive is a half of, or nil
 }
@@ -247,6 +254,7 @@ func (r *RecvRequest) askForWrites() bool {
 		return false
 	}
 	p.stats.ReceivedPut++
+	r.awaitsFin = true
 	r.move(recvStreaming)
 	r.makeHandle()
 	op := p.bml.GetOp()
@@ -295,13 +303,11 @@ func (r *RecvRequest) transfer() *bml.Transfer {
 // onRecvPieceDone is called when the read of a piece is over.
 func (p *PML) onRecvPieceDone(op *bml.Op, err error) {
 	r := op.Request.(*RecvRequest)
-	switch {
-	case err == nil:
-		r.got += int64(len(op.Payload))
-	case r.err == nil && !errors.Is(err, bml.ErrInterrupted):
+	p.bml.PutOp(op)
+	if err != nil && r.err == nil && !errors.Is(err, bml.ErrMovesAgain) {
 		r.err = err
 	}
-	r.opDone(op)
+	r.advance()
 }
 
 // opDone frees an operation that is over, and goes on with the receive.
@@ -331,21 +337,26 @@ func (r *RecvRequest) advance() {
 			break
 		}
 		op.Request, op.Then, op.Payload = r, r.p.recvPieceDone, r.buf[from:to]
-		r.outstanding++
 		r.p.bml.PostPiece(op)
 	}
 	r.isAdvancing = false
-	if r.outstanding > 0 {
+	if r.outstanding > 0 || r.t != nil && r.t.HasPieces() {
 		return
 	}
+	isWhole := r.isWhole()
+	if isWhole || r.err != nil {
+		if r.t != nil && !r.from.IsLost() && !r.p.bml.IsSettled(r.t) {
+			return // a failed rail may still write into the buffer
+		}
+	}
 	switch {
-	case r.got == r.want && r.state == recvGetting:
+	case isWhole && r.state == recvGetting:
 		// The receive finishes before FIN is posted: posting may find the peer lost, which fails
 		// all receives that are not finished.
 		p, pr, h := r.p, r.from, finHdr{handle: r.send}
 		r.finish(nil)
 		p.post(pr, tagFin, finBytes, h.encode)
-	case r.got == r.want && r.state == recvStreaming:
+	case isWhole:
 		if r.restart {
 			r.p.post(r.from, tagRestartNack, restartBytes, restartHdr{r.send, r.name}.encode)
 		}
@@ -355,6 +366,12 @@ func (r *RecvRequest) advance() {
 	case r.from.IsFailing(): // the receive ends when the peer is lost
 	case r.err != nil:
 		r.finish(r.err)
+	case r.state == recvGetting && !r.t.CanMove(bml.Read):
+		// The send ends with the fragments, and its user may write into its buffer: a late read
+		// would put that here.
+		if r.p.bml.IsSettled(r.t) {
+			r.askAgain()
+		}
 	case r.restart:
 		r.receiveAgain()
 	}
@@ -380,16 +397,30 @@ func (p *PML) fragArrived(pr *peer, frag []byte) error {
 		return nil
 	}
 	data := frag[fragBytes:]
-	if h.offset+int64(len(data)) > r.want || r.got+int64(len(data)) > r.want {
-		return fmt.Errorf("%w: FRAG of %d bytes at %d, after %d of %d bytes", errMalformed, len(data), h.offset, r.got, r.want)
+	if h.offset < r.got || h.offset+int64(len(data)) > r.want {
+		return fmt.Errorf("%w: FRAG of %d bytes at %d, not between %d and %d", errMalformed, len(data), h.offset, r.got, r.want)
+	}
+	if r.have.add(h.offset, h.offset+int64(len(data))) == 0 {
+		p.stats.StaleFragments++ // another rail has brought it
+		return nil
 	}
 	copy(r.buf[h.offset:], data)
-	r.got += int64(len(data))
-	if r.got == r.want {
+	if r.isWhole() {
 		r.noteAnswered()
 		r.advance()
 	}
 	return nil
+}
+
+// isWhole reports whether all of the message that fits is here.
+func (r *RecvRequest) isWhole() bool {
+	switch {
+	case r.state == recvGetting:
+		return r.err == nil && r.t.IsDone()
+	case r.awaitsFin:
+		return r.hasFin && r.have.bytes >= r.fragments
+	}
+	return r.state == recvStreaming && r.got+r.have.bytes == r.want
 }
 
 // awaiting returns the receive that a peer names, if it waits for the rest of its message; else
@@ -417,8 +448,11 @@ func (p *PML) finArrived(pr *peer, frag []byte) error {
 	switch r := p.awaiting(pr, h.handle); {
 	case r == nil:
 		p.stats.Malformed++
-	case r.t != nil: // else it waits for fragments, and not for FIN
-		r.got = r.want
+	case h.fragments > r.want-r.got:
+		return fmt.Errorf("%w: FIN after %d bytes of fragments, of %d to %d", errMalformed, h.fragments, r.got, r.want)
+	case r.awaitsFin && !r.hasFin:
+		r.hasFin, r.fragments = true, h.fragments
+		p.bml.Fence(r.t, h.fences)
 		r.noteAnswered()
 		r.advance()
 	}
@@ -428,9 +462,10 @@ func (p *PML) finArrived(pr *peer, frag []byte) error {
 // finish completes the receive, which is in no queue. A nil error says that it has its message.
 func (r *RecvRequest) finish(err error) {
 	r.move(recvIdle)
-	got := r.got
+	got := int64(0)
 	failed := err != nil
 	if !failed {
+		got = r.want
 		r.p.countReceived(int(got))
 		if r.length > int64(len(r.buf)) {
 			err = truncated(r.length, len(r.buf))
@@ -442,8 +477,9 @@ func (r *RecvRequest) finish(err error) {
 		r.p.onTransfer(false)
 	}
 	r.p.endTransfer(&r.t, r.Persistent(), failed)
-	r.from, r.err, r.restart, r.restarts = nil, nil, false, 0
-	r.got, r.want, r.length = 0, 0, 0
+	r.from, r.err, r.restart, r.awaitsFin, r.hasFin = nil, nil, false, false, false
+	r.got, r.want, r.length, r.fragments = 0, 0, 0, 0
+	r.have.reset()
 	ctx := r.ctx
 	r.CompleteTransfer(r.gotSource, r.gotTag, got, err)
 	if ctx.removed {

@@ -28,7 +28,8 @@ func (s recvState) String() string { return recvNames[s] }
 //	matched    streaming  ACK or PUT is posted, and more of the message is to come
 //	           getting    RGET came, and there is something to read
 //	           idle       all of the message that fits is here
-//	getting    streaming  ended, and the message cannot be read: ACK asks for fragments
+//	getting    streaming  ended, the message cannot be read, and no failed rail reads any more: ACK
+//	                      asks for fragments
 //	           idle       ended, and all was read, or the peer is lost
 //	streaming  idle       ended, and one of: the last piece or FIN came; the peer is lost; every
 //	                      rail refuses this rank's answer, or the sender's fragments

@@ -76,7 +76,7 @@ func TestMessagesOfEveryProtocolArrive(t *testing.T) {
 func TestRefusedWriteGoesOnInFragments(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for nth := range 6 {
-			w, c := newWire(t, 2, withRails(2, 1), withAsync(async), withProtocol(Put))
+			w, c := newWire(t, 2, withRails(2, 1), withTwoKeys, withAsync(async), withProtocol(Put))
 			puts := 0
 			w.mishap = func(f *flight) error {
 				puts++
@@ -98,7 +98,7 @@ func TestRefusedWriteGoesOnInFragments(t *testing.T) {
 // refused.
 func TestRefusedAccessToLostPeerFails(t *testing.T) {
 	for _, protocol := range []Protocol{Get, Put} {
-		w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(protocol))
+		w, c := newWire(t, 2, withRails(1, 1), withTwoKeys, withAsync(true), withProtocol(protocol))
 		w.mishap = func(*flight) error { return usage("no") }
 		s, r, _, _ := oneWay(w, c, 2*remotePieceBytes)
 		for len(w.flying) < 2 {
@@ -111,8 +111,9 @@ func TestRefusedAccessToLostPeerFails(t *testing.T) {
 		w.step(0) // one of two accesses is refused
 		w.pmls[from].Failed(w.modules[from], btl.Path{Peer: 1 - from}, gone)
 		require.Equal(t, request.Active, o.State())
-		f := w.flying[0]
-		f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: 1 - from, Class: btl.ClassFlushed})
+		for _, f := range w.take((*flight).isRemote) {
+			f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: 1 - from, Class: btl.ClassFlushed})
+		}
 		w.modules[from].drain(1 - from)
 		_, err := o.Take()
 		require.ErrorIs(t, err, request.ErrProcFailed, "%v", protocol)

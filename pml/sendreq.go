@@ -49,14 +49,15 @@ type SendRequest struct {
 	// The progress of the message, from launch to finish.
 	state sendState
 	peer  *peer
-	name  handle // of this send
-	head  bml.Op // MATCH, RNDV or RGET
-	// outstanding counts operations that are posted or queued, and not called back.
+	name  handle  // of this send
+	head  *bml.Op // MATCH, RNDV or RGET, while it is under way
+	// outstanding counts operations that are posted or queued, and not called back, but for the
+	// pieces of the transfer.
 	outstanding int
 	recv        handle // of the receive, from ACK or PUT
 	t           *bml.Transfer
+	writes      bool // the receiver has asked for remote writes, and waits for FIN
 	finPosted   bool
-	restarts    int
 	moves       bool         // its bytes are a transfer that OnTransfer was told of
 	isRejected  bool         // the peer has rejected it in Finalize; it stays active until Close
 	nextPending *SendRequest // in peer.pending
@@ -137,8 +138,6 @@ func (p *PML) newSend(c *Context, buf []byte, dest, tag int, mode Mode, op strin
 func (p *PML) makeSend() *SendRequest {
 	s := &SendRequest{p: p}
 	s.Bind(p.eng, s)
-	p.bml.Init(&s.head)
-	s.head.Request, s.head.Then = s, p.headDone
 	return s
 }
 
@@ -186,7 +185,7 @@ func (s *SendRequest) launchOrPend() {
 		s.CompleteEmpty()
 		return
 	}
-	s.peer, s.err, s.finPosted, s.restarts, s.isRejected = pr, nil, false, 0, false
+	s.peer, s.err, s.writes, s.finPosted, s.isRejected = pr, nil, false, false, false
 	s.name = p.sends.add(s)
 	p.busy++
 	if pr.pending.head != nil || !s.launch() {
@@ -228,7 +227,7 @@ func (s *SendRequest) launch() bool {
 		p.stats.Throttled++
 	}
 	h := rndvHdr{matchHdr: matchHdr{context: s.ctx.id, flags: s.flags, tag: int32(s.tag)}, length: int64(len(s.buf)), send: s.name}
-	s.head.Reset()
+	s.head = p.bml.GetOp()
 	s.head.Request, s.head.Then = s, p.headDone
 	if eagerly {
 		s.head.Payload = s.buf
@@ -257,7 +256,7 @@ func (s *SendRequest) launch() bool {
 	}
 	s.outstanding = 1
 	p.traceSent(p.tracedAt(), s.ctx, pr, s.tag, len(s.buf), pr.NextSeq())
-	p.send(pr, &s.head)
+	p.send(pr, s.head)
 	return true
 }
 
@@ -292,6 +291,8 @@ func (p *PML) onHeadDone(op *bml.Op, err error) {
 	if bml.IsRefused(err) {
 		p.nackOp(op)
 	}
+	s.head = nil
+	p.bml.PutOp(op)
 	s.opDone(err)
 }
 
@@ -299,10 +300,11 @@ func (p *PML) onHeadDone(op *bml.Op, err error) {
 func (p *PML) onSendPieceDone(op *bml.Op, err error) {
 	s := op.Request.(*SendRequest)
 	p.bml.PutOp(op)
-	if errors.Is(err, bml.ErrInterrupted) {
+	if errors.Is(err, bml.ErrMovesAgain) {
 		err = nil
 	}
-	s.opDone(err)
+	s.failed(err)
+	s.advance()
 }
 
 // onFinDone is called when the FIN of a send is over.
@@ -315,13 +317,26 @@ func (p *PML) onFinDone(op *bml.Op, err error) {
 	s.opDone(err)
 }
 
+// noteAnswered notes that the receiver has acted on the RTS: it was delivered, whatever its rail
+// says.
+func (s *SendRequest) noteAnswered() {
+	if s.head != nil {
+		s.head.Answered = true
+	}
+}
+
 // opDone notes that an operation is over, and goes on with the send.
 func (s *SendRequest) opDone(err error) {
 	s.outstanding--
+	s.failed(err)
+	s.advance()
+}
+
+// failed notes the first error.
+func (s *SendRequest) failed(err error) {
 	if err != nil && s.err == nil {
 		s.err = err
 	}
-	s.advance()
 }
 
 // sendOf returns the send that a peer names, if it is in a state; else nil.
@@ -356,13 +371,17 @@ func (p *PML) acknowledged(pr *peer, frag []byte, in sendState) error {
 	if h.rejects() {
 		// A send whose communicator was revoked meanwhile is over: that is not a protocol error.
 		if s := p.sendOf(pr, h.send, in); s != nil {
-			s.head.Answered = true
+			s.noteAnswered()
 			s.rejectedBy(&h)
 		}
 		return nil
 	}
 	s, err := p.clearedBy(pr, &h, in)
-	if s != nil {
+	switch {
+	case s == nil:
+	case in == sendRestarting:
+		s.carryOn(&h)
+	default:
 		s.stream(&h)
 	}
 	return err
@@ -388,6 +407,7 @@ func (p *PML) putArrived(pr *peer, frag []byte) error {
 	if s == nil {
 		return err
 	}
+	s.writes = true
 	if !p.bml.Reach(s.transfer(), list, s.buf, bml.Write) {
 		s.stream(&h) // the receiver takes fragments too
 		return nil
@@ -420,7 +440,7 @@ func (s *SendRequest) stream(h *ackHdr) {
 func (s *SendRequest) clearToSend(to sendState, h *ackHdr) {
 	s.move(to)
 	s.recv = h.recv
-	s.head.Answered = true
+	s.noteAnswered()
 	if h.from < h.to && !s.moves {
 		s.p.onTransfer(true)
 		s.moves = true
@@ -431,9 +451,7 @@ func (s *SendRequest) clearToSend(to sendState, h *ackHdr) {
 
 // fail ends the send with err as soon as no operation uses its buffer.
 func (s *SendRequest) fail(err error) {
-	if s.err == nil {
-		s.err = err
-	}
+	s.failed(err)
 	s.advance()
 }
 
@@ -446,54 +464,71 @@ func (s *SendRequest) advance() {
 	s.isAdvancing = true
 	s.postPieces()
 	s.isAdvancing = false
-	if s.outstanding > 0 {
+	if s.outstanding > 0 || s.t != nil && s.t.HasPieces() {
 		return
 	}
 	switch {
 	case s.err != nil && s.peer.IsFailing(): // the send ends when the peer is lost
 		return
 	case s.err != nil, s.state == sendEager:
-	case s.state == sendStreaming && s.t.IsDone():
-	case s.state == sendPutting && s.finPosted:
+	case s.isMoving() && s.t.IsDone():
 	default:
 		return
+	}
+	if s.t != nil && !s.peer.IsLost() && !s.p.bml.IsSettled(s.t) {
+		return // a failed rail may still read the buffer
 	}
 	s.finish()
 }
 
-// postPieces posts pieces while rails have room for them, and FIN after the last remote write.
+// isMoving reports whether the send moves what the receiver has asked for.
+func (s *SendRequest) isMoving() bool { return s.state == sendStreaming || s.state == sendPutting }
+
+// postPieces posts pieces while rails have room for them, and FIN after the last one if the
+// receiver waits for it.
 func (s *SendRequest) postPieces() {
 	p, t := s.p, s.t
 	by := bml.Fragments
-	switch s.state {
-	case sendStreaming:
-	case sendPutting:
+	if s.state == sendPutting {
 		by = bml.Write
-	default:
-		return
 	}
-	for s.err == nil {
+	for s.isMoving() && s.err == nil && !t.IsRefused() {
 		op, from, to := p.bml.NextPiece(t, by, fragBytes)
 		if op == nil {
 			break
 		}
 		op.Request, op.Then, op.Payload = s, p.sendPieceDone, s.buf[from:to]
-		if by == bml.Fragments {
+		if op.Tag != bml.TagPut {
 			op.Tag, op.HdrLen = tagFrag, fragBytes
 			h := fragHdr{recv: s.recv, offset: from}
 			h.encode(op.Hdr[:])
 		}
-		s.outstanding++
 		p.bml.PostPiece(op)
 	}
-	if s.state == sendPutting && s.err == nil && t.IsDone() && !s.finPosted {
-		s.finPosted = true
-		s.outstanding++
-		op := p.bml.GetOp()
-		op.Tag, op.HdrLen, op.Request, op.Then = tagFin, finBytes, s, p.finDone
-		finHdr{handle: s.recv, ofReceive: true}.encode(op.Hdr[:])
-		p.send(s.peer, op)
+	switch {
+	case !s.isMoving() || s.err != nil || t.HasPieces():
+	case t.IsRefused():
+		p.stats.Refused++
+		s.err = &bml.RefusedError{Cause: t.LastMistake()}
+		p.nackRecv(s.peer, s.recv)
+	case t.IsDone():
+		if s.writes && !s.finPosted {
+			s.postFin()
+		}
+	case !t.CanMove(by):
+		s.restart()
 	}
+}
+
+// postFin tells the receiver that its message is there, and which rails may still write.
+func (s *SendRequest) postFin() {
+	s.finPosted = true
+	s.outstanding++
+	op := s.p.bml.GetOp()
+	op.Tag, op.HdrLen, op.Request, op.Then = tagFin, finBytes, s, s.p.finDone
+	op.Payload = s.t.AppendFences(nil)
+	finHdr{handle: s.recv, ofReceive: true, fragments: s.t.FragmentBytes()}.encode(op.Hdr[:])
+	s.p.send(s.peer, op)
 }
 
 // finish completes the send, with err if that is set.
@@ -505,7 +540,6 @@ func (s *SendRequest) finish() {
 	}
 	s.p.sends.remove(s.name)
 	s.p.busy--
-	s.head.Payload = nil
 	s.p.endTransfer(&s.t, s.Persistent(), s.err != nil)
 	err := s.err
 	if err != nil {

@@ -35,12 +35,10 @@ func (s sendState) String() string { return sendNames[s] }
 //	            idle        ended, and one of: the peer is lost, is finalized or has rejected the
 //	                        message; the communicator is revoked; every rail refuses the RTS or its
 //	                        answer
-//	streaming   idle        ended, and all was sent, or the peer is lost, or every rail refuses the
-//	                        pieces
-//	putting     streaming   ended, and the message cannot be written
+//	streaming   idle        ended, no failed rail reads the buffer any more, and all was sent; or
+//	                        the peer is lost, or every rail refuses the pieces
+//	putting     restarting  ended, and the rest of the message cannot be written
 //	            idle        as for streaming, with FIN
-//	streaming,  restarting  ended, a rail failed with a piece, and both halves of each failed rail
-//	putting                 are drained
 //	restarting  streaming   RNDVRESTARTACK came, or RNDVRESTARTNACK, which wants nothing
 //	            idle        ended, and the peer is lost, or every rail refuses RNDVRESTARTNOTIFY or
 //	                        its answer
@@ -49,8 +47,8 @@ var sendLegal = [7][7]bool{
 	sendPending:    {sendIdle: true, sendEager: true, sendRTS: true},
 	sendEager:      {sendIdle: true},
 	sendRTS:        {sendStreaming: true, sendPutting: true, sendIdle: true},
-	sendStreaming:  {sendIdle: true, sendRestarting: true},
-	sendPutting:    {sendStreaming: true, sendIdle: true, sendRestarting: true},
+	sendStreaming:  {sendIdle: true},
+	sendPutting:    {sendIdle: true, sendRestarting: true},
 	sendRestarting: {sendStreaming: true, sendIdle: true},
 }
 

@@ -64,13 +64,10 @@ func closed(n int, window int64) way {
 	}
 }
 
-// interrupted has rank 0 send a message whose FRAGs or writes fail.
-func interrupted(w *wire, c []*Context) {
-	seq(sends(0, 1000), receives(1, 1000, 1))(w, c)
-	for !isBound(w.flying[0].tag) {
-		w.step(0)
-	}
-	w.failPieces()
+// refused has rank 0 send a message whose writes are refused.
+func refused(w *wire, c []*Context) {
+	w.mishap = func(*flight) error { return usage("no") }
+	seq(usesPut, sends(0, 1000), receives(1, 1000, 1), step, step, step)(w, c)
 }
 
 func step(w *wire, _ []*Context)    { w.step(0) }
@@ -91,23 +88,18 @@ var (
 			w.pmls[1].Irecv(c[1], nil, 1, 0, 3, "recv")                   // opens the window
 			w.settle()
 		},
-		{sendPending, sendRTS}:    seq(closed(1000, 0), receives(1, 0, 2), settle),
-		{sendPending, sendIdle}:   seq(closed(90, 0), lose),
-		{sendEager, sendIdle}:     seq(sends(0, 90), settle),
-		{sendIdle, sendRTS}:       sends(0, 1000),
-		{sendRTS, sendStreaming}:  seq(sends(0, 1000), receives(1, 1000, 1), step, step),
-		{sendRTS, sendIdle}:       seq(sends(0, 1000), settle, lose),
-		{sendStreaming, sendIdle}: seq(sends(0, 1000), receives(1, 1000, 1), settle),
-		{sendRTS, sendPutting}:    seq(usesPut, sends(0, 1000), receives(1, 1000, 1), step, step),
-		{sendPutting, sendIdle}:   seq(usesPut, sends(0, 1000), receives(1, 1000, 1), settle),
-		{sendPutting, sendStreaming}: func(w *wire, c []*Context) {
-			w.mishap = func(*flight) error { return usage("no") }
-			seq(usesPut, sends(0, 1000), receives(1, 1000, 1), step, step, step)(w, c)
-		},
-		{sendStreaming, sendRestarting}: interrupted,
-		{sendPutting, sendRestarting}:   seq(usesPut, interrupted),
-		{sendRestarting, sendStreaming}: seq(interrupted, settle),
-		{sendRestarting, sendIdle}:      seq(interrupted, lose),
+		{sendPending, sendRTS}:          seq(closed(1000, 0), receives(1, 0, 2), settle),
+		{sendPending, sendIdle}:         seq(closed(90, 0), lose),
+		{sendEager, sendIdle}:           seq(sends(0, 90), settle),
+		{sendIdle, sendRTS}:             sends(0, 1000),
+		{sendRTS, sendStreaming}:        seq(sends(0, 1000), receives(1, 1000, 1), step, step),
+		{sendRTS, sendIdle}:             seq(sends(0, 1000), settle, lose),
+		{sendStreaming, sendIdle}:       seq(sends(0, 1000), receives(1, 1000, 1), settle),
+		{sendRTS, sendPutting}:          seq(usesPut, sends(0, 1000), receives(1, 1000, 1), step, step),
+		{sendPutting, sendIdle}:         seq(usesPut, sends(0, 1000), receives(1, 1000, 1), settle),
+		{sendPutting, sendRestarting}:   refused,
+		{sendRestarting, sendStreaming}: seq(refused, settle),
+		{sendRestarting, sendIdle}:      seq(refused, lose),
 	}
 	recvWays = map[[2]recvState]way{
 		{recvIdle, recvPosted}:    receives(0, 0, 1),

@@ -47,13 +47,13 @@ func (u *upper) Forget(bp *bml.Peer, tag btl.Tag, frag []byte) {
 	}
 }
 
-// Restart implements bml.Upper.
-func (u *upper) Restart(t *bml.Transfer) {
+// Resume implements bml.Upper.
+func (u *upper) Resume(t *bml.Transfer) {
 	switch r := t.Owner.(type) {
 	case *SendRequest:
-		r.interrupted()
+		r.advance()
 	case *RecvRequest:
-		r.interrupted()
+		r.advance()
 	}
 }
 

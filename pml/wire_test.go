@@ -281,6 +281,15 @@ func withRails(weights ...int64) func(w *wire) {
 	}
 }
 
+// withTwoKeys lets an announcement and its answer have two remote key descriptors. It comes after
+// withRails.
+func withTwoKeys(w *wire) {
+	w.attrs.MaxSendBytes = 256
+	for i := range w.others {
+		w.others[i].MaxSendBytes = 256
+	}
+}
+
 // step delivers the i-th operation under way.
 func (w *wire) step(i int) {
 	f := w.flying[i]
@@ -333,6 +342,17 @@ func (w *wire) take(matches func(f *flight) bool) (taken []flight) {
 func (w *wire) failPieces() {
 	for _, f := range w.take(func(f *flight) bool { return isBound(f.tag) }) {
 		f.op.Done(f.op, &btl.Error{Rail: "wire", Peer: f.to, Class: btl.ClassPath, Err: btl.ErrInjected})
+	}
+}
+
+// loseRail fails a rank's half of a rail with what is under way on it. It stays Failed.
+func (w *wire) loseRail(rail, rank int) {
+	m := w.rails[rail][rank]
+	w.pmls[rank].Failed(m, m.path(1-rank), pathErr)
+	for _, f := range w.take(func(f *flight) bool { return f.rail == rail && f.from == rank }) {
+		if f.op != nil {
+			f.op.Done(f.op, pathErr)
+		}
 	}
 }
 

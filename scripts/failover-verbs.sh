@@ -64,7 +64,7 @@ for label in $CASES; do
     case $case in
     gone*) grace=3s flags=(-lost -grace 3s) ;;
     none) flags=(-may-stay-up) ;;
-    beside) btl=self,ibverbs,tcp factor=20 flags=(-may-stay-up -goes-on -netdevs r0,r1,lo) ;;
+    beside) btl=self,ibverbs,tcp beside=true flags=(-may-stay-up -goes-on -netdevs r0,r1,lo) ;;
     crossed) devices='xa0|xb0,xa1|xb1' flags=(-goes-on -retry 1s -netdevs a0,a1) ;;
     uneven) devices='xa0|xb0,xa1|xb1' job=(./uneven "${job[@]}") flags=(-may-stay-up -goes-on -netdevs a0,a1,a2,b0,b1) ;;
     esac
@@ -79,7 +79,7 @@ for label in $CASES; do
     s=0
     timeout 120 ./mpirun-go --oversubscribe -n 2 --btl $btl --set "ibverbs.devices=$devices" \
         --set ibverbs.timeout=16 --set ibverbs.retry=4 --set ibverbs.deadline=3s \
-        --set ibverbs.reads=$reads --set tcp.include=lo --set pml.protocol=$protocol --set pml.grace=$grace --set pml.stripe.factor=$factor \
+        --set ibverbs.reads=$reads --set tcp.include=lo --set pml.protocol=$protocol --set pml.grace=$grace --set pml.beside=$beside \
         "${job[@]}" -fault ./fault-verbs -case $case -label $label -retry 1500ms $brief $verbose $marks "${flags[@]}" \
         >line 2>errors || s=$?
     ./fault-verbs heal

@@ -18,8 +18,8 @@ type meter struct {
 	promisedTrip float64
 	room         float64 // as far as it has grown
 	slack        slack
-	// stall is the longest time of late without a delivery while something was under way, beyond
-	// the base round trip. It fades from stalledAt on.
+	// stall is the longest recent time without a delivery while something was under way, beyond the
+	// base round trip. It fades from stalledAt on.
 	stall     float64
 	stalledAt int64
 	// away is when this process came back after it had stood still. What was posted before tells
@@ -111,8 +111,8 @@ func (m *meter) takeRoundTrip(was Mark, now int64) {
 	}
 }
 
-// stallNow is how long a piece may be held up, by what has happened of late. ended was delivered
-// just now, and is no longer under way.
+// stallNow is how long a piece may be held up, by the recent stalls of the rail. ended bytes were
+// delivered just now, and are no longer under way.
 func (m *meter) stallNow(ended, now int64) float64 {
 	faded := m.stall * math.Exp(-float64(now-m.stalledAt)/stallMemoryNanos)
 	if m.under()+ended == 0 {

@@ -52,7 +52,7 @@ func (f *Fabric) SetWires(w Wires) error {
 	return nil
 }
 
-// After has a virtual fabric call run when so many nanoseconds have passed. Together with Now it
+// After has a virtual fabric call run after a time in nanoseconds. Together with Now it
 // makes the fabric the clock of a simulated network.
 func (f *Fabric) After(nanos int64, run func()) { f.sim.after(max(nanos, 0), run) }
 

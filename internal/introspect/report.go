@@ -75,10 +75,9 @@ type Rail struct {
 	State  string `json:"state"`
 	Health int    `json:"health"`          // 0 to 1000
 	Error  string `json:"error,omitempty"` // the last one
-	// Slow and Late are those of comm.RailStatus. Errors counts its errors by side and kind, such
+	// Slow is that of comm.RailStatus. Errors counts its errors by side and kind, such
 	// as "path timeout"; those that are 0 are left out.
 	Slow   bool              `json:"slow,omitempty"`
-	Late   uint64            `json:"late,omitempty"`
 	Errors map[string]uint64 `json:"errors,omitempty"`
 	// PeerUp: another rail to the peer is up.
 	PeerUp bool `json:"peer_up,omitempty"`

@@ -235,14 +235,14 @@ func (w *world) delay(peer, rail int) {
 // The events of a module, which a tap passes on to the PML of its rank.
 
 // lateRead is the buffer of a failed read. The transport may write to it until the endpoint is
-// drained.
+// drained: the bytes that the read asked for, which do no harm while the receive is active.
 type lateRead struct {
 	path btl.Path
 	buf  []byte
 }
 
-// lateByte is what the tap writes there when the endpoint is drained: the worst that the contract
-// permits.
+// lateByte is what the tap writes there when the endpoint is drained, if the receive is over. A
+// receive that was given back too early fails by that.
 const lateByte = 0xDD
 
 // Arrived implements btl.Events.
@@ -310,8 +310,10 @@ func (t *tap) drained(to btl.Path) {
 		if to != btl.WholeRail && to != l.path {
 			return false
 		}
-		for i := range l.buf {
-			l.buf[i] = lateByte
+		if _, isActive := t.w.ranks[t.rank].p.User(l.buf); !isActive {
+			for i := range l.buf {
+				l.buf[i] = lateByte
+			}
 		}
 		return true
 	})

@@ -18,7 +18,7 @@ import (
 // A peer is reached by the first transport in btl that leads there, with all its rails. The rails
 // of the others are spare, and so are alternates: nothing is opened for them until they are needed.
 // If the first leads there over a network, the others may carry long messages beside it
-// (pml.stripe.factor). Memory of one machine has no bandwidth that a network would add to.
+// (pml.beside). Memory of one machine has no bandwidth that a network would add to.
 // An extra pair takes part once a probe has shown that it leads there, and so does a rail that was
 // absent at the start.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {

@@ -1,0 +1,290 @@
+package bml
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/mpigo/mpigo/bml/rating"
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/progress"
+)
+
+// While several rails to a peer are up they pull: a rail takes the next piece of a long message
+// when it has room. Package rating measures the rails and decides; here it gets its samples, and
+// what it decides is done. No rail fails for being slow: a rail fails by an error of its transport,
+// which also notices silence.
+//
+// A tick looks at what happens without a delivery: a rail that is overdue lets another one take the
+// piece that waits for it, a piece at the end of a message is sent twice, and a rail that carries
+// nothing is tried. Without traffic there are no ticks.
+
+const (
+	// longTick is the time between ticks while a long message moves: a fifth of rating's target.
+	longTick = time.Millisecond
+	// shortTick is the same with short messages only, which wait on one rail meanwhile.
+	shortTick = 25 * time.Millisecond
+	// awayNanos without a tick is time in which this rank stood still. What was under way then
+	// tells nothing of the rails.
+	awayNanos = 100e6
+	// pipelineDepth is how many pieces of one message may be under way on the only rail.
+	pipelineDepth = 8
+	// remotePieceBytes is the longest piece of remote access: long enough that its cost does not
+	// count, short enough that rails share a message that is not very long.
+	remotePieceBytes = 256 << 10
+)
+
+// puller is what a peer to which several rails lead has for them.
+type puller struct {
+	judge *rating.Judge // nil until two rails are up for the first time
+	timer *progress.Timer
+	tick  func()
+	at    int64 // of the last tick
+	// isBusy: something was posted since the last tick. isTailDue: the next delivery leaves its
+	// room to the end of a message.
+	isBusy, isTailDue bool
+	// shorts are the numbered fragments that endpoints have, in the order in which they were
+	// posted. There were none at idleAt last, or the first rail has changed then.
+	shorts shorts
+	idleAt int64
+	// transfers are under way. Those in waitRoom wait for room, those in waitFence for a rail to be
+	// drained here.
+	transfers, waitRoom, waitFence []*Transfer
+	// left is what transfers have to hand out, and wanting how many have something.
+	left    int64
+	wanting int
+	// isPulling: pull is running. isPullDeferred: it is deferred, and so is resumeAll with
+	// isResumeDeferred.
+	isPulling, isPullDeferred, isResumeDeferred bool
+}
+
+func (p *puller) addLeft(now, before int64) {
+	p.left += now - before
+	if now > 0 && before == 0 {
+		p.wanting++
+	} else if now == 0 && before > 0 {
+		p.wanting--
+	}
+}
+
+// isShared reports whether several rails are up.
+func (pr *Peer) isShared() bool { return pr.up&(pr.up-1) != 0 }
+
+// rateRails begins to measure the rails when two are up for the first time.
+func (b *BML) rateRails(pr *Peer) {
+	if pr.judge != nil || !pr.isShared() {
+		return
+	}
+	promised := make([]float64, len(pr.rails))
+	for i := range pr.rails {
+		promised[i] = float64(max(pr.rails[i].module.Attrs().BandwidthMBps, 1)) / 1e3
+	}
+	pr.judge = rating.New(promised, b.eng.Now())
+	for i := range pr.rails {
+		pr.judge.Promise(i, 2*float64(pr.rails[i].latencyNanos))
+	}
+	b.startPulling(pr)
+}
+
+// begin counts an operation that is about to be given to the endpoint.
+func (b *BML) begin(rl *Rail, op *Op) {
+	pr := rl.peer
+	op.bytes = int32(op.Len())
+	if pr.judge == nil {
+		return
+	}
+	op.isRated = true
+	op.mark = pr.judge.Posted(int(rl.index), int64(op.bytes), b.eng.Now())
+	if op.numbered && !op.isCopy {
+		pr.shorts.add(op)
+	}
+	if op.Tag != TagTrial {
+		pr.isBusy = true
+		b.startPulling(pr)
+	}
+}
+
+// finish counts an operation that the endpoint is done with, or did not take.
+func (b *BML) finish(op *Op, isDelivered bool) {
+	rl := &op.peer.rails[op.rail]
+	if isDelivered {
+		rl.deliveredBytes += int64(op.bytes)
+	}
+	if !op.isRated {
+		return
+	}
+	op.isRated = false
+	pr, now := rl.peer, b.eng.Now()
+	if op.numbered && !op.isCopy {
+		if pr.shorts.remove(op); pr.shorts.isEmpty() {
+			pr.idleAt = now
+		}
+	}
+	if isDelivered {
+		pr.judge.Delivered(int(rl.index), int64(op.bytes), op.mark, now)
+	} else {
+		pr.judge.Dropped(int(rl.index), int64(op.bytes))
+	}
+}
+
+// choose chooses the rail for the next piece of a transfer, and its length; a negative rail if the
+// piece has to wait.
+func (b *BML) choose(t *Transfer, by Access, headerBytes int) (rail int, bytes int64) {
+	pr := t.peer
+	set := t.rails(by)
+	longest := func(i int) int64 {
+		if by == Fragments || by == Write && !t.reaches(i) {
+			return int64(pr.rails[i].pieceBytes - headerBytes)
+		}
+		return remotePieceBytes
+	}
+	if !pr.isShared() {
+		i := bits.TrailingZeros32(uint32(set))
+		if set == 0 || len(t.pieces) >= pipelineDepth {
+			return -1, 0
+		}
+		return i, longest(i)
+	}
+	return pr.judge.Next(rating.Set(set), t.demand(by == Fragments), longest, b.eng.Now())
+}
+
+// withRoom are the rails of a set whose endpoints have taken all that was posted.
+func (pr *Peer) withRoom(set RailSet) RailSet {
+	for i := range pr.rails {
+		if !pr.rails[i].queue.Empty() {
+			set &^= 1 << i
+		}
+	}
+	return set
+}
+
+// startPulling starts the ticks.
+func (b *BML) startPulling(pr *Peer) {
+	if pr.judge == nil || pr.timer != nil || !pr.isShared() || !pr.IsAlive() {
+		return
+	}
+	if pr.tick == nil {
+		pr.tick = func() { b.pullTick(pr) }
+	}
+	pr.at = b.eng.Now()
+	b.planTick(pr)
+}
+
+func (b *BML) planTick(pr *Peer) {
+	period := shortTick
+	if len(pr.transfers) > 0 {
+		period = longTick
+	}
+	pr.timer = b.eng.After(int64(period), pr.tick)
+}
+
+// pullTick is a tick.
+func (b *BML) pullTick(pr *Peer) {
+	pr.timer = nil
+	if !pr.isShared() || !pr.IsAlive() || !pr.isBusy && pr.shorts.isEmpty() && len(pr.transfers) == 0 {
+		return
+	}
+	pr.isBusy = false
+	now := b.eng.Now()
+	if now-pr.at > awayNanos {
+		pr.judge.Returned(now)
+	}
+	pr.at = now
+	b.planTick(pr)
+	if pr.shorts.isEmpty() && pr.first.queue.Empty() || now-pr.idleAt > int64(shortTick) {
+		b.chooseFirst(pr, now)
+	}
+	b.copyShorts(pr, now)
+	b.helpTails(pr, now)
+	pr.isTailDue = true
+	b.pull(pr)
+	b.tryStale(pr, now)
+}
+
+// tryStale sends a TRIAL by rails that carry nothing, and of which nothing is known any more.
+func (b *BML) tryStale(pr *Peer, now int64) {
+	stale := pr.judge.Stale(rating.Set(pr.withRoom(pr.up)), now)
+	for i := range pr.rails {
+		if stale.Has(i) {
+			rl := &pr.rails[i]
+			h := railHeader{padding: uint32(min(rating.LeastPiece, rl.sendBytes) - railBytes)}
+			b.postAbout(rl, TagTrial, h, func(error) {})
+		}
+	}
+}
+
+// helpTails helps all transfers at their ends.
+func (b *BML) helpTails(pr *Peer, now int64) {
+	for i := len(pr.transfers) - 1; i >= 0; i-- { // which may end some of them
+		if i < len(pr.transfers) {
+			b.returnQueued(pr.transfers[i])
+		}
+		if i < len(pr.transfers) {
+			b.helpTail(pr.transfers[i], now)
+		}
+	}
+}
+
+// helpTail sends pieces that are due last again by another rail, if everything is handed out and
+// they would be there much sooner. Only fragments can be left behind: a slow remote access still
+// uses the buffer.
+func (b *BML) helpTail(t *Transfer, now int64) {
+	for t.place > 0 && t.left == 0 && len(t.pieces) > 0 && t.peer.isShared() && b.sendTwice(t, now) {
+	}
+}
+
+// sendTwice sends the piece that is due last by another rail too, if that is worth it.
+func (b *BML) sendTwice(t *Transfer, now int64) bool {
+	pr := t.peer
+	var last *Op
+	var due float64
+	for _, op := range t.pieces {
+		if op.twin != nil || op.isCovered || !op.isFragment() || !op.isRated {
+			continue
+		}
+		if at := pr.judge.Due(int(op.rail), op.mark, now); last == nil || at > due {
+			last, due = op, at
+		}
+	}
+	if last == nil {
+		return false
+	}
+	others := pr.withRoom(t.rails(Fragments)) &^ (1 << last.rail)
+	i := pr.judge.Again(rating.Set(others), int64(last.Len()), due, now)
+	if i < 0 {
+		return false
+	}
+	op := b.pieceOf(t, i, last.span, Fragments)
+	op.Tag, op.HdrLen, op.Hdr, op.Payload, op.Request, op.Then = last.Tag, last.HdrLen, last.Hdr, last.Payload, last.Request, last.Then
+	op.isAgain, op.twin, last.twin = last.isAgain, last, op
+	b.stats.TwiceBytes += int64(op.Len())
+	b.PostPiece(op)
+	return true
+}
+
+// returnQueued has the pieces at the end of a message that wait here for one rail go by any.
+func (b *BML) returnQueued(t *Transfer) {
+	for i := len(t.pieces) - 1; i >= 0 && t.left == 0; i-- {
+		if i < len(t.pieces) && t.pieces[i].IsQueued() {
+			b.EndQueued(t.pieces[i], ErrMovesAgain)
+		}
+	}
+}
+
+// cover notes that the bytes of a piece are there by its twin. If the endpoint can go on from a
+// copy, the piece is left behind.
+func (b *BML) cover(op *Op) {
+	op.isCovered = true
+	if op.IsQueued() {
+		b.EndQueued(op, nil)
+		return
+	}
+	rl := &op.peer.rails[op.rail]
+	copied := slices.Clone(op.Payload)
+	if rl.endpoint.State() != btl.Up || !rl.endpoint.Rebind(&op.Op, copied) {
+		return
+	}
+	op.transfer.forget(op)
+	op.transfer, op.Request = nil, nil
+	op.Then = func(op *Op, _ error) { b.PutOp(op) }
+}
