@@ -33,6 +33,7 @@ func TestRanksThatAreAwayFailNoRail(t *testing.T) {
 				o := runCourse(t, config{rails: s.rails, protocol: p, away: s.away}, s.count, s.size)
 				t.Logf("%v; %.2f s without the stop", o, o.longest-s.stopped)
 				assert.NoError(t, o.err)
+				assert.Zero(t, o.failures)
 			})
 		}
 	}

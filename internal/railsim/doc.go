@@ -18,6 +18,7 @@
 //
 //	again       rails carry again what failed rails had in the air, 2 % of what was delivered, and
 //	            256 KiB for each sender and receiver, and no more
+//	restart     no transfer goes on in another way: a rail is always up that it can use
 //	failure     no rail fails that was not broken or silent
 //	time        no message takes longer than a multiple of what the fluid model takes
 //	abort       no message fails: in each plan some rail always delivers

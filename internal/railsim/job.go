@@ -110,7 +110,7 @@ const (
 	// windowBytes is btl/tcp's window, and slots more fragments than fit there.
 	windowBytes, slots = 2 << 20, 1024
 	// silenceNanos is after how long a silent endpoint fails by itself.
-	silenceNanos = 3 * network.Second
+	silenceNanos = 10 * network.Second
 	// tick is how often ranks that sleep run their timers.
 	tick = network.Millisecond
 	// turnsOfTimers is enough for an engine to look at its timers.

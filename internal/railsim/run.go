@@ -52,6 +52,9 @@ const (
 	// within a message.
 	mostTimes = 2
 	mostExtra = network.Second / 2
+	// remoteExtra is the same for remote access, which waits for what a rail had under way when it
+	// became up to 100 times slower.
+	remoteExtra = 2 * network.Second
 	// runLimit bounds a run. Within quietNanos after it what is late arrives.
 	runLimit, quietNanos = 300 * network.Second, 2 * network.Second
 )
@@ -195,6 +198,21 @@ func (m *message) nanos() int64 {
 	return max(m.sentAt, m.gotAt) - m.postedAt
 }
 
+// heldNanos is how long a rail may hold up a message: a remote access that is under way when its
+// rail falls silent uses the buffer until the rail is well again, or fails.
+func (p *plan) heldNanos() (longest int64) {
+	if p.cfg.protocol == pml.Copy {
+		return 0
+	}
+	longest = remoteExtra
+	for _, may := range p.mayFail {
+		for _, s := range may {
+			longest = max(longest, remoteExtra+s.to-s.from-afterFault)
+		}
+	}
+	return longest
+}
+
 // mostNanos is how long a message may take: by the fluid model for what its two ranks sent
 // meanwhile, because what is read is asked for behind what is sent. Only sound rails count.
 func (p *plan) mostNanos(j *job, m *message) int64 {
@@ -204,7 +222,7 @@ func (p *plan) mostNanos(j *job, m *message) int64 {
 			bytes += len(o.out)
 		}
 	}
-	return mostTimes*network.Fluid(p.sound, m.postedAt, float64(bytes), network.Millisecond, runLimit) + mostExtra + p.stopNanos
+	return mostTimes*network.Fluid(p.sound, m.postedAt, float64(bytes), network.Millisecond, runLimit) + mostExtra + p.stopNanos + p.heldNanos()
 }
 
 // checkCarriesOn checks that rails are not failed for being slow, and what failures cost.
@@ -213,6 +231,9 @@ func (p *plan) checkCarriesOn(j *job, r *Result) {
 	delivered := j.sum(func(x *rail) int64 { return x.delivered })
 	if most := r.Lost + int64(againShare*float64(delivered)) + againCredit*peers; r.Again > most {
 		r.fail("again", "%d bytes were carried again, at most %d may be: failed rails had %d in the air", r.Again, most, r.Lost)
+	}
+	if r.Restarts > 0 {
+		r.fail("restart", "%d transfers went on in another way, though a rail was up that they could use", r.Restarts)
 	}
 	for _, f := range j.failures {
 		if !slices.ContainsFunc(p.mayFail[f.rail], func(s span) bool { return s.from <= f.at && f.at < s.to }) {

@@ -135,6 +135,11 @@ func TestRailsThatDeliverCarryOn(t *testing.T) {
 			t.Run(s.name+", "+p.String(), func(t *testing.T) {
 				o := runCourse(t, config{rails: s.rails, protocol: p}, s.count, s.size)
 				t.Log(o)
+				require.NoError(t, o.err)
+				require.LessOrEqual(t, o.time, 1.15)
+				require.LessOrEqual(t, o.alone, 1.0, "slower than the better rail alone")
+				require.Zero(t, o.failures)
+				require.Zero(t, o.restarts)
 			})
 		}
 	}

@@ -59,7 +59,7 @@ const (
 	mostSize = 2 << 20
 	// afterFault is how long after a fault a rail may still fail because of it: TCP's
 	// retransmission time-out has grown meanwhile, and the ranks learn from each other.
-	afterFault = 5 * network.Second
+	afterFault = 12 * network.Second
 )
 
 // kinds of rails. The first ones are sound.

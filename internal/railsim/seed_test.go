@@ -19,7 +19,7 @@ func TestSeedsKeepInvariants(t *testing.T) {
 		seeds /= 10
 	}
 	for seed := uint64(1); seed <= max(seeds, 1); seed++ {
-		r := Run(seed, Options{})
+		r := Run(seed, Options{CarriesOn: true})
 		for _, f := range r.Failures {
 			t.Errorf("seed %d (%s): %v", seed, r.Plan, f)
 		}
