@@ -1,8 +1,9 @@
 /*
- * How ranks 0 and 1 agree that a rail is down, and that it is up again: by RAILDOWN and
- * RAILDOWNACK, which go by any rail that is up, and by PROBE and PROBEACK, which go by the
- * rail that they are about. They are not numbered, and may be lost with the rail that
- * carries them.
+ * How ranks 0 and 1 agree that a rail is down, and that it is up again: by RAILDOWN, which
+ * goes by any rail that is up, and by PROBE and PROBEACK, which go by the rail that they are
+ * about. They are not numbered, and may be lost with the rail that carries them. RAILDOWN
+ * stands for FIN too, which names incarnations as it does: after both, the receiver waits at
+ * the fence until its own half is drained.
  *
  * The two halves of a rail fail each for itself. A half with nothing under way does not
  * notice that the other one has failed. Both halves are up at first, in epoch 1.
@@ -54,8 +55,8 @@ bit gone[RAILS];		/* the rail will not come back */
 #define PROBING 3
 byte state[2*RAILS];
 byte raildown_due[2*RAILS];		/* epoch for which RAILDOWN has to be sent; 0: none */
-byte ack_due[2*RAILS];		/* epoch of a RAILDOWN that has to be answered; 0: none */
-byte fenced[2*RAILS];		/* newest epoch whose half at the peer is known to be Drained */
+byte fence[2*RAILS];		/* epoch that RAILDOWN has named, until the fence is passed; 0: none */
+byte passed[2*RAILS];		/* newest epoch whose fence was passed */
 bit pieced[RAILS];		/* rank 0 has sent its one piece, in epoch 1 */
 byte faults = FAULTS;
 
@@ -68,8 +69,7 @@ byte faults = FAULTS;
 #define PROBE 1
 #define PROBEACK 2
 #define RAILDOWN 3
-#define RAILDOWNACK 4
-#define PIECE 5			/* any fragment that would do harm after the fence */
+#define PIECE 4			/* any fragment that would do harm after the fence */
 
 #define OUT 0			/* on its way, or in the peer's BTL */
 #define HANDED 1		/* handed up */
@@ -103,7 +103,7 @@ inline post(rr, xx, kk, bb, ee) {
 	op[i].about = bb;
 	op[i].inc = ee;
 	op[i].by = epoch[2*(rr)+(xx)];
-	printf("%d: posts %d (PROBE 1 PROBEACK 2 RAILDOWN 3 RAILDOWNACK 4 PIECE 5) of rail %d epoch %d, by rail %d epoch %d\n", xx, kk, bb, ee, rr, op[i].by);
+	printf("%d: posts %d (PROBE 1 PROBEACK 2 RAILDOWN 3 PIECE 4) of rail %d epoch %d, by rail %d epoch %d\n", xx, kk, bb, ee, rr, op[i].by);
 	i = 0
 }
 
@@ -144,21 +144,14 @@ inline connect(rr, xx) {
 	printf("%d: rail %d connected, epoch %d\n", xx, rr, epoch[2*(rr)+(xx)])
 }
 
-inline peer_was_drained(rr, xx, ee) {
-	if
-	:: fenced[2*(rr)+(xx)] < ee ->
-		fenced[2*(rr)+(xx)] = ee;
-		if
-		:: raildown_due[2*(rr)+(xx)] <= ee -> raildown_due[2*(rr)+(xx)] = 0
-		:: else
-		fi
-	:: else
-	fi
+/* Rank xx begins to use an incarnation, which the peer has made or joined. */
+inline use(rr, xx) {
+	assert(epoch[2*(rr)+1-(xx)] >= epoch[2*(rr)+(xx)]);
+	state[2*(rr)+(xx)] = RAIL_UP
 }
 
 /* Rank yy receives a PROBE. */
 inline on_probe(rr, yy, ee) {
-	peer_was_drained(rr, yy, ee - 1);
 	if
 	:: half[2*(rr)+(yy)] == DRAINED && epoch[2*(rr)+(yy)] < ee && !gone[rr] ->
 		connect(rr, yy);
@@ -172,9 +165,8 @@ inline on_probe(rr, yy, ee) {
 }
 
 inline on_probeack(rr, yy, ee) {
-	peer_was_drained(rr, yy, ee - 1);
 	if
-	:: state[2*(rr)+(yy)] == PROBING && epoch[2*(rr)+(yy)] == ee -> state[2*(rr)+(yy)] = RAIL_UP
+	:: state[2*(rr)+(yy)] == PROBING && epoch[2*(rr)+(yy)] == ee -> use(rr, yy)
 	:: else
 	fi
 }
@@ -194,18 +186,18 @@ inline on_raildown(rr, yy, ee) {
 	:: else
 	fi;
 	if
-	:: ack_due[2*(rr)+(yy)] < ee -> ack_due[2*(rr)+(yy)] = ee
+	:: fence[2*(rr)+(yy)] < ee -> fence[2*(rr)+(yy)] = ee
 	:: else
 	fi
 }
 
-/* RAILDOWN may be answered: the half of that epoch is Drained. */
+/* Nothing of the incarnation that RAILDOWN has named reaches this rank any more. */
 #ifdef NO_DRAIN
-#define ANSWERABLE(e) true
+#define MAY_PASS(e) true
 #elif defined(SPARE_OLDER)
-#define ANSWERABLE(e) (epoch[e] != ack_due[e] || half[e] == DRAINED)
+#define MAY_PASS(e) (epoch[e] != fence[e] || half[e] == DRAINED)
 #else
-#define ANSWERABLE(e) (epoch[e] > ack_due[e] || half[e] == DRAINED)
+#define MAY_PASS(e) (epoch[e] > fence[e] || half[e] == DRAINED)
 #endif
 
 #ifdef TWICE
@@ -233,8 +225,7 @@ end:	do
 		:: O.kind == PROBE -> on_probe(r, 1-x, O.inc)
 		:: O.kind == PROBEACK -> on_probeack(r, 1-x, O.inc)
 		:: O.kind == RAILDOWN -> on_raildown(O.about, 1-x, O.inc)
-		:: O.kind == RAILDOWNACK -> peer_was_drained(O.about, 1-x, O.inc)
-		:: O.kind == PIECE -> assert(fenced[ME] < O.by)	/* nothing passes the fence */
+		:: O.kind == PIECE -> assert(passed[IT] < O.by)	/* nothing passes the fence */
 		fi;
 		if
 		:: O.cb != PENDING || SAFE -> clear(s)	/* on a rail that cannot fail, the time of the callback does not matter */
@@ -245,7 +236,7 @@ end:	do
 		O.cb = NIL;
 		printf("%d: %d of rail %d epoch %d, by rail %d, called back: nil\n", x, O.kind, O.about, O.inc, r);
 		if
-		:: O.kind == PROBEACK && state[ME] == PROBING -> state[ME] = RAIL_UP
+		:: O.kind == PROBEACK && state[ME] == PROBING -> use(r, x)
 		:: else
 		fi;
 		if
@@ -257,9 +248,8 @@ end:	do
 		O.cb = ERR;
 		printf("%d: %d of rail %d epoch %d, by rail %d, called back: error\n", x, O.kind, O.about, O.inc, r);
 		if
-		:: O.kind == RAILDOWN && O.inc > raildown_due[2*O.about+x] && O.inc > fenced[2*O.about+x] -> raildown_due[2*O.about+x] = O.inc
-#ifndef NO_ACKRESEND
-		:: O.kind == RAILDOWNACK && ack_due[2*O.about+x] < O.inc -> ack_due[2*O.about+x] = O.inc
+#ifndef NO_RESEND
+		:: O.kind == RAILDOWN && O.inc > raildown_due[2*O.about+x] -> raildown_due[2*O.about+x] = O.inc
 #endif
 		:: else
 		fi;
@@ -307,6 +297,10 @@ end:	do
 		connect(r, x);
 		post(r, x, PROBE, r, epoch[ME])
 	   }
+	:: d_step { fence[ME] != 0 && MAY_PASS(ME) ->
+		passed[ME] = fence[ME];
+		fence[ME] = 0
+	   }
 	:: d_step { state[ME] == RAIL_UP && half[ME] == UP && x == 0 && r == 0 && PIECED && HAS_ROOM(ME) ->
 		pieced[r] = true;
 		post(r, x, PIECE, r, epoch[ME])
@@ -314,16 +308,12 @@ end:	do
 	od
 }
 
-/* Rank x sends RAILDOWN and RAILDOWNACK about rail r by rail b. */
+/* Rank x sends RAILDOWN about rail r by rail b. */
 proctype announcer(byte r; byte x; byte b) {
 end:	do
 	:: d_step { raildown_due[ME] != 0 && state[2*b+x] == RAIL_UP && HAS_ROOM(2*b+x) ->
 		post(b, x, RAILDOWN, r, raildown_due[ME]);
 		raildown_due[ME] = 0
-	   }
-	:: d_step { ack_due[ME] != 0 && ANSWERABLE(ME) && state[2*b+x] == RAIL_UP && HAS_ROOM(2*b+x) ->
-		post(b, x, RAILDOWNACK, r, ack_due[ME]);
-		ack_due[ME] = 0
 	   }
 	od
 }
@@ -334,8 +324,8 @@ end:	do
 #else
 #define SOME_ALIVE (ALIVE(0) || ALIVE(1) || ALIVE(2))
 #endif
-/* The final state of rail r at a rank, e = 2*r+x: up, or fenced for good. */
-#define SETTLED(e, r) (gone[r] -> (state[e] == DOWN && fenced[e] >= epoch[e] && half[e] == DRAINED || ALIVE(r)) : ALIVE(r))
+/* The final state of rail r at a rank, e = 2*r+x: up, or down for good. Nobody waits at a fence. */
+#define SETTLED(e, r) (fence[e] == 0 && (ALIVE(r) || gone[r] && state[e] == DOWN))
 
 init {
 	atomic {
@@ -358,7 +348,7 @@ init {
 #endif
 		i = 0
 	}
-	/* At the end, if a rail is up, every other one is up again or fenced at both ranks. */
+	/* At the end, if a rail is up, every other one is up again or down at both ranks. */
 	timeout -> d_step {
 		for (i : 0 .. RAILS-1) {
 			assert(!SOME_ALIVE || SETTLED(2*i, i) && SETTLED(2*i+1, i));
