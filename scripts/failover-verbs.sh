@@ -53,7 +53,7 @@ switch() {
 }
 
 for label in $CASES; do
-    case=${label%%:*} protocol=auto reads=auto btl=self,ibverbs flags=() factor=0
+    case=${label%%:*} protocol=auto reads=auto btl=self,ibverbs flags=() beside=false
     devices='rxe0|prx0,rxe1|prx1' job=(./failover)
     case $label in
     *:tcp | absent-verbs) btl=self,ibverbs,tcp flags=(-goes-on) ;;
