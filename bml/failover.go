@@ -131,7 +131,7 @@ func (b *BML) stopRail(rl *Rail, err error) {
 		rc.cause = err // that it does not come back yet is no news
 	}
 	if wasUp { // otherwise only probes were posted by it
-		rc.failedAt, rc.usedEpoch = b.eng.Now(), rc.epoch
+		rc.failedAt = b.eng.Now()
 		pr.drains(rl.way())
 	}
 	b.countError(rl, err)

@@ -32,8 +32,6 @@ type recovery struct {
 	cause error  // of the last failure while it was up, or why it never was; nil if none
 	wasUp bool   // it has been up at some time
 	epoch uint32 // of the incarnation that failed last
-	// usedEpoch is that of the last one that failed while it was up. Later ones only probed.
-	usedEpoch uint32
 
 	failedAt int64 // engine's time of the failure; 0 once its operations were posted again
 

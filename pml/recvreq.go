@@ -40,8 +40,8 @@ type RecvRequest struct {
 	got, want int64
 	have      ranges
 	t         *bml.Transfer
-	// awaitsFin: the sender writes, and ends with FIN. hasFin: that came, after so many bytes of
-	// fragments.
+	// awaitsFin: the sender writes, and ends with FIN. hasFin: that came. fragments is how many
+	// bytes went as fragments before it.
 	awaitsFin, hasFin bool
 	fragments         int64
 	// outstanding counts operations that are posted or queued, and not called back, but for the

@@ -169,7 +169,7 @@ func (c *core) Sleep(nanos int64) (woken bool) {
 
 func (c *core) Close() error { return nil }
 
-// waits makes so many waits, and returns the counters and the time of one wait, on average.
+// waits makes a number of waits, and returns the counters and the mean time of a wait.
 func (c *core) waits(n int, cfg Config) (Counters, int64) {
 	cfg.Clock, cfg.Wakeup, cfg.Processor = c, c, c
 	e := New(cfg)

@@ -470,7 +470,7 @@ func (j *job) count(of func(s pml.Stats) uint64) (n uint64) {
 	return n
 }
 
-// ideal is how long the fluid model takes for so many bytes over all rails, or over one of them.
+// ideal is how long the fluid model takes for a number of bytes over all rails, or over one.
 func (j *job) ideal(from int64, size float64, rails ...int) int64 {
 	var rates []func(now int64) float64
 	step := 100 * network.Microsecond

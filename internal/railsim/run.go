@@ -28,7 +28,7 @@ func (f Failure) Error() string { return f.Invariant + ": " + f.What }
 type Result struct {
 	Plan     string // in words
 	Failures []Failure
-	// Messages were sent, of so many Bytes. Errors have ended in an error.
+	// Messages is how many were sent, and Bytes their sum. Errors counts those that failed.
 	Messages, Errors int
 	Bytes            int64
 	// Again is how many bytes rails carried again, Lost how many they had in the air when they

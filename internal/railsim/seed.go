@@ -149,7 +149,7 @@ func (p *plan) drawRail(rng *rand.Rand, kind int, isDirect bool) float64 {
 		share = l.rate
 		what = fmt.Sprintf("%.2g and %.2g MB/s each %.1f s", rate/1e6, other/1e6, float64(period)/1e9)
 	case sharedRail:
-		// Slower links have no room in their queues for so many flows.
+		// Slower links have no room in their queues for this many flows.
 		l = tcpLink(50)
 		rate, l.foreign = l.rate(0), pick(2, 8, 16)
 		usual, what = rate, fmt.Sprintf("%.2g MB/s", rate/1e6)
