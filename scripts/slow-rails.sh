@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures what a slow rail costs: two hosts, which are network namespaces of this machine, are
-# joined by two cables, the rails. Of one rail some packets are lost, or it is slow, or its packets
-# come late; then it is mended. Prints a row for each case. Needs root, openssh-server, iproute2 and
-# nftables.
+# joined by two cables of 1 Gbit/s, the rails. Of one rail some packets are lost, or it is slow, or
+# its packets come late; then it is mended. Prints a row for each case. Needs root, openssh-server,
+# iproute2 and nftables.
 # Usage: slow-rails.sh [-v] [-marks] [CASE…]
 #   -v      print the figures over time
 #   -marks  fail if a figure is beyond its limit
@@ -42,6 +42,7 @@ cables() {
         for h in 1 2; do
             ip -n n$h addr add "10.78.$n.$h/24" dev "r$n"
             ip -n n$h link set "r$n" up
+            tc -n n$h qdisc add dev "r$n" root tbf rate 1gbit burst 128kb limit 1mb
         done
     done
 }

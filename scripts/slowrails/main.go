@@ -118,7 +118,7 @@ func lead(world *comm.Comm) error {
 func check(bandwidth, latency, mended float64) error {
 	least, most, leastMended := 0.1, 10.0, 0.02
 	if *marks {
-		least, most, leastMended = 0.8, 1.2, 0.9
+		least, most, leastMended = 0.95, 1.2, 0.9
 	}
 	switch {
 	case bandwidth < least:
