@@ -297,6 +297,9 @@ func (b *BML) wayDrained(pr *Peer, w way) {
 			b.railDrained(rl)
 		}
 	}
+	if len(pr.draining) == 0 {
+		pr.drained()
+	}
 	b.settled(pr) // others may have waited for a rail that was down before
 	b.loseDrained(pr)
 }

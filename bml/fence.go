@@ -62,6 +62,25 @@ func (b *BML) IsSettled(t *Transfer) bool {
 	return true
 }
 
+// AfterDrain has f called when no rail to the peer that has failed can touch memory here any more.
+// false: that is so now.
+func (b *BML) AfterDrain(pr *Peer, f func()) bool {
+	if len(pr.draining) == 0 {
+		return false
+	}
+	pr.afterDrain = append(pr.afterDrain, f)
+	return true
+}
+
+// drained calls what was to be called after the drain.
+func (pr *Peer) drained() {
+	after := pr.afterDrain
+	pr.afterDrain = nil
+	for _, f := range after {
+		f()
+	}
+}
+
 // AppendFences appends the list of fences that the peer has to wait for.
 func (t *Transfer) AppendFences(to []byte) []byte {
 	for _, f := range t.fences {

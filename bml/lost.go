@@ -145,6 +145,7 @@ func (b *BML) lose(pr *Peer, cause error) {
 	wasFailing := pr.state == PeerFailing
 	b.move(pr, PeerLost)
 	pr.cause, pr.draining = cause, nil
+	pr.drained()
 	pr.stopInline()
 	b.stopGrace(pr)
 	if !wasFailing && len(pr.rails) > 0 {

@@ -48,7 +48,7 @@ type Op struct {
 	mistakes        uint8 // how often a rail called it wrong in itself
 	trouble         trouble
 	// replacement is the payload from which the operation goes on when the BTL has called it back,
-	// and released is called then; nil without an incomplete Rebind.
+	// and released is called when no device reads the old one; nil without an incomplete Rebind.
 	replacement []byte
 	released    func()
 }

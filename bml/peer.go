@@ -104,7 +104,9 @@ type Peer struct {
 	// replay holds operations that a rail has called back with an error, until draining is empty.
 	replay btl.Queue
 	// draining are the ways to the peer whose endpoints have failed and are not drained.
-	draining       []way
+	draining []way
+	// afterDrain is called when draining is empty, or the peer is lost.
+	afterDrain     []func()
 	isSettling     bool // workSettle is deferred
 	isFailDeferred bool // workFailPeer is deferred
 

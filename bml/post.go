@@ -225,7 +225,9 @@ func (b *BML) end(op *Op, err error, isPosting bool) {
 	op.state = opIdle
 	if released := op.released; released != nil {
 		op.Payload, op.replacement, op.released = op.replacement, nil, nil
-		released()
+		if err == nil || !b.AfterDrain(op.peer, released) {
+			released()
+		}
 	}
 	if op.hasCopy && op.twin != nil { // the copy is still under way
 		op.twin.twin, op.twin = nil, nil

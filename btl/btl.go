@@ -335,7 +335,8 @@ type Getter interface {
 // copied.
 type Op struct {
 	// Done is called exactly once for an accepted operation (C1). The caller sets it. The operation
-	// and its buffers are the caller's again when Done is called.
+	// is the caller's again when Done is called, and so are its buffers; after an error only from
+	// Drained on (C4).
 	Done func(op *Op, err error)
 	// Owner is the caller's. A BTL does not touch it.
 	Owner any

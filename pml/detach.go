@@ -32,6 +32,10 @@ func (s *SendRequest) Detach() *Detachment {
 	if s.peer == nil {
 		return nil
 	}
+	// What a failed rail has called back, a device may still read.
+	if s.p.bml.AfterDrain(&s.peer.Peer, func() { d.opReleased(s) }) {
+		d.ops++
+	}
 	var unreachable []*bml.Op // queued writes by a rail that cannot reach the copy
 	if s.head != nil {
 		s.rebind(d, s.head)
@@ -77,8 +81,8 @@ func (s *SendRequest) moved(old, part []byte) []byte {
 }
 
 // Detachment is a buffer that a send no longer needs, but that devices may still read. It is
-// complete when every operation that uses it was called back. A rail does so within its own
-// deadline for operations that do not complete, at the latest when it is Drained (btl, C10).
+// complete when every operation that uses it was called back, and the rails that have failed are
+// drained. A rail does so within its own deadline for operations that do not complete (btl, C10).
 type Detachment struct {
 	request.Object
 	p         *PML
@@ -86,7 +90,7 @@ type Detachment struct {
 	dest, tag int
 	op        string
 	buf       []byte
-	ops       int // operations that are not called back
+	ops       int // operations that are not called back, and a wait for the drain
 	// registration of buf.
 	registration bml.Registration
 }
@@ -96,7 +100,9 @@ func (d *Detachment) opReleased(s *SendRequest) {
 	if d.ops--; d.ops > 0 {
 		return
 	}
-	s.detachment = nil
+	if s.detachment == d { // the send may have ended, and be another one
+		s.detachment = nil
+	}
 	d.p.detached = slices.DeleteFunc(d.p.detached, func(other *Detachment) bool { return other == d })
 	d.registration.Release()
 	d.buf = nil

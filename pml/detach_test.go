@@ -87,8 +87,8 @@ func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 	require.Empty(t, p.Leftovers())
 }
 
-// TestDetachWhileRailFailsCompletes: a Detachment is complete when the rail has called back its
-// operations, even if the send goes on or waits for another rail.
+// TestDetachWhileRailFailsCompletes: a Detachment is complete when the rail is drained, even if the
+// send goes on or waits for another rail.
 func TestDetachWhileRailFailsCompletes(t *testing.T) {
 	const n = 4 * remotePieceBytes
 	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Put), withGrace(1e9))
@@ -103,12 +103,15 @@ func TestDetachWhileRailFailsCompletes(t *testing.T) {
 	p.Failed(w.rails[1][0], w.rails[1][0].path(1), pathErr)
 	require.Equal(t, request.Active, d.State())
 	w.failPieces()
+	require.Equal(t, request.Active, d.State(), "a device may still read the buffer")
+	w.mended = true
+	w.rails[0][0].drain(1)
+	require.Equal(t, request.Active, d.State(), "a device may still read the buffer")
+	w.rails[1][0].drain(1)
 	require.Equal(t, request.Complete, d.State())
 	require.Equal(t, request.Active, s.State(), "the send ended although a rail may come back")
 	clear(buf)
-	w.mended = true
 	for i := range w.rails {
-		w.rails[i][0].drain(1)
 		w.rails[i][1].lose(0, pathErr)
 	}
 	for range 50 {

@@ -75,6 +75,27 @@ func TestDetachBeforeReplaySendsCopy(t *testing.T) {
 	requireArrival(t, w, c[1], 7, bytes.Repeat([]byte{1}, 90))
 }
 
+// TestDetachAfterFailureWaitsForDrain: a rail has failed and called the message back. Its device
+// may read the buffer until it is drained.
+func TestDetachAfterFailureWaitsForDrain(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
+	p := w.pmls[0]
+	buf := bytes.Repeat([]byte{1}, 90)
+	s := p.Isend(c[0], buf, 1, 7, Standard, "send")
+	f := w.flying[0]
+	w.flying = nil
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
+	f.op.Done(f.op, pathErr)
+	d := s.Detach()
+	require.NotNil(t, d)
+	require.Equal(t, request.Active, d.State())
+	w.rails[0][0].drain(1)
+	require.Equal(t, request.Complete, d.State())
+	clear(buf)
+	requireArrival(t, w, c[1], 7, bytes.Repeat([]byte{1}, 90))
+	requireSuccess(t, s)
+}
+
 // TestReplayOfMessageUpToEagerCopyBytes: the rail fails, and the other one, which takes shorter
 // fragments and would not send the message eagerly, delivers it.
 func TestReplayOfMessageUpToEagerCopyBytes(t *testing.T) {
