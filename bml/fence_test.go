@@ -226,3 +226,34 @@ func TestFenceNamesModulesAtBothEnds(t *testing.T) {
 	require.Equal(t, []fence{{0, 1}}, tr.fences)
 	require.Equal(t, []byte{3, 4, 0, 0, 1, 0, 0, 0}, tr.AppendFences(nil))
 }
+
+// The latest incarnation that a fence names counts, whenever an earlier one is named.
+func TestLatestFenceCounts(t *testing.T) {
+	w, r, pr := newGraceWire(t, 2, 10*sec)
+	w.rails[0][0].lose(1, pathError(0))
+	returns(0)(w)
+	tr := r.Transfer(nil, pr, nil)
+	fence := func(epoch byte) bool {
+		r.Fence(tr, []byte{0, 0, 0, 0, epoch, 0, 0, 0})
+		return r.IsSettled(tr)
+	}
+	require.True(t, fence(1))
+	require.False(t, fence(2))
+	require.False(t, fence(1))
+	w.rails[0][0].drain(1)
+	require.True(t, r.IsSettled(tr))
+}
+
+// The peer may have used an incarnation that this rank still probes.
+func TestFenceBringsDownProbingRail(t *testing.T) {
+	w, r, pr := newGraceWire(t, 2, 10*sec)
+	w.rails[0][0].lose(1, pathError(0))
+	w.mended = true
+	for pr.rails[0].state != railProbing {
+		w.pass(msec)
+	}
+	tr := r.Transfer(nil, pr, nil)
+	r.Fence(tr, []byte{0, 0, 0, 0, 2, 0, 0, 0})
+	require.Equal(t, railFailing, pr.rails[0].state)
+	require.False(t, r.IsSettled(tr))
+}

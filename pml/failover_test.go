@@ -96,6 +96,21 @@ func TestDetachAfterFailureWaitsForDrain(t *testing.T) {
 	requireSuccess(t, s)
 }
 
+// TestDetachmentEndsWithLostPeer: the peer breaks the protocol while its rail drains.
+func TestDetachmentEndsWithLostPeer(t *testing.T) {
+	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
+	p := w.pmls[0]
+	s := p.Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
+	f := w.flying[0]
+	w.flying = nil
+	p.Failed(w.rails[0][0], w.rails[0][0].path(1), pathErr)
+	f.op.Done(f.op, pathErr)
+	d := s.Detach()
+	p.Arrived(w.rails[1][0], 1, tagAck, nil)
+	require.True(t, p.peer(1).IsLost())
+	require.Equal(t, request.Complete, d.State())
+}
+
 // TestReplayOfMessageUpToEagerCopyBytes: the rail fails, and the other one, which takes shorter
 // fragments and would not send the message eagerly, delivers it.
 func TestReplayOfMessageUpToEagerCopyBytes(t *testing.T) {
