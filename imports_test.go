@@ -42,7 +42,8 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
 	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
 	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/fence", "internal/memcopy", "progress"},
-	"bml":                            {"bml/rating", "btl", "request", "progress"},
+	"btl/pinned":                     {"btl"},
+	"bml":                            {"bml/rating", "btl", "btl/pinned", "request", "progress"},
 	"bml/rating":                     {},
 	"internal/network":               {}, // simulated networks, for tests
 	"pml":                            {"bml", "btl", "request", "progress"},

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/pinned"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -106,9 +107,8 @@ type BML struct {
 
 	ownModules []*ownModule
 	fallen     []fallenRail
-	blocks     []*block // by address
-	revoked    int      // regions of blocks that were released so far
-	padding    []byte   // of probes
+	pinned     pinned.Memory
+	padding    []byte // of probes
 
 	freeTransfers []*Transfer
 

@@ -1,10 +1,8 @@
 package bml
 
 import (
-	"cmp"
 	"errors"
 	"slices"
-	"unsafe"
 
 	"github.com/mpigo/mpigo/btl"
 )
@@ -14,60 +12,13 @@ import (
 // that. Any other buffer is registered for as long as the request that it belongs to needs it,
 // because memory that the garbage collector has taken back must not stay registered (M2).
 
-// block is memory that AddMemory has made known.
-type block struct {
-	base, end uintptr
-	mem       []byte
-	regions   []blockRegion
-}
-
-// blockRegion is the whole block, registered with a module for one kind of access: a peer that may
-// read a message there must not be able to write.
-type blockRegion struct {
-	module btl.Registrar
-	access btl.Access
-	region btl.Region
-}
-
 // AddMemory makes known that mem, which is not empty, stays where it is until RemoveMemory. So it
 // can be registered for longer than one message.
-func (b *BML) AddMemory(mem []byte) {
-	base := addressOf(mem)
-	bl := &block{base: base, end: base + uintptr(len(mem)), mem: mem}
-	i, _ := b.searchBlock(base)
-	b.blocks = slices.Insert(b.blocks, i, bl)
-}
+func (b *BML) AddMemory(mem []byte) { b.pinned.Add(mem) }
 
 // RemoveMemory takes AddMemory back: no peer can reach the memory any more when it returns. No
 // active request uses it.
-func (b *BML) RemoveMemory(mem []byte) {
-	i := b.blockAt(addressOf(mem))
-	if i < 0 {
-		return
-	}
-	for _, r := range b.blocks[i].regions {
-		_ = r.region.Release() // it was registered, so nothing can go wrong
-	}
-	b.blocks = slices.Delete(b.blocks, i, i+1)
-}
-
-func addressOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
-
-func (b *BML) searchBlock(at uintptr) (i int, exact bool) {
-	return slices.BinarySearchFunc(b.blocks, at, func(bl *block, at uintptr) int { return cmp.Compare(bl.base, at) })
-}
-
-// blockAt is the index of the block that holds an address, or −1.
-func (b *BML) blockAt(at uintptr) int {
-	i, exact := b.searchBlock(at)
-	if !exact {
-		i--
-	}
-	if i < 0 || at >= b.blocks[i].end {
-		return -1
-	}
-	return i
-}
+func (b *BML) RemoveMemory(mem []byte) { b.pinned.Remove(mem) }
 
 // ErrUnregistered says that a rail can no longer register a buffer.
 var ErrUnregistered = errors.New("memory can no longer be registered")
@@ -82,7 +33,7 @@ type Registration struct {
 	regions [maxRails]btl.Region
 	offset  [maxRails]uint64 // of the buffer in the region
 	own     RailSet          // the regions that are to be released
-	revoked int              // BML.revoked when it was made
+	revoked int              // pinned.Memory.Revoked when it was made
 }
 
 // register makes buf reachable on those of a peer's rails, of a set, that can reach it. A
@@ -90,24 +41,20 @@ type Registration struct {
 // fits.
 func (b *BML) register(g *Registration, pr *Peer, set RailSet, buf []byte, access btl.Access) {
 	isSame := g.peer == pr && g.access == access && g.bytes == len(buf) && g.asked == set
-	if g.set != 0 && isSame && (g.own == g.set || g.revoked == b.revoked) {
+	if g.set != 0 && isSame && (g.own == g.set || g.revoked == b.pinned.Revoked()) {
 		return
 	}
 	g.Release()
-	g.peer, g.access, g.bytes, g.asked, g.revoked = pr, access, len(buf), set, b.revoked
-	at := addressOf(buf)
-	var bl *block
-	if i := b.blockAt(at); i >= 0 && at+uintptr(len(buf)) <= b.blocks[i].end {
-		bl = b.blocks[i]
-	}
+	g.peer, g.access, g.bytes, g.asked, g.revoked = pr, access, len(buf), set, b.pinned.Revoked()
+	bl, offset := b.pinned.Of(buf)
 	for i := range pr.rails {
 		if !set.Has(i) {
 			continue
 		}
 		if bl != nil {
-			if region := bl.regionOn(&pr.rails[i], access); region != nil {
+			if region := bl.On(pr.rails[i].registrar, access); region != nil {
 				g.set |= 1 << i
-				g.regions[i], g.offset[i] = region, uint64(at-bl.base)
+				g.regions[i], g.offset[i] = region, offset
 				continue
 			}
 		}
@@ -139,22 +86,6 @@ func (g *Registration) sameModule(rails []Rail, i int) int {
 	return -1
 }
 
-// regionOn is the block's region on a rail's module for an access, made if need be; nil if that
-// cannot be.
-func (bl *block) regionOn(rl *Rail, access btl.Access) btl.Region {
-	for _, r := range bl.regions {
-		if r.module == rl.registrar && r.access == access {
-			return r.region
-		}
-	}
-	region, err := rl.registrar.Register(bl.mem, access)
-	if err != nil {
-		return nil
-	}
-	bl.regions = append(bl.regions, blockRegion{rl.registrar, access, region})
-	return region
-}
-
 // Release gives a registration up: nothing reaches the buffer by it any more.
 func (g *Registration) Release() {
 	if g.set == 0 {
@@ -162,7 +93,7 @@ func (g *Registration) Release() {
 	}
 	for i := range g.regions {
 		if g.own.Has(i) {
-			_ = g.regions[i].Release() // as for RemoveMemory
+			_ = g.regions[i].Release() // it was registered, so nothing can go wrong
 		}
 	}
 	*g = Registration{}
@@ -172,16 +103,7 @@ func (g *Registration) Release() {
 // anew when they are needed. Other transfers that are about to use them find them gone, and move
 // their message in fragments.
 func (b *BML) revoke(g *Registration) {
-	for _, bl := range b.blocks {
-		bl.regions = slices.DeleteFunc(bl.regions, func(r blockRegion) bool {
-			if !slices.Contains(g.regions[:], r.region) {
-				return false
-			}
-			_ = r.region.Release() // as for RemoveMemory
-			b.revoked++
-			return true
-		})
-	}
+	b.pinned.Revoke(g.regions[:])
 	g.Release()
 }
 
