@@ -36,6 +36,9 @@ type Config struct {
 	// Word is the place, from 1, of the user's word that names the address (Interface.Word). It
 	// pairs modules that have no address yet with those of peers.
 	Word uint8
+	// Connection tells the modules of one interface apart, from 0: each leads only to those of
+	// peers that have the same number.
+	Connection uint8
 	// BandwidthMBps of the address (what its interface reports).
 	BandwidthMBps int64
 	// FirstPort to LastPort are where the module may listen, for machines behind a firewall (any
@@ -99,6 +102,7 @@ const (
 	maxUnauthenticated     = 1 << 14
 	maxRanks               = 1 << 20
 	maxTime                = time.Hour
+	maxConnections         = 8 // of one interface
 )
 
 // fill checks the fields, and sets those that are zero.
@@ -141,6 +145,7 @@ func (c *Config) fillRest() error {
 		base.Check(c.Size >= 1 && c.Size <= maxRanks, "size", c.Size),
 		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
 		base.Check(c.Events != nil, "events", c.Events),
+		base.Check(c.Connection < maxConnections, "connection", c.Connection),
 		base.Check(c.LastPort == 0 && c.FirstPort == 0 || c.FirstPort > 0 && c.LastPort >= c.FirstPort, "ports", fmt.Sprintf("%d to %d", c.FirstPort, c.LastPort)),
 		base.Check(c.FragBytes >= btl.MaxHeaderBytes && c.FragBytes <= maxFragBytes, "fragment bytes", c.FragBytes),
 		base.Check(c.EagerBytes >= btl.MaxHeaderBytes && c.EagerBytes <= c.FragBytes, "eager bytes", c.EagerBytes),

@@ -13,7 +13,7 @@ const maxNamed = 6
 // Explain says in one line why no address of one rank leads to one of another's, given the
 // addresses of both, when Pairs finds none, and what to do.
 func Explain(ours, theirs [][]byte) string {
-	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
+	a, b := firstConnections(ours), firstConnections(theirs)
 	var why []string
 	for _, x := range a {
 		for _, y := range b {
@@ -29,6 +29,11 @@ func Explain(ours, theirs [][]byte) string {
 	}
 	return fmt.Sprintf("%s here and %s there: %s; mpirun-go doctor -v lists all addresses of the machines, and why some are not used",
 		addressesOf(a), addressesOf(b), strings.Join(why, ", "))
+}
+
+// firstConnections are the addresses of a rank's rails, each interface once.
+func firstConnections(encoded [][]byte) []*railAddress {
+	return slices.DeleteFunc(parseRailAddresses(encoded), func(c *railAddress) bool { return c != nil && c.connection > 0 })
 }
 
 // explainPair is why the addresses of one rail do not lead to those of another.

@@ -34,7 +34,7 @@ const (
 	mbpsUnknown = 25000
 )
 
-// module is the rail of one rank at one interface.
+// module is a rail of one rank at one interface.
 type module struct {
 	base.Rail[*endpoint]
 
@@ -182,7 +182,7 @@ func newModule(cfg Config) (_ *module, err error) {
 func (m *module) encodeAddress() []byte {
 	c := railAddress{
 		rank: uint32(m.cfg.Rank), size: uint32(m.cfg.Size), nonce: m.nonce, host: m.host,
-		frag: uint32(m.cfg.FragBytes), word: m.cfg.Word, addresses: m.published(isAny),
+		frag: uint32(m.cfg.FragBytes), word: m.cfg.Word, connection: m.cfg.Connection, addresses: m.published(isAny),
 	}
 	return c.encode()
 }

@@ -10,6 +10,9 @@ import (
 // pairs are used. Otherwise routers may join the networks. Loopback leads only to ranks that share
 // it.
 //
+// Of rails that share an interface, each leads to those that have the same number at the peer. If one
+// rank makes more of them, the others lead nowhere.
+//
 // Where an address leads that a rank does not have yet is not known. It is paired with those that
 // the same word of the users' lists names, as if it led there well.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
@@ -27,6 +30,9 @@ func leadsBetween(a, b []*railAddress) func(local, remote int) int {
 	}
 	return func(local, remote int) int {
 		x, y := a[local], b[remote]
+		if x != nil && y != nil && x.connection != y.connection {
+			return int(unrelated)
+		}
 		if x != nil && y != nil && x.word == y.word && (len(x.addresses) == 0 || len(y.addresses) == 0) {
 			return int(best)
 		}

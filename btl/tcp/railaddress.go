@@ -20,6 +20,7 @@ type railAddress struct {
 	addresses  []netAddress // at most maxAddresses; none while the module has none
 	frag       uint32       // FragBytes
 	word       uint8        // Config.Word
+	connection uint8        // Config.Connection
 }
 
 // netAddress is an address at which a module listens.
@@ -35,6 +36,7 @@ type railAddressFields struct {
 	Host       [16]byte
 	Frag       uint32
 	Word       uint8
+	Connection uint8
 }
 
 // netAddressFields is a netAddress as it is encoded.
@@ -44,7 +46,7 @@ type netAddressFields struct {
 	Bits uint8
 }
 
-const railAddressVersion = 4
+const railAddressVersion = 5
 
 // The lengths of the two parts of an encoded address.
 var (
@@ -53,7 +55,7 @@ var (
 )
 
 func (c *railAddress) encode() []byte {
-	f := railAddressFields{Rank: c.rank, Size: c.size, Nonce: c.nonce, Host: c.host, Frag: c.frag, Word: c.word}
+	f := railAddressFields{Rank: c.rank, Size: c.size, Nonce: c.nonce, Host: c.host, Frag: c.frag, Word: c.word, Connection: c.connection}
 	list := make([]netAddressFields, len(c.addresses))
 	for n, a := range c.addresses {
 		list[n] = netAddressFields{a.Addr().As16(), a.Port(), a.bits}
@@ -68,8 +70,8 @@ func parseRailAddress(b []byte) (c railAddress, ok bool) {
 	if !base.DecodeAddress(b, railAddressVersion, &f, list) {
 		return c, false
 	}
-	c = railAddress{rank: f.Rank, size: f.Size, nonce: f.Nonce, host: f.Host, frag: f.Frag, word: f.Word}
-	ok = f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes && (len(list) > 0 || f.Word != 0)
+	c = railAddress{rank: f.Rank, size: f.Size, nonce: f.Nonce, host: f.Host, frag: f.Frag, word: f.Word, connection: f.Connection}
+	ok = f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes && f.Connection < maxConnections && (len(list) > 0 || f.Word != 0)
 	for _, f := range list {
 		addr := netip.AddrFrom16(f.IP).Unmap()
 		a := netAddress{netip.AddrPortFrom(addr, f.Port), f.Bits}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/transport"
@@ -19,7 +18,10 @@ const (
 	excludeKey, excludeNone = "tcp.exclude", "none"
 )
 
-// Transport describes the rails over TCP, one for each interface.
+const connectionsKey = "tcp.connections"
+
+// Transport describes the rails over TCP: for each interface one, or as many as tcp.connections
+// says.
 func Transport() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Priority: 10, Reach: transport.Anywhere, Open: openRails,
@@ -28,7 +30,7 @@ func Transport() transport.Transport {
 	}
 }
 
-// openRails makes a rail of each interface of this machine that the user has named, or that other
+// openRails makes the rails of each interface of this machine that the user has named, or that other
 // machines may reach (Addresses). Addresses that cannot be used are left out, as long as there is
 // another. What the user has named, and this machine lacks or has switched off, is Absent until it
 // comes.
@@ -50,48 +52,14 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 		}
 		return opened, fmt.Errorf("rail tcp: %w", why)
 	}
-	var modules []*module
 	lowest := int64(0) // of the bandwidths that are known
-	// isTaken reports whether another module than m has an address.
-	isTaken := func(m *module) func(netip.Addr) bool {
-		return func(a netip.Addr) bool {
-			return slices.ContainsFunc(modules, func(other *module) bool { return other != m && other.isLocal(a) })
-		}
-	}
-	add := func(cfg Config, port string) *module {
-		m, err := newModule(cfg)
-		if err == nil {
-			err = errors.Join(m.leftOut...) // it goes on with its other addresses
-		}
-		if err != nil {
-			if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
-				err = fmt.Errorf("%w (tcp.ports=%s: each rank of a machine takes one port)", err, set.String("tcp.ports"))
-			}
-			opened.LeftOut = append(opened.LeftOut, fmt.Errorf("rail %s: %w", cfg.Rail, err))
-		}
-		if m == nil {
-			return nil
-		}
-		modules = append(modules, m)
-		opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: port, Absent: m.Absent})
-		return m
-	}
-	find := func(m **module, s source) func() []Interface {
-		return func() []Interface {
-			found, err := list()
-			if err != nil {
-				return nil
-			}
-			return s.now(append(found, loopbacks([]string{s.word}, found)...), isTaken(*m))
-		}
-	}
 	for _, a := range addresses {
 		if mbps := speedOf(a.Address); a.Up && (lowest == 0 || mbps < lowest) {
 			lowest = mbps
 		}
 	}
-	byRail := railsAmong(addresses)
-	for _, of := range byRail {
+	var plans []*plan
+	for _, of := range railsAmong(addresses) {
 		first := addresses[of[0]]
 		cfg := configOf(env)
 		cfg.Local, cfg.LocalBits, cfg.Word = first.Address, first.Bits, first.Word
@@ -110,24 +78,34 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 			port = first.Address.String()
 			cfg.Rail = "tcp:" + port
 		}
-		var m *module
+		p := &plan{cfg: cfg, port: port}
 		if s, ok := sourceOf(first, include, exclude); ok {
-			cfg.Moved, cfg.Find = env.Moved, find(&m, s)
+			p.source = &s
 		}
-		m = add(cfg, port)
+		plans = append(plans, p)
 	}
 	// They come last: a peer pairs them after those that are there.
 	for _, w := range words {
 		cfg := configOf(env)
-		cfg.Rail, cfg.Word, cfg.BandwidthMBps, cfg.Moved = "tcp:"+w.text, w.place, lowest, env.Moved
+		cfg.Rail, cfg.Word, cfg.BandwidthMBps = "tcp:"+w.text, w.place, lowest
 		cfg.Awaits = fmt.Sprintf("%s has no interface or address %s", hostname(), w.text)
 		if len(addresses) == 0 {
 			cfg.Awaits = why.Error()
 		}
-		var m *module
-		cfg.Find = find(&m, source{word: w.text, place: w.place, exclude: exclude})
-		m = add(cfg, w.text)
+		plans = append(plans, &plan{cfg: cfg, port: w.text, source: &source{word: w.text, place: w.place, exclude: exclude}})
 	}
+	for _, p := range plans {
+		if s := p.source; s != nil {
+			p.cfg.Moved, p.cfg.Find = env.Moved, func() []Interface {
+				found, err := list()
+				if err != nil {
+					return nil
+				}
+				return s.now(append(found, loopbacks([]string{s.word}, found)...), func(a netip.Addr) bool { return isTaken(plans, p, a) })
+			}
+		}
+	}
+	opened = openPlans(plans, int(set.Int(connectionsKey)))
 	if len(opened.Rails) == 0 {
 		return transport.Opened{}, errors.Join(opened.LeftOut...)
 	}

@@ -92,19 +92,28 @@ func fewest(numbers []int, mayTake func(i int) bool) int {
 // are the same at both ends, and no property of a rail that the ends may see differently.
 //
 // Pairs that are no alternates stay first: each of them is one without which a rail of either rank
-// would have none. If these alone are too many, those of the last transports go. Then come
+// would have none. If these alone are too many, those of the last transports go, and of one
+// transport those whose rails come late in the lists of both ranks: it lists first what matters
+// most. Then come
 // alternates of the first transport, then those of the next, each time the one whose rails have the
 // fewest.
 func Limit(lists [][]Pair, most int) [][]Pair {
 	kept := make([][]Pair, len(lists))
 	left := most
 	for t, pairs := range lists {
-		keep := make([]bool, len(pairs))
+		var needed []int
 		for n, p := range pairs {
-			if !p.Alternate && left > 0 {
-				keep[n] = true
-				left--
+			if !p.Alternate {
+				needed = append(needed, n)
 			}
+		}
+		slices.SortStableFunc(needed, func(a, b int) int {
+			return pairs[a].Local + pairs[a].Remote - pairs[b].Local - pairs[b].Remote
+		})
+		keep := make([]bool, len(pairs))
+		for _, n := range needed[:min(left, len(needed))] {
+			keep[n] = true
+			left--
 		}
 		kept[t] = pick(pairs, keep)
 	}

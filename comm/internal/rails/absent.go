@@ -27,11 +27,14 @@ func (r *Rails) whyAbsent(l rail) error {
 
 // whyAllAbsent is why all rails of a transport are absent; nil if one is there.
 func (r *Rails) whyAllAbsent(name string) (err error) {
-	for _, l := range r.list {
+	for i, l := range r.list {
 		if l.transport == name {
 			why := r.whyAbsent(l)
 			if why == nil {
 				return nil
+			}
+			if r.isFurther(i) {
+				continue
 			}
 			why = fmt.Errorf("rail %s: %w", l.module.Attrs().Name, why)
 			if err != nil {

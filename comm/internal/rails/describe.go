@@ -62,9 +62,21 @@ func (r *Rails) railsTo(peer int) string {
 			continue
 		}
 		var ports []string
+		var locals []int
+		count := map[string]int{} // rails of a port
 		for _, w := range ways {
-			if port := r.list[w.Local].port; port != "" && r.absent(w.Local) == nil && !slices.Contains(ports, port) {
+			port := r.list[w.Local].port
+			if port == "" || r.absent(w.Local) != nil || slices.Contains(locals, w.Local) {
+				continue
+			}
+			locals = append(locals, w.Local)
+			if count[port]++; count[port] == 1 {
 				ports = append(ports, port)
+			}
+		}
+		for i, port := range ports {
+			if n := count[port]; n > 1 {
+				ports[i] = fmt.Sprintf("%s x%d", port, n)
 			}
 		}
 		if len(ports) == 0 {

@@ -125,7 +125,7 @@ func (r *Rails) whyLeftOut(name string) (lines []string) {
 		lines = append(lines, oneLine(why))
 	}
 	for i, l := range r.list {
-		if why := r.absent(i); why != nil && l.transport == name {
+		if why := r.absent(i); why != nil && l.transport == name && !r.isFurther(i) {
 			lines = append(lines, fmt.Sprintf("rail %s: %s; it joins when it is there", l.module.Attrs().Name, oneLine(why)))
 		}
 	}

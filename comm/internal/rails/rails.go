@@ -73,6 +73,13 @@ type missing struct {
 	why       error
 }
 
+// isFurther reports whether a rail, by its place in list, has the port of one before it: what is
+// said of that one holds for it, too.
+func (r *Rails) isFurther(place int) bool {
+	l := r.list[place]
+	return l.port != "" && slices.ContainsFunc(r.list[:place], func(o rail) bool { return o.transport == l.transport && o.port == l.port })
+}
+
 // New makes the rails of a rank, none of which is open.
 func New(cfg Config) *Rails {
 	if cfg.Transports == nil {

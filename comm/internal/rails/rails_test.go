@@ -289,6 +289,28 @@ func TestReach(t *testing.T) {
 	assert.Equal(t, "there are no other ranks", open(0, 1, "sm").reach())
 }
 
+// TestRailsOfOnePortAreToldOnce: what is said of a port with several rails is said once.
+func TestRailsOfOnePortAreToldOnce(t *testing.T) {
+	there := wireup.Rail{BTL: "tcp", Address: []byte("there")}
+	r := railsOfRank(t, 0, 2, "btl", "self,tcp")
+	r.allowed[1].Leads = func(_, _ [][]byte) func(_, _ int) int { return func(_, _ int) int { return 1 } }
+	for n := range 6 {
+		r.list = append(r.list, rail{transport: "tcp", port: []string{"eth0", "eth1"}[n%2], module: addressModule{}})
+	}
+	r.Card(false)
+	r.cards = []wireup.Card{{Host: "here"}, {Host: "there", Rails: []wireup.Rail{there, there, there, there, there}}}
+	require.Equal(t, "tcp(eth0 x3,eth1 x3) to 1", r.reach())
+
+	r.list = nil
+	modules := lateRails(r, "eth0", "eth1", "eth0", "eth1")
+	const want = "rail eth0: no interface eth0; rail eth1: no interface eth1"
+	require.EqualError(t, r.whyAllAbsent("tcp"), want)
+	r.Card(false)
+	require.Equal(t, want, strings.ReplaceAll(strings.Join(r.whyLeftOut("tcp"), "; "), "; it joins when it is there", ""))
+	modules[3].there = true
+	require.NoError(t, r.whyAllAbsent("tcp"))
+}
+
 // TestRareTransportIsReportedLast: an error says that there are no RDMA devices after other errors,
 // and only if the user has asked for them or there is no other error.
 func TestRareTransportIsReportedLast(t *testing.T) {

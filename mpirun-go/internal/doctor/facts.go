@@ -73,6 +73,16 @@ type Interface struct {
 
 func (i Interface) used() bool { return i.Why == "" }
 
+// addresses is how many addresses ranks of the host use.
+func (f *Facts) addresses() (n int) {
+	for _, i := range f.Interfaces {
+		if i.used() {
+			n++
+		}
+	}
+	return n
+}
+
 // maxGIDs bounds the GIDs of a port in Facts. A line with them must stay below the length that the
 // launcher passes on in one piece.
 const maxGIDs = 32

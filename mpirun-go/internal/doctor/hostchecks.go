@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mpigo/mpigo/btl/tcp"
 	"github.com/mpigo/mpigo/internal/rdma"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
@@ -176,9 +177,14 @@ func tcpPorts(j *Job, h *Host) (list []result) {
 	for _, why := range h.Facts.TCPListen {
 		list = append(list, result{Broken, "cannot listen on " + why, "a free port of tcp.ports=" + text, "ss -ltnp; or a wider range: --set tcp.ports=FIRST-LAST"})
 	}
-	if n := int(last) - int(first) + 1; first > 0 && n < h.Slots {
-		list = append(list, result{Broken, fmt.Sprintf("%d ports in tcp.ports=%s for %d ranks", n, text, h.Slots), "a port for each rank, and spares",
-			fmt.Sprintf("--set tcp.ports=%d-%d, and let them through firewalls", first, min(int(first)+2*h.Slots, 65535))})
+	connections := tcp.Connections(j.Settings, h.Facts.addresses())
+	need, whose, each := h.Slots*connections, "ranks", "a port for each rank, and spares"
+	if connections > 1 {
+		whose, each = fmt.Sprintf("ranks with %d connections", connections), "a port for each connection of each rank, and spares"
+	}
+	if n := int(last) - int(first) + 1; first > 0 && n < need {
+		list = append(list, result{Broken, fmt.Sprintf("%d ports in tcp.ports=%s for %d %s", n, text, h.Slots, whose), each,
+			fmt.Sprintf("--set tcp.ports=%d-%d, and let them through firewalls", first, min(int(first)+2*need, 65535))})
 	}
 	if len(list) > 0 {
 		return list
@@ -222,15 +228,16 @@ func memory(j *Job, h *Host) []result {
 	return one(result{Warning, found, fmt.Sprintf("%s for messages of %d ranks (pml.unexpected.bytes, sm.ring.bytes)", info.SizeText(need), h.Slots), fix})
 }
 
+// moduleFiles is how many descriptors a rail over TCP has beside its connections: a listener, a
+// netlink socket, three epolls, and perhaps a connection in its handshake.
+const moduleFiles = 6
+
 func openFiles(j *Job, h *Host) []result {
 	f := h.Facts
-	rails := 0
-	for _, i := range f.Interfaces {
-		if i.used() {
-			rails++
-		}
-	}
-	need := uint64(64 + j.ranks()*max(rails, 1))
+	rails := f.addresses()
+	connections := tcp.Connections(j.Settings, rails)
+	further := (connections - 1) * rails
+	need := uint64(64 + j.ranks()*max(rails, 1) + further*(j.ranks()+moduleFiles))
 	found := fmt.Sprintf("%d for a rank", f.Files)
 	if f.Files == 0 || f.Files >= need {
 		return ok(found)
@@ -240,7 +247,11 @@ func openFiles(j *Job, h *Host) []result {
 		level = Broken // the launcher has the same limit, and starts no such job
 	}
 	need = max(need, uint64(procs.Descriptors(h.Slots)))
-	return one(result{level, found, fmt.Sprintf("%d, for %d ranks over %d addresses", need, j.ranks(), rails),
+	over := fmt.Sprintf("%d addresses", rails)
+	if connections > 1 {
+		over = fmt.Sprintf("%d connections of each of %d addresses", connections, rails)
+	}
+	return one(result{level, found, fmt.Sprintf("%d, for %d ranks over %s", need, j.ranks(), over),
 		fmt.Sprintf("ulimit -n %d; as root: echo '* - nofile %d' >/etc/security/limits.d/nofile.conf", need, need)})
 }
 
