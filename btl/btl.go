@@ -125,7 +125,8 @@ const (
 
 // Attrs describes a module. It does not change during a module's life.
 type Attrs struct {
-	// Name of the rail, unique within a rank: "sm", "loop0", "tcp:eth0".
+	// Name of the rail, unique within a rank: "sm", "loop0", "tcp:eth0". Further rails of an
+	// interface have "#2", "#3", and so on after its name.
 	Name string
 	// LatencyNanos is the expected one-way latency of a small fragment.
 	LatencyNanos int64

@@ -39,6 +39,7 @@ type notices struct {
 	withheld int
 
 	rails map[noticeRail]*railNotices // those that have failed in the last noticeWindow
+	down  map[noticeRail]*downRails   // those that have failed and are not back
 	// timer is for what is due first, at timerAt; nil: nothing is.
 	timer   *progress.Timer
 	timerAt int64
@@ -46,22 +47,49 @@ type notices struct {
 	isEnding atomic.Bool
 }
 
-// noticeRail tells the rails of a rank apart.
+// noticeRail tells the rails of a rank apart. The rails of one interface (btl.Attrs) are one here:
+// they fail and return together as a rule.
 type noticeRail struct {
 	name      string
 	peer      int
 	alternate bool
 }
 
+// downRails are the rails of an interface that are down.
+type downRails struct {
+	names map[string]bool
+	most  int // of them that were down at one time, since all were up
+}
+
+// name of these rails, given that of one of them, for a line about all.
+func (d *downRails) name(of string) string {
+	if d.most < 2 {
+		return of
+	}
+	return fmt.Sprintf("%s (%d connections)", interfaceOf(of), d.most)
+}
+
+// interfaceOf is the name of a rail without what tells it from others of its interface.
+func interfaceOf(rail string) string {
+	name, _, _ := strings.Cut(rail, "#")
+	return name
+}
+
 // railNotices is what is still to be said of a rail that has failed.
 type railNotices struct {
-	held     []pml.RailEvent // to be told at holdEnd: the first failure, and perhaps its end
-	holdEnd  int64           // 0: nothing is held
-	end      int64           // of the window
-	failures int             // in the window, after the first
-	last     pml.RailEvent   // what happened last
-	failure  pml.RailEvent   // the last failure
-	failedAt int64           // when it was
+	held     []notice // to be told at holdEnd: the first failure, and perhaps its end
+	holdEnd  int64    // 0: nothing is held
+	end      int64    // of the window
+	failures int      // in the window, after the first
+	last     notice   // what happened last
+	failure  notice   // the last failure
+	failedAt int64    // when it was
+}
+
+// notice is an event, and the name of the rails that it is about.
+type notice struct {
+	pml.RailEvent
+	name string
 }
 
 // admit reports whether a line may be printed now, and how many were withheld before it.
@@ -78,32 +106,65 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 	return withheld, true
 }
 
-// add takes an event. It returns true if the event is to be told at once.
-func (n *notices) add(e pml.RailEvent, now int64) bool {
-	key := noticeRail{e.Rail, e.Peer, e.Alternate}
+// add takes an event. It returns the line that is to be told at once, "" if none is. Of an interface
+// with several rails, those that fail within noticeHold are one failure, and its end is that of the
+// last one.
+func (n *notices) add(event pml.RailEvent, now int64) (line string) {
+	key := noticeRail{interfaceOf(event.Rail), event.Peer, event.Alternate}
+	down := n.note(key, event)
+	if event.Up && (len(down.names) > 0 || !event.Again && event.Rail != key.name) {
+		return ""
+	}
+	e := notice{event, down.name(event.Rail)}
 	r := n.rails[key]
 	switch {
 	case r == nil && e.Up:
-		return true
+		return e.describe()
 	case r == nil:
 		if n.rails == nil {
 			n.rails = map[noticeRail]*railNotices{}
 		}
-		n.rails[key] = &railNotices{held: []pml.RailEvent{e}, holdEnd: now + noticeHold, end: now + noticeWindow, last: e, failure: e, failedAt: now}
-		return false
+		n.rails[key] = &railNotices{held: []notice{e}, holdEnd: now + noticeHold, end: now + noticeWindow, last: e, failure: e, failedAt: now}
+		return ""
 	}
 	r.last = e
 	switch {
+	case !e.Up && len(down.names) > 1 && now < r.failedAt+noticeHold:
+		e.RailEvent.Rail, e.Cause = r.failure.Rail, r.failure.Cause // the first says why
+		r.failure = e
+		if i := len(r.held) - 1; i >= 0 && !r.held[i].Up {
+			r.held[i] = e
+		}
 	case !e.Up:
 		r.failures++
 		r.failure, r.failedAt = e, now
 	case r.failures > 0: // the summary says so
 	case r.holdEnd == 0:
-		return true
+		return e.describe()
 	default:
 		r.held = append(r.held, e)
 	}
-	return false
+	return ""
+}
+
+// note notes which rails of an interface are down after an event.
+func (n *notices) note(key noticeRail, e pml.RailEvent) *downRails {
+	d := n.down[key]
+	if d == nil {
+		d = &downRails{names: map[string]bool{}}
+	}
+	if e.Up {
+		if delete(d.names, e.Rail); len(d.names) == 0 {
+			delete(n.down, key)
+		}
+		return d
+	}
+	if n.down == nil {
+		n.down = map[noticeRail]*downRails{}
+	}
+	n.down[key], d.names[e.Rail] = d, true
+	d.most = max(d.most, len(d.names))
+	return d
 }
 
 // due returns the lines that are to be told by now, and when the next are; 0: never. isOver reports
@@ -116,11 +177,12 @@ func (n *notices) due(now int64, isOver func(peer int) bool) (lines []string, ne
 		r := n.rails[key]
 		if isOver(key.peer) {
 			delete(n.rails, key)
+			delete(n.down, key)
 			continue
 		}
 		if r.holdEnd != 0 && now >= r.holdEnd {
 			for _, e := range r.held {
-				lines = append(lines, describeRail(e))
+				lines = append(lines, e.describe())
 			}
 			r.held, r.holdEnd = nil, 0
 		}
@@ -166,7 +228,7 @@ func (r *railNotices) summary() string {
 	if r.failures > 1 {
 		times = fmt.Sprintf("%d more times", r.failures)
 	}
-	return fmt.Sprintf("%s failed %s in the last minute, the last time because of: %s; %s", describeName(r.failure), times, describeCause(r.failure), now)
+	return fmt.Sprintf("%s failed %s in the last minute, the last time because of: %s; %s", describeName(r.failure.RailEvent, r.failure.name), times, describeCause(r.failure.RailEvent), now)
 }
 
 // onRail tells the user of a rail that has failed or come back. Lock held.
@@ -178,8 +240,8 @@ func (j *job) onRail(e pml.RailEvent) {
 		return
 	}
 	n := &j.notices
-	if n.add(e, j.eng.Now()) {
-		j.printNotice(describeRail(e))
+	if line := n.add(e, j.eng.Now()); line != "" {
+		j.printNotice(line)
 	}
 	if len(n.rails) > 0 && (n.timer == nil || n.timerAt > j.eng.Now()+noticeHold) {
 		j.tellAt(j.eng.Now() + noticeHold)
@@ -233,14 +295,17 @@ func (j *job) printNotice(line string) {
 }
 
 // describeRail says in one line what happened to a rail, and what the rank does now.
-func describeRail(e pml.RailEvent) string {
+func describeRail(e pml.RailEvent) string { return notice{e, e.Rail}.describe() }
+
+// describe is describeRail under the name of the notice.
+func (e notice) describe() string {
 	switch {
 	case e.Up && e.Alternate:
-		return fmt.Sprintf("rail %s to another port of rank %d is up", e.Rail, e.Peer)
+		return fmt.Sprintf("rail %s to another port of rank %d is up", e.name, e.Peer)
 	case e.Up && e.Again:
-		return fmt.Sprintf("rail %s to rank %d is back", e.Rail, e.Peer)
+		return fmt.Sprintf("rail %s to rank %d is back", e.name, e.Peer)
 	case e.Up:
-		return fmt.Sprintf("rail %s to rank %d is up, for the first time", e.Rail, e.Peer)
+		return fmt.Sprintf("rail %s to rank %d is up, for the first time", e.name, e.Peer)
 	}
 	now := "no other rail there is up: waiting for a rail"
 	switch {
@@ -249,16 +314,16 @@ func describeRail(e pml.RailEvent) string {
 	case e.Left > 1:
 		now = fmt.Sprintf("continuing on the %d that are left", e.Left)
 	}
-	return fmt.Sprintf("%s failed: %s; %s", describeName(e), describeCause(e), now)
+	return fmt.Sprintf("%s failed: %s; %s", describeName(e.RailEvent, e.name), describeCause(e.RailEvent), now)
 }
 
-// describeName names the rail of an event.
-func describeName(e pml.RailEvent) string {
+// describeName names the rail of an event, given its own name.
+func describeName(e pml.RailEvent, name string) string {
 	other := ""
 	if e.Alternate {
 		other = "another port of "
 	}
-	return fmt.Sprintf("rail %s to %srank %d", e.Rail, other, e.Peer)
+	return fmt.Sprintf("rail %s to %srank %d", name, other, e.Peer)
 }
 
 // describeCause is why the rail has failed, without its name.

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,8 +34,11 @@ type railTeller struct {
 }
 
 func (n *railTeller) event(e pml.RailEvent) (lines []string) {
-	if e.Rail = "tcp:r0"; n.add(e, n.now) {
-		lines = append(lines, describeRail(e))
+	if e.Rail == "" {
+		e.Rail = "tcp:r0"
+	}
+	if line := n.add(e, n.now); line != "" {
+		lines = append(lines, line)
 	}
 	return lines
 }
@@ -116,4 +120,76 @@ func TestRailThatStaysDownIsToldSoon(t *testing.T) {
 	require.Equal(t, []string{"rail tcp:r0 to rank 1 failed once more in the last minute, the last time because of: cut; it is down"}, n.after(1))
 	require.Empty(t, n.after(time.Duration(noticeLasting)))
 	require.Equal(t, []string{describeRail(pml.RailEvent{Rail: "tcp:r0", Peer: 1, Up: true, Again: true})}, n.event(railBack))
+}
+
+// connectionEvent is an event of one of several rails of an interface.
+func connectionEvent(e pml.RailEvent, number, left int) pml.RailEvent {
+	e.Rail, e.Left = "tcp:r0", left
+	if number > 1 {
+		e.Rail += fmt.Sprintf("#%d", number)
+	}
+	return e
+}
+
+// TestInterfaceOfSeveralRailsIsToldOnce: the failure of an interface is one line, and so is its
+// return, however many rails it has.
+func TestInterfaceOfSeveralRailsIsToldOnce(t *testing.T) {
+	var n railTeller
+	fail := func() {
+		for number := 1; number <= 4; number++ {
+			require.Empty(t, n.event(connectionEvent(railCut, number, 8-number)))
+		}
+	}
+	back := func() (lines []string) {
+		for _, number := range []int{3, 1, 2, 4} {
+			require.Empty(t, lines)
+			lines = n.event(connectionEvent(railBack, number, 0))
+		}
+		return lines
+	}
+	const failed = "rail tcp:r0 (4 connections) to rank 1 failed: cut; continuing on the 4 that are left"
+	const isBack = "rail tcp:r0 (4 connections) to rank 1 is back"
+	fail()
+	require.Equal(t, []string{failed}, n.after(time.Second))
+	require.Equal(t, []string{isBack}, back())
+	fail()
+	require.Empty(t, back())
+	require.Equal(t, []string{"rail tcp:r0 (4 connections) to rank 1 failed once more in the last minute, the last time because of: cut; it is up"}, n.after(time.Minute))
+	require.Empty(t, n.after(time.Minute))
+	fail() // and stays down for longer than the notices are kept
+	require.Equal(t, []string{failed}, n.after(time.Second))
+	require.Empty(t, n.after(time.Hour))
+	require.Empty(t, n.rails)
+	require.Equal(t, []string{isBack}, back())
+	fail()
+	require.Empty(t, back())
+	require.Equal(t, []string{failed, isBack}, n.after(time.Second))
+	require.Empty(t, n.down)
+}
+
+// TestSingleRailOfAnInterfaceIsNamed: where not all rails of an interface fail, or not at once, the
+// lines say so.
+func TestSingleRailOfAnInterfaceIsNamed(t *testing.T) {
+	var n railTeller
+	require.Empty(t, n.event(connectionEvent(railCut, 3, 3)))
+	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 failed: cut; continuing on the 3 that are left"}, n.after(time.Second))
+	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 is back"}, n.event(connectionEvent(railBack, 3, 4)))
+	require.Empty(t, n.after(time.Minute))
+
+	require.Empty(t, n.event(connectionEvent(railCut, 2, 3)))
+	require.Len(t, n.after(3*time.Second), 1)
+	require.Empty(t, n.event(connectionEvent(railCut, 1, 2)))
+	require.Empty(t, n.event(connectionEvent(railCut, 4, 1)))
+	require.Empty(t, n.event(connectionEvent(railBack, 2, 2)), "others are down")
+	require.Equal(t, []string{"rail tcp:r0 (3 connections) to rank 1 failed once more in the last minute, the last time because of: cut; it is down"},
+		n.after(time.Duration(noticeLasting)))
+}
+
+// TestFirstRailOfAnInterfaceTellsThatItHasCome: an interface that was absent at the start is told
+// once.
+func TestFirstRailOfAnInterfaceTellsThatItHasCome(t *testing.T) {
+	var n railTeller
+	come := pml.RailEvent{Peer: 1, Up: true}
+	require.Equal(t, []string{"rail tcp:r0 to rank 1 is up, for the first time"}, n.event(connectionEvent(come, 1, 1)))
+	require.Empty(t, n.event(connectionEvent(come, 2, 2)))
 }
