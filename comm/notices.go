@@ -106,9 +106,9 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 	return withheld, true
 }
 
-// add takes an event. It returns the line that is to be told at once, "" if none is. Of an interface
-// with several rails, those that fail within noticeHold are one failure, and its end is that of the
-// last one.
+// add takes an event. It returns the line that is to be told at once, "" if none is. Of an
+// interface with several rails, those that fail within noticeHold are one failure, and its end is
+// that of the last one.
 func (n *notices) add(event pml.RailEvent, now int64) (line string) {
 	key := noticeRail{interfaceOf(event.Rail), event.Peer, event.Alternate}
 	down := n.note(key, event)

@@ -1,10 +1,10 @@
-// Package tcp is the BTL over TCP: one module for each local address.
+// Package tcp is the BTL over TCP: one module for each interface, or several (plan.go).
 //
 // # Connections
 //
-// A module listens at its address, which Address publishes, and connects from there. Connect begins
-// one connection for each incarnation of an endpoint. Before anything else, both ends prove that
-// they know the job's secret. What they say until then has a fixed size, so nothing that an
+// A module listens at its addresses, which Address publishes, and connects from there. Connect
+// begins one connection for each incarnation of an endpoint. Before anything else, both ends prove
+// that they know the job's secret. What they say until then has a fixed size, so nothing that an
 // unauthenticated peer sends has to be parsed:
 //
 //	connector                                acceptor

@@ -10,8 +10,8 @@ import (
 // pairs are used. Otherwise routers may join the networks. Loopback leads only to ranks that share
 // it.
 //
-// Of rails that share an interface, each leads to those that have the same number at the peer. If one
-// rank makes more of them, the others lead nowhere.
+// Of rails that share an interface, each leads to those that have the same number at the peer. If
+// one rank makes more of them, the others lead nowhere.
 //
 // Where an address leads that a rank does not have yet is not known. It is paired with those that
 // the same word of the users' lists names, as if it led there well.

@@ -30,10 +30,10 @@ func Transport() transport.Transport {
 	}
 }
 
-// openRails makes the rails of each interface of this machine that the user has named, or that other
-// machines may reach (Addresses). Addresses that cannot be used are left out, as long as there is
-// another. What the user has named, and this machine lacks or has switched off, is Absent until it
-// comes.
+// openRails makes the rails of each interface of this machine that the user has named, or that
+// other machines may reach (Addresses). Addresses that cannot be used are left out, as long as
+// there is another. What the user has named, and this machine lacks or has switched off, is Absent
+// until it comes.
 func openRails(env *transport.Env) (transport.Opened, error) { return openAmong(env, candidates) }
 
 // openAmong is openRails on a machine that has the addresses that list returns.
