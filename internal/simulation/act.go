@@ -245,6 +245,9 @@ func (r *rank) reuse() {
 		if b.d != nil && b.d.State() != request.Complete {
 			return false
 		}
+		if b.d != nil {
+			r.w.result.AwaitedBuffers++
+		}
 		clear(b.buf)
 		return true
 	})

@@ -75,6 +75,8 @@ type Result struct {
 	Hits         map[Hit]int
 	FaultActions map[string]int
 	Fired        int
+	// AwaitedBuffers counts detached buffers that a device was still using.
+	AwaitedBuffers int
 	// Unregistered counts registrations that failed.
 	Unregistered int
 	// Freed counts receives that were freed before they were complete, and got a message.
@@ -112,6 +114,7 @@ func (r *Result) Add(o *Result) {
 	r.Alternates += o.Alternates
 	r.Lost += o.Lost
 	r.Fired += o.Fired
+	r.AwaitedBuffers += o.AwaitedBuffers
 	r.Unregistered += o.Unregistered
 	r.Refused += o.Refused
 	r.Freed += o.Freed

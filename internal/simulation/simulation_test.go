@@ -46,7 +46,7 @@ func TestThousandSeedsKeepInvariants(t *testing.T) {
 		require.NotZero(t, n, "%s: %+v", what, st)
 	}
 	for _, name := range aimed {
-		if name == "RNDVRESTARTNACK" { // it answers a message that a PUT was lost for, at all rails
+		if name == "RNDVRESTARTNACK" { // TestFaultsHitAnswerOfReceiveThatIsGone aims at it
 			continue
 		}
 		for _, fault := range []string{"error-lost", "error-delivered"} {

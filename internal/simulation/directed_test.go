@@ -1,0 +1,73 @@
+package simulation
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/pml"
+)
+
+// Plans that are drawn at random almost never reach the cases below. Here what leads there is not
+// left to chance, and the rest is random as ever.
+
+// directed runs plans that a function makes from those of seeds, until reached is true of the sum,
+// for at most so many seeds. The function returns false if it has no use for a plan.
+func directed(t *testing.T, on Transport, seeds uint64, direct func(p *plan) bool, reached func(sum *Result) bool) {
+	t.Helper()
+	sum := &Result{}
+	for seed := uint64(1); seed <= seeds; seed++ {
+		p := draw(seed, on)
+		if !direct(p) {
+			continue
+		}
+		r := p.run(nil)
+		require.Nil(t, r.Failure, "seed %d over %v", seed, on)
+		if sum.Add(r); reached(sum) {
+			return
+		}
+	}
+	require.Fail(t, "no seed has reached the case", "%v: %v", on, sum.Hits)
+}
+
+// TestFaultsHitAnswerOfReceiveThatIsGone: the receive of a message has ended with an error, because
+// all rails refused its PUT, though one had delivered it. All rails refuse the writes too, so the
+// sender restarts, and is answered by RNDVRESTARTNACK, which fails on its way: before or after it
+// is delivered.
+func TestFaultsHitAnswerOfReceiveThatIsGone(t *testing.T) {
+	for _, on := range []Transport{Loop, Verbs, Direct} {
+		for fault, place := range map[string]int{"error-lost": 0, "error-delivered": 1} {
+			refuse := func(p *plan) bool {
+				s := &p.setup
+				if s.ending != Heals && s.ending != Refuses {
+					return false
+				}
+				s.ending, s.deadRail, s.protocol, s.rdma = Refuses, -1, pml.Put, 1
+				s.wrong, s.wrongRail = []string{"PUT", remoteWrite}, -1
+				for rank := range s.ranks {
+					p.actions = append([]action{{kind: doAim, rank: rank, name: "RNDVRESTARTNACK", c: place}}, p.actions...)
+				}
+				return true
+			}
+			directed(t, on, 200, refuse, func(sum *Result) bool { return sum.Hits[Hit{"RNDVRESTARTNACK", fault}] > 0 })
+		}
+	}
+}
+
+// TestDetachWaitsForDevices: buffers are taken back again and again while remote writes are under
+// way, so some of them are still a device's.
+func TestDetachWaitsForDevices(t *testing.T) {
+	for _, on := range []Transport{Loop, Verbs} {
+		detach := func(p *plan) bool {
+			p.setup.protocol, p.setup.rdma = pml.Put, 1
+			for i, a := range p.actions {
+				switch a.kind {
+				case doTest, doIprobe, doImprobe, doProbe:
+					p.actions[i].kind = doDetach
+				}
+			}
+			return true
+		}
+		directed(t, on, 400, detach, func(sum *Result) bool { return sum.AwaitedBuffers > 0 })
+	}
+}
