@@ -104,9 +104,7 @@ func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	b.checkPath(failed[0], err)
 	b.openAlternates(pr)
 	for _, rl := range failed {
-		for q := rl.takeQueue(); !q.Empty(); {
-			b.divert(rl, pop(&q))
-		}
+		pr.empty(&rl.queue, func(op *Op) { b.divert(rl, op) })
 		if wereUp.Has(int(rl.index)) && !isClosed(err) && (!rl.alternate || tookTraffic.Has(int(rl.index))) {
 			b.stats.RailsFailed++
 			if pr.IsAlive() {
@@ -142,13 +140,6 @@ func (b *BML) stopRail(rl *Rail, err error) {
 func isClosed(err error) bool {
 	var be *btl.Error
 	return errors.As(err, &be) && be.Class == btl.ClassClosed
-}
-
-// takeQueue empties a rail's queue.
-func (rl *Rail) takeQueue() btl.Queue {
-	q := rl.queue
-	rl.queue = btl.Queue{}
-	return q
 }
 
 // drains notes that the endpoint of a way to the peer, or all of them, are to be drained.
@@ -331,16 +322,14 @@ func (b *BML) settled(pr *Peer) {
 	if len(pr.draining) > 0 || !pr.IsAlive() {
 		return
 	}
-	q := pr.replay
-	pr.replay = btl.Queue{}
-	for !q.Empty() {
+	pr.empty(&pr.replay, func(op *Op) {
 		b.stats.Resent++
-		if op := pop(&q); op.mistakes > 0 && pr.up != 0 {
+		if op.mistakes > 0 && pr.up != 0 {
 			b.post(pr.nextRail(op.rail), op)
 		} else {
 			b.Send(pr, op)
 		}
-	}
+	})
 	b.switched(pr)
 }
 

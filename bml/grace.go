@@ -189,10 +189,6 @@ func (b *BML) pathFound(pr *Peer) {
 	if !pr.grace.isNeeded() {
 		b.stopGrace(pr)
 	}
-	q := pr.waiting
-	pr.waiting = btl.Queue{}
-	for !q.Empty() {
-		b.Send(pr, pop(&q))
-	}
+	pr.empty(&pr.waiting, func(op *Op) { b.Send(pr, op) })
 	b.settled(pr)
 }

@@ -148,7 +148,22 @@ func (pr *Peer) queues() []*btl.Queue {
 	for i := range pr.rails {
 		all = append(all, &pr.rails[i].queue)
 	}
-	return all
+	return append(all, pr.emptied...)
+}
+
+// empty hands the operations in a queue on, in order. Some of them may end meanwhile (EndQueued):
+// to hand one on may call back another one. Those that are queued anew are not handed on.
+func (pr *Peer) empty(q *btl.Queue, handOn func(op *Op)) {
+	if q.Empty() {
+		return
+	}
+	left := *q
+	*q = btl.Queue{}
+	pr.emptied = append(pr.emptied, &left)
+	for !left.Empty() {
+		handOn(pop(&left))
+	}
+	pr.emptied = pr.emptied[:len(pr.emptied)-1] // calls of empty are nested
 }
 
 // push queues an operation.

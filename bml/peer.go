@@ -103,6 +103,8 @@ type Peer struct {
 	waiting btl.Queue
 	// replay holds operations that a rail has called back with an error, until draining is empty.
 	replay btl.Queue
+	// emptied are queues that are being handed on, the innermost last.
+	emptied []*btl.Queue
 	// draining are the ways to the peer whose endpoints have failed and are not drained.
 	draining []way
 	// afterDrain is called when draining is empty, or the peer is lost.

@@ -1,6 +1,7 @@
 package bml
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -113,4 +114,32 @@ func TestInlineWhileOperationsWaitForRoom(t *testing.T) {
 		w.pass(msec)
 		require.True(t, pr.HasInline())
 	}
+}
+
+// TestOperationEndsWhileItsQueueIsEmptied: an operation that ends while those before it are handed
+// on, because one of them was delivered at once, ends once, and is not handed on.
+func TestOperationEndsWhileItsQueueIsEmptied(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	w.rails[0][0].full = true
+	ops := []*Op{r.op("first"), r.op("second"), r.op("third"), r.op("fourth")}
+	ended := 0
+	for _, op := range ops {
+		r.Send(pr, op)
+		op.Then = func(*Op, error) { ended++ }
+	}
+	var handedOn []int
+	pr.empty(&pr.rails[0].queue, func(op *Op) {
+		handedOn = append(handedOn, slices.Index(ops, op))
+		push(&pr.rails[0].queue, op)
+		if op == ops[0] {
+			r.EndQueued(ops[1], nil)
+			r.EndQueued(ops[3], nil)
+			pr.empty(&pr.waiting, func(*Op) {})
+			pr.empty(&pr.rails[0].queue, func(op *Op) { push(&pr.waiting, op) })
+		}
+	})
+	require.Equal(t, []int{0, 2}, handedOn)
+	require.Equal(t, 2, ended)
+	require.Equal(t, []int{1, 1}, []int{pr.rails[0].queue.Len(), pr.waiting.Len()})
+	require.Empty(t, pr.emptied)
 }

@@ -55,13 +55,13 @@ func (b *BML) chooseFirst(pr *Peer, now int64) {
 	}
 	pr.chosen, pr.idleAt = &pr.rails[i], now
 	b.useFirst(pr, i)
-	for q := old.takeQueue(); !q.Empty(); {
-		if op := pop(&q); op.bound {
+	pr.empty(&old.queue, func(op *Op) {
+		if op.bound {
 			push(&old.queue, op)
 		} else {
 			b.Send(pr, op)
 		}
-	}
+	})
 }
 
 // shortBytes is the length of the message for which the first rail is chosen.

@@ -30,28 +30,41 @@ func directed(t *testing.T, on Transport, seeds uint64, direct func(p *plan) boo
 	require.Fail(t, "no seed has reached the case", "%v: %v", on, sum.Hits)
 }
 
-// TestFaultsHitAnswerOfReceiveThatIsGone: the receive of a message has ended with an error, because
-// all rails refused its PUT, though one had delivered it. All rails refuse the writes too, so the
-// sender restarts, and is answered by RNDVRESTARTNACK, which fails on its way: before or after it
-// is delivered.
+// refusePuts has all rails refuse PUT and remote writes, so that a receive ends with an error though
+// its PUT was delivered, the sender restarts, and RNDVRESTARTNACK answers it. A fault is aimed at
+// that: 0 is error-lost, 1 error-delivered. It reports false if the plan ends in another way.
+func refusePuts(p *plan, fault int) bool {
+	s := &p.setup
+	if s.ending != Heals && s.ending != Refuses {
+		return false
+	}
+	s.ending, s.deadRail, s.protocol, s.rdma = Refuses, -1, pml.Put, 1
+	s.wrong, s.wrongRail = []string{"PUT", remoteWrite}, -1
+	var aims []action
+	for rank := range s.ranks {
+		aims = append(aims, action{kind: doAim, rank: rank, name: "RNDVRESTARTNACK", c: fault})
+	}
+	p.actions = append(aims, p.actions...)
+	return true
+}
+
+// TestFaultsHitAnswerOfReceiveThatIsGone: RNDVRESTARTNACK fails on its way, before or after it is
+// delivered.
 func TestFaultsHitAnswerOfReceiveThatIsGone(t *testing.T) {
 	for _, on := range []Transport{Loop, Verbs, Direct} {
-		for fault, place := range map[string]int{"error-lost": 0, "error-delivered": 1} {
-			refuse := func(p *plan) bool {
-				s := &p.setup
-				if s.ending != Heals && s.ending != Refuses {
-					return false
-				}
-				s.ending, s.deadRail, s.protocol, s.rdma = Refuses, -1, pml.Put, 1
-				s.wrong, s.wrongRail = []string{"PUT", remoteWrite}, -1
-				for rank := range s.ranks {
-					p.actions = append([]action{{kind: doAim, rank: rank, name: "RNDVRESTARTNACK", c: place}}, p.actions...)
-				}
-				return true
-			}
-			directed(t, on, 200, refuse, func(sum *Result) bool { return sum.Hits[Hit{"RNDVRESTARTNACK", fault}] > 0 })
+		for fault, name := range []string{"error-lost", "error-delivered"} {
+			directed(t, on, 200, func(p *plan) bool { return refusePuts(p, fault) },
+				func(sum *Result) bool { return sum.Hits[Hit{"RNDVRESTARTNACK", name}] > 0 })
 		}
 	}
+}
+
+// TestOperationEndsWhileItsRailIsEmptied: when a rail fails, what waits for it goes by others. In
+// this plan one of these is delivered at once, and that ends another one, which waits still.
+func TestOperationEndsWhileItsRailIsEmptied(t *testing.T) {
+	p := draw(1522, Direct)
+	require.True(t, refusePuts(p, 0))
+	require.Nil(t, p.run(nil).Failure)
 }
 
 // TestDetachWaitsForDevices: buffers are taken back again and again while remote writes are under
