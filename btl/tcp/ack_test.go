@@ -46,9 +46,9 @@ func inKernelOfPeer(t *testing.T, e *endpoint) {
 	}, e.m)
 }
 
-// TestFragmentInKernelIsUnderWay: a fragment that the peer's kernel has is not delivered, and counts
-// in the window, until the peer's module has handed it up. If the connection breaks before, the
-// operation ends in an error.
+// TestFragmentInKernelIsUnderWay: a fragment that the peer's kernel has is not delivered, and
+// counts in the window, until the peer's module has handed it up. If the connection breaks before,
+// the operation ends in an error.
 func TestFragmentInKernelIsUnderWay(t *testing.T) {
 	for what, size := range map[string]int{"short": 16, "long": 32 << 10} {
 		c := newCouple(t, Config{})

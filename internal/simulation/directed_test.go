@@ -30,9 +30,9 @@ func directed(t *testing.T, on Transport, seeds uint64, direct func(p *plan) boo
 	require.Fail(t, "no seed has reached the case", "%v: %v", on, sum.Hits)
 }
 
-// refusePuts has all rails refuse PUT and remote writes, so that a receive ends with an error though
-// its PUT was delivered, the sender restarts, and RNDVRESTARTNACK answers it. A fault is aimed at
-// that: 0 is error-lost, 1 error-delivered. It reports false if the plan ends in another way.
+// refusePuts has all rails refuse PUT and remote writes. So a receive ends with an error though its
+// PUT was delivered, the sender restarts, and RNDVRESTARTNACK answers it. A fault is aimed at that:
+// 0 is error-lost, 1 error-delivered. It reports false if the plan ends in another way.
 func refusePuts(p *plan, fault int) bool {
 	s := &p.setup
 	if s.ending != Heals && s.ending != Refuses {
