@@ -2,7 +2,7 @@
 # Measures what several TCP connections for an interface (tcp.connections) gain on a network that
 # limits a single flow: two hosts, which are network namespaces of this machine, are joined by a
 # cable on which each flow gets at most 100 Mbit/s. Prints a row for each number of connections: the
-# median of three runs, in turns. Fails if four connections carry less than three times what one
+# median of five runs, in turns. Fails if four connections carry less than three times what one
 # does. Needs root, openssh-server, iproute2 and nftables.
 # Usage: tcp-flows.sh
 set -euo pipefail
@@ -11,7 +11,7 @@ case "${1:-}" in -h | --help) help; exit ;; esac
 cd "$root"
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self"
 
-counts=(1 2 4 8) runs=3 port=20000 mbit=100
+counts=(1 2 4 8) runs=5 port=20000 mbit=100
 scratch
 go build -o "$out/" ./mpirun-go ./bench
 
@@ -42,7 +42,7 @@ done
 megabytes() {
     "$out/mpirun-go" -H n1:1,n2:1 -n 2 --timeout 60s --btl self,tcp --set tcp.include=r0 \
         --set "tcp.ports=$port-$((port + 7))" --set "tcp.connections=$1" \
-        "$out/bench" bw -m 1M -i "$((3 * $1))" -x "$1" -W 8 | awk '!/^#/ && NF { print $2 }'
+        "$out/bench" bw -m 1M -i "$((2 * $1))" -x "$1" -W 8 | awk '!/^#/ && NF { print $2 }'
 }
 
 for ((run = 0; run < runs; run++)); do
