@@ -91,7 +91,7 @@ type Peer struct {
 	hasLong bool // long messages go to the peer, and may go by rails of several tiers
 	// inlineRail is the last rail that has taken fragments inline, or may have; 0 if none has.
 	inlineRail uint8
-	modules    int // of this rank that lead there, as far as maxModules
+	modules    int // of this rank that lead there with remote access, as far as maxModules
 	// getters and putters are the rails with remote reads and writes; up are the rails that take
 	// traffic. first is one of up, if there is one.
 	getters, putters, up RailSet

@@ -36,13 +36,11 @@ const (
 
 // puller is what a peer to which several rails lead has for them.
 type puller struct {
-	judge *rating.Judge // nil until two rails are up for the first time
-	timer *progress.Timer
-	tick  func()
-	at    int64 // of the last tick
-	// isBusy: something was posted since the last tick. isTailDue: the next delivery leaves its
-	// room to the end of a message.
-	isBusy, isTailDue bool
+	judge  *rating.Judge // nil until two rails are up for the first time
+	timer  *progress.Timer
+	tick   func()
+	at     int64 // of the last tick
+	isBusy bool  // something was posted since the last tick
 	// shorts are the numbered fragments that endpoints have, in the order in which they were
 	// posted. There were none at idleAt last, or the first rail has changed then.
 	shorts shorts
@@ -196,7 +194,6 @@ func (b *BML) pullTick(pr *Peer) {
 	}
 	b.copyShorts(pr, now)
 	b.helpTails(pr, now)
-	pr.isTailDue = true
 	b.pull(pr)
 	b.tryStale(pr, now)
 }

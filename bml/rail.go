@@ -37,7 +37,7 @@ type Route struct {
 const (
 	// maxRails bounds the rails to one peer. RailSet has a bit for each.
 	maxRails = 32
-	// maxModules bounds the modules of this rank that lead to one peer.
+	// maxModules bounds the modules of this rank that lead to one peer with remote access.
 	maxModules = 8
 )
 
@@ -217,6 +217,9 @@ func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 	var described []btl.Module
 	for i := range pr.rails {
 		rl := &pr.rails[i]
+		if rl.registrar == nil {
+			continue
+		}
 		if !slices.Contains(described, rl.module) {
 			if len(described) >= most {
 				continue
@@ -224,13 +227,11 @@ func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 			described = append(described, rl.module)
 			pr.modules++
 		}
-		if rl.registrar != nil {
-			if rl.caps(b)&btl.CapGet != 0 {
-				pr.getters |= 1 << i
-			}
-			if rl.caps(b)&btl.CapPut != 0 {
-				pr.putters |= 1 << i
-			}
+		if rl.caps(b)&btl.CapGet != 0 {
+			pr.getters |= 1 << i
+		}
+		if rl.caps(b)&btl.CapPut != 0 {
+			pr.putters |= 1 << i
 		}
 	}
 	return nil

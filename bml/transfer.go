@@ -172,8 +172,6 @@ func (t *Transfer) rails(by Access) RailSet {
 	switch remote := t.theirs.set & t.mine.set & up; {
 	case by == Read:
 		return remote
-	case by == Write && remote == 0:
-		return 0
 	case by == Write && !t.isNextFragment():
 		return remote | up&^t.peer.putters
 	}
@@ -275,10 +273,6 @@ func (b *BML) pieceDone(op *Op, err error, isPosting, wasPosted bool) {
 		err = ErrMovesAgain
 	default:
 		err = b.moveAgain(op, err, wasPosted, failedBefore)
-	}
-	if err == nil && pr.isTailDue && pr.isShared() {
-		pr.isTailDue = false // before the room goes to the next pieces
-		b.helpTails(pr, b.eng.Now())
 	}
 	op.Then(op, err)
 	if err == nil && t.left == 0 && pr.isShared() {
