@@ -117,16 +117,16 @@ func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 		answers(w, 0)
 	}
 	require.False(t, pr.needs(alternate))
-	w.pass(50 * msec)
+	w.passDelivering(50 * msec)
 	w.rails[0][0].lose(1, pathError(0))
 	require.True(t, pr.needs(alternate))
-	w.pass(900 * msec)
+	w.passDelivering(900 * msec)
 	require.Equal(t, fullHealth, alternate.health)
 	answers(w, 0)
 	require.False(t, pr.needs(alternate))
-	w.pass(4900 * msec)
+	w.passDelivering(4900 * msec)
 	require.Equal(t, railUp, alternate.state)
-	w.pass(200 * msec)
+	w.passDelivering(200 * msec)
 	require.NotEqual(t, railUp, alternate.state)
 
 	// One that has its health back while it is not needed is closed too.
@@ -137,10 +137,11 @@ func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 	w.rails[0][0].lose(1, pathError(0))
 	answers(w, 2)
 	alternate.health = 0
+	w.ranks[0].recover(&alternate.trustee)
 	answers(w, 0)
-	w.pass(5700 * msec)
+	w.passDelivering(5700 * msec)
 	require.Equal(t, railUp, alternate.state)
-	w.pass(200 * msec)
+	w.passDelivering(200 * msec)
 	require.NotEqual(t, railUp, alternate.state)
 }
 

@@ -112,7 +112,7 @@
 //	RAILDOWNACK  24  as RAILDOWN
 //	PROBE        24  as RAILDOWN, the last 4 being the length of the padding that follows
 //	PROBEACK     24  as PROBE
-//	TRIAL        24  as PROBE; its delivery shows how fast the rail is
+//	TRIAL        24  as PROBE; its delivery shows that the rail works, and how fast
 //
 //	delivery counters      12  epoch 4, messages delivered 4, messages taken 4
 //	remote key descriptor  48  module 1, zero 7, offset 8, key 32

@@ -120,10 +120,8 @@ func (b *BML) stopRail(rl *Rail, err error) {
 	pr, rc := rl.peer, &rl.recovery
 	wasUp := rl.state == railUp
 	b.moveRail(rl, railFailing)
-	if rc.timer != nil {
-		b.eng.StopTimer(rc.timer)
-		rc.timer = nil
-	}
+	b.stopTimer(&rc.timer)
+	b.stopTimer(&rl.timer)
 	rc.epoch = rl.endpoint.Epoch()
 	if wasUp || rc.cause == nil {
 		rc.cause = err // that it does not come back yet is no news

@@ -27,7 +27,7 @@ func TestOrderHoldsWhenFirstRailChanges(t *testing.T) {
 		w.refuse = 1
 		r.send(1, "a") // waits for rail 1
 		pr.rails[0].health = trusted
-		r.recover(&pr.rails[0]) // as its timer does
+		r.gain(&pr.rails[0].trustee) // as its timer does
 		require.Same(t, &pr.rails[0], pr.first)
 		if !isInline || !pr.SendInline(tagNumbered, numbered(pr.NextSeq(), "")[:testHeaderBytes], []byte("b")) {
 			r.send(1, "b")

@@ -85,10 +85,7 @@ func (b *BML) startGracePart(pr *Peer) {
 }
 
 func (b *BML) stopGrace(pr *Peer) {
-	if pr.grace.timer != nil {
-		b.eng.StopTimer(pr.grace.timer)
-		pr.grace.timer = nil
-	}
+	b.stopTimer(&pr.grace.timer)
 }
 
 // gracePartOver is called when some parts are over. The clock of a peer that fails is stopped.

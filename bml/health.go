@@ -9,9 +9,8 @@ import (
 )
 
 // health says how far a rail to a peer, or the module at one of its ends, is trusted, from 0 to
-// fullHealth. A failure lowers it, by the side that the error is evidence against; time without a
-// failure raises it. A rail that has just come back has little health, and so a small share of long
-// messages. The idea is that of LNet health (Lustre manual).
+// fullHealth. A failure lowers it, by the side that the error is evidence against; what is
+// delivered raises it. The idea is that of LNet health (Lustre manual).
 type health int
 
 const (
@@ -22,7 +21,8 @@ const (
 	// is evidence against: after three failures in a row the module has nothing left.
 	modulePenalty health = 400
 
-	// A rail or module that is up gains recoverStep every recoverPeriod: full health after 0.8 s.
+	// A rail or module gains recoverStep for each recoverPeriod in which something was delivered:
+	// full health after 0.8 s.
 	recoverPeriod        = 100 * time.Millisecond
 	recoverStep   health = 125
 )
@@ -80,17 +80,35 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate, Cause: cause, Left: left})
 }
 
-// end is a module of this rank, or of one peer as this rank sees it: a failure at that end says
-// something about every rail that uses the module.
-type end struct {
+// trustee is what has health: a rail, a module of this rank, or a module of one peer as this rank
+// sees it. What happens on a rail counts for the modules at its ends, and so for every rail that
+// uses them.
+type trustee struct {
 	health health
-	timer  *progress.Timer // while it recovers
-	peer   *Peer           // whose module it is; nil: this rank's
+	// deliveredBytes went by its rails, with headers; seenBytes of them before this period.
+	deliveredBytes, seenBytes int64
+	timer                     *progress.Timer // of the period; nil in full health
+	peer                      *Peer           // nil: a module of this rank
+}
+
+// railsOf lists the rails of a trustee to peers that are alive.
+func (b *BML) railsOf(t *trustee) (rails []*Rail) {
+	for _, pr := range b.peers {
+		if pr == nil || !pr.IsAlive() || t.peer != nil && t.peer != pr {
+			continue
+		}
+		for i := range pr.rails {
+			if rl := &pr.rails[i]; t == &rl.trustee || t == &rl.own.trustee || t == rl.far {
+				rails = append(rails, rl)
+			}
+		}
+	}
+	return rails
 }
 
 // ownModule is a module of this rank.
 type ownModule struct {
-	end
+	trustee
 	module btl.Module
 	probes int // PROBEs under way
 }
@@ -102,19 +120,19 @@ func (b *BML) ownModuleOf(m btl.Module) *ownModule {
 			return d
 		}
 	}
-	d := &ownModule{module: m, end: end{health: fullHealth}}
+	d := &ownModule{module: m, trustee: trustee{health: fullHealth}}
 	b.ownModules = append(b.ownModules, d)
 	return d
 }
 
 // farEnd is the end of a rail at the peer. Rails to the same module share it.
-func (pr *Peer) farEnd(remote int) *end {
+func (pr *Peer) farEnd(remote int) *trustee {
 	for i := range pr.rails {
 		if rl := &pr.rails[i]; rl.far != nil && int(rl.remote) == remote {
 			return rl.far
 		}
 	}
-	return &end{health: fullHealth, peer: pr}
+	return &trustee{health: fullHealth, peer: pr}
 }
 
 // trust is how far a rail is trusted: no more than the modules at its ends.
@@ -135,7 +153,7 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
 	isHopeless := rl.alternate && !rl.recovery.wasUp
 	if (side == btl.SideLocal || side == btl.SideBoth) && !isHopeless {
-		b.penalizeEnd(&rl.own.end, modulePenalty)
+		b.penalizeEnd(&rl.own.trustee, modulePenalty)
 	}
 	if (side == btl.SideRemote || side == btl.SideBoth) && !isHopeless {
 		b.penalizeEnd(rl.far, modulePenalty)
@@ -144,52 +162,81 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 }
 
 // penalizeEnd takes from the health of a module.
-func (b *BML) penalizeEnd(e *end, penalty health) {
-	e.health = max(e.health-penalty, 0)
-	b.preferBy(e)
-	b.recoverEnd(e)
+func (b *BML) penalizeEnd(t *trustee, penalty health) {
+	t.health = max(t.health-penalty, 0)
+	b.preferBy(t)
+	b.recover(t)
 }
 
-// recoverEnd gives a module its health back over time.
-func (b *BML) recoverEnd(e *end) {
-	if e.timer != nil || e.health == fullHealth {
+// recover gives health back for what is delivered: a step for each period in which something was.
+// If nothing was, a rail of it that is up and idle is tried, and its delivery counts. Without a
+// rail that is up this ends, and goes on when one returns, by the PROBE that was delivered.
+func (b *BML) recover(t *trustee) {
+	if t.timer != nil || t.health == fullHealth {
 		return
 	}
-	e.timer = b.eng.After(int64(recoverPeriod), func() {
-		e.timer = nil
-		e.health = min(e.health+recoverStep, fullHealth)
-		b.preferBy(e)
-		b.recoverEnd(e)
+	t.seenBytes = t.deliveredBytes
+	t.timer = b.eng.After(int64(recoverPeriod), func() {
+		t.timer = nil
+		up := slices.DeleteFunc(b.railsOf(t), func(rl *Rail) bool { return rl.state != railUp })
+		if len(up) == 0 {
+			return
+		}
+		if t.deliveredBytes > t.seenBytes {
+			b.gain(t)
+		} else if i := slices.IndexFunc(up, (*Rail).isIdle); i >= 0 {
+			rl := up[i]
+			b.try(rl, func(err error) {
+				if err == nil && rl.state == railUp && t.deliveredBytes > t.seenBytes {
+					b.gain(t)
+				}
+			})
+		}
+		b.recover(t)
 	})
 }
 
-// preferBy chooses anew among the rails to the peers that a module leads to.
-func (b *BML) preferBy(e *end) {
-	for _, pr := range b.peers {
-		if pr != nil && (e.peer == nil || e.peer == pr) && slices.ContainsFunc(pr.rails, func(rl Rail) bool { return &rl.own.end == e || rl.far == e }) {
-			b.prefer(pr)
+// isIdle reports whether nothing is under way by a rail, or waits for it.
+func (rl *Rail) isIdle() bool { return rl.underWay == 0 && rl.queue.Empty() }
+
+// gain gives a step of health back.
+func (b *BML) gain(t *trustee) {
+	t.health, t.seenBytes = min(t.health+recoverStep, fullHealth), t.deliveredBytes
+	b.preferBy(t)
+	if t.health < fullHealth {
+		return
+	}
+	b.stopTimer(&t.timer)
+	for _, rl := range b.railsOf(t) {
+		if t == &rl.trustee && rl.alternate {
+			b.later(rl, idleAlternate, b.closeAlternate)
 		}
 	}
 }
 
-// recover gives health back to a rail that is up. Its timer ends when the rail fails.
-func (b *BML) recover(rl *Rail) {
-	rl.health = min(rl.health+recoverStep, fullHealth)
-	b.prefer(rl.peer)
-	switch {
-	case rl.health < fullHealth:
-		b.later(rl, recoverPeriod, b.recover)
-	case rl.alternate:
-		b.later(rl, idleAlternate, b.closeAlternate)
+// stopTimer stops a timer, if there is one.
+func (b *BML) stopTimer(t **progress.Timer) {
+	if *t != nil {
+		b.eng.StopTimer(*t)
+		*t = nil
+	}
+}
+
+// preferBy chooses anew among the rails to the peers that a trustee's rails lead to.
+func (b *BML) preferBy(t *trustee) {
+	var last *Peer
+	for _, rl := range b.railsOf(t) {
+		if rl.peer != last {
+			last = rl.peer
+			b.prefer(last)
+		}
 	}
 }
 
 // later runs f after a time, in place of what was to come next for the rail.
 func (b *BML) later(rl *Rail, after time.Duration, f func(rl *Rail)) {
 	rc := &rl.recovery
-	if rc.timer != nil {
-		b.eng.StopTimer(rc.timer)
-	}
+	b.stopTimer(&rc.timer)
 	rc.timer = b.eng.After(int64(after), func() {
 		rc.timer = nil
 		if rl.peer.IsAlive() {

@@ -146,7 +146,8 @@ func TestDeviceHealthNotNegative(t *testing.T) {
 	}
 }
 
-// A penalized module gets an eighth of its health back every tenth of a second.
+// A penalized module gets an eighth of its health back every tenth of a second, by the TRIALs that
+// are delivered then.
 func TestDeviceHealthReturns(t *testing.T) {
 	w := newWatched(t, 10*sec, make([]loop.RailConfig, 2)...)
 	rl := &w.pr.rails[1]
@@ -165,7 +166,7 @@ func TestDeviceHealthReturns(t *testing.T) {
 			break
 		}
 	}
-	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701}, millis(at))
+	require.Equal(t, []int64{102, 202, 302, 402, 502, 602, 702}, millis(at))
 }
 
 // A local failure of a rail to one peer lowers the trust in the module's rails to all other peers.
@@ -203,9 +204,9 @@ func TestRemoteHealthBoundsAllItsRails(t *testing.T) {
 	for _, rl := range b.Peer(2).rails {
 		require.Equal(t, fullHealth, rl.trust(), "a rail to another peer")
 	}
-	w.pass(601 * msec)
+	w.passDelivering(601 * msec)
 	require.EqualValues(t, 950, pr.rails[1].trust())
-	w.pass(101 * msec)
+	w.passDelivering(101 * msec)
 	require.EqualValues(t, 1000, pr.rails[1].trust())
 	require.Nil(t, pr.rails[1].far.timer)
 }
@@ -227,7 +228,7 @@ func TestTrustRampsUp(t *testing.T) {
 		require.Equal(t, rl.trust() >= trusted, w.pr.first == rl, "it is the first when it is trusted again")
 	}
 	require.Equal(t, []health{125, 250, 375, 500, 625, 750, 875, 1000}, trusts)
-	require.Equal(t, []int64{101, 201, 301, 401, 501, 601, 701, 801}, millis(at))
+	require.Equal(t, []int64{102, 202, 302, 402, 502, 602, 702, 802}, millis(at))
 }
 
 // A rail that is not up gains no health.
@@ -259,6 +260,84 @@ func TestHealthNotBeyondFull(t *testing.T) {
 	w.until(t, "the rail", w.isUp, 0, 1)
 	w.run(sec, 0, 1)
 	require.Equal(t, fullHealth, w.pr.rails[0].health)
+}
+
+// An idle rail gains health only by the delivery of a TRIAL, and has one of them under way.
+func TestIdleRailGainsHealthByTrials(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec))
+	resolve(w)
+	r := w.ranks[0]
+	rl := &r.Peer(1).rails[0]
+	rl.health = 0
+	r.recover(&rl.trustee)
+	w.pass(2 * sec)
+	require.Zero(t, rl.health)
+	require.Len(t, w.on(TagTrial), 1)
+	w.acknowledge()
+	require.Equal(t, recoverStep, rl.health)
+	w.pass(2 * recoverPeriod.Nanoseconds())
+	require.Equal(t, recoverStep, rl.health, "a delivery counts once")
+	require.Len(t, w.on(TagTrial), 1)
+	w.end(w.on(TagTrial)[0], btl.ErrInjected)
+	require.Equal(t, recoverStep, rl.health)
+}
+
+// A rail that delivers gains health without TRIALs, and so do the modules at its ends. One that
+// delivers nothing of what is under way gains none, and is not tried.
+func TestBusyRailGainsHealthByWhatItDelivers(t *testing.T) {
+	w := newWire(t, 2, withRails(1), withGrace(10*sec))
+	resolve(w)
+	r := w.ranks[0]
+	rl := &r.Peer(1).rails[0]
+	healths := func() []health { return []health{rl.health, rl.own.health, rl.far.health} }
+	for _, trustee := range []*trustee{&rl.trustee, &rl.own.trustee, rl.far} {
+		trustee.health = 250
+		r.recover(trustee)
+	}
+	r.send(1, "a")
+	w.pass(2 * sec)
+	require.Equal(t, []health{250, 250, 250}, healths())
+	for want := health(375); want <= fullHealth; want += recoverStep {
+		r.send(1, "b")
+		w.step(0)
+		w.pass(recoverPeriod.Nanoseconds())
+		require.Equal(t, []health{want, want, want}, healths())
+	}
+	require.Empty(t, w.on(TagTrial))
+	require.Nil(t, rl.timer)
+}
+
+// A module without a rail that is up gains nothing until one has returned.
+func TestModuleGainsNothingWithoutRail(t *testing.T) {
+	w := newWatched(t, 10*sec, loop.RailConfig{})
+	own := w.pr.rails[0].own
+	w.shut = true
+	w.pr.rails[0].endpoint.Fail(sideError(btl.SideLocal))
+	w.run(2*sec, 0, 1)
+	require.Equal(t, fullHealth-modulePenalty, own.health)
+	require.Nil(t, own.timer)
+	w.shut = false
+	w.until(t, "the rail", w.isUp, 0, 1)
+	require.Equal(t, fullHealth-modulePenalty, own.health)
+	w.run(sec, 0, 1)
+	require.Equal(t, fullHealth, own.health)
+}
+
+// A module whose rails are all down goes on to gain health by a rail to another peer.
+func TestModuleGainsByRailToNewPeer(t *testing.T) {
+	w := newWire(t, 3, withGrace(10*sec))
+	r := w.ranks[0]
+	require.NoError(t, r.Resolve(r.Peer(1)))
+	own := r.Peer(1).rails[0].own
+	err := pathError(0)
+	err.Side = btl.SideLocal
+	w.rails[0][0].lose(1, err)
+	w.pass(2 * recoverPeriod.Nanoseconds())
+	require.Equal(t, fullHealth-modulePenalty, own.health)
+	require.Nil(t, own.timer)
+	require.NoError(t, r.Resolve(r.Peer(2)))
+	w.passDelivering(sec)
+	require.Equal(t, fullHealth, own.health)
 }
 
 // The first rail is in the lowest tier that has a rail which is up. There it is the trusted rail of
@@ -371,9 +450,10 @@ func TestNoTimerIsLeftInFullHealth(t *testing.T) {
 	rl := &w.pr.rails[0]
 	w.ranks[0].failRail(rl, sideError(btl.SideLocal))
 	w.until(t, "the rail", w.isUp, 0, 1)
-	require.NotNil(t, rl.recovery.timer)
+	require.NotNil(t, rl.timer)
 	require.NotNil(t, rl.own.timer)
 	w.run(sec, 0, 1)
+	require.Nil(t, rl.timer)
 	require.Nil(t, rl.recovery.timer)
 	require.Nil(t, rl.own.timer)
 	require.Empty(t, w.ranks[0].Leftovers())

@@ -229,7 +229,9 @@ func (b *BML) railReturned(rl *Rail) {
 		b.tellRail(rl, nil)
 	}
 	rc.wasUp = true
-	b.later(rl, recoverPeriod, b.recover)
+	for _, t := range []*trustee{&rl.trustee, &rl.own.trustee, rl.far} {
+		b.recover(t)
+	}
 	b.closeAlternates(pr)
 	for i := range pr.rails {
 		if other := &pr.rails[i]; other.recovery.isUntold && other.state != railUp {

@@ -88,6 +88,7 @@ func (b *BML) rateRails(pr *Peer) {
 func (b *BML) begin(rl *Rail, op *Op) {
 	pr := rl.peer
 	op.bytes = int32(op.Len())
+	rl.underWay++
 	if pr.judge == nil {
 		return
 	}
@@ -105,8 +106,12 @@ func (b *BML) begin(rl *Rail, op *Op) {
 // finish counts an operation that the endpoint is done with, or did not take.
 func (b *BML) finish(op *Op, isDelivered bool) {
 	rl := &op.peer.rails[op.rail]
+	rl.underWay--
 	if isDelivered {
-		rl.deliveredBytes += int64(op.bytes)
+		n := int64(op.bytes)
+		rl.deliveredBytes += n
+		rl.own.deliveredBytes += n
+		rl.far.deliveredBytes += n
 	}
 	if !op.isRated {
 		return
@@ -203,11 +208,15 @@ func (b *BML) tryStale(pr *Peer, now int64) {
 	stale := pr.judge.Stale(rating.Set(pr.withRoom(pr.up)), now)
 	for i := range pr.rails {
 		if stale.Has(i) {
-			rl := &pr.rails[i]
-			h := railHeader{padding: uint32(min(rating.LeastPiece, rl.sendBytes) - railBytes)}
-			b.postAbout(rl, TagTrial, h, func(error) {})
+			b.try(&pr.rails[i], func(error) {})
 		}
 	}
+}
+
+// try sends a TRIAL by a rail.
+func (b *BML) try(rl *Rail, then func(err error)) {
+	h := railHeader{padding: uint32(min(rating.LeastPiece, rl.sendBytes) - railBytes)}
+	b.postAbout(rl, TagTrial, h, then)
 }
 
 // helpTails helps all transfers at their ends.

@@ -107,7 +107,7 @@ func (pr *Peer) on(w way) (found []*Rail) {
 
 // Rail is a route in use.
 type Rail struct {
-	peer     *Peer
+	trustee
 	module   btl.Module
 	endpoint btl.Endpoint // nil before the first one of a rail that was down at first
 	// Remote access by this endpoint, nil without it or if the settings forbid it.
@@ -125,14 +125,13 @@ type Rail struct {
 	pieceBytes    int // longest fragment of a message that goes in several
 	latencyNanos  int64
 
-	state          railState
-	reopen         func() (btl.Endpoint, error)
-	recovery       recovery
-	health         health
-	errors         railErrors
-	own            *ownModule
-	far            *end // shared with rails to the same module of the peer
-	deliveredBytes int64
+	state    railState
+	reopen   func() (btl.Endpoint, error)
+	recovery recovery
+	errors   railErrors
+	own      *ownModule
+	far      *trustee // shared with rails to the same module of the peer
+	underWay int      // operations that the endpoint has
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
 
@@ -243,10 +242,11 @@ func (rl *Rail) caps(b *BML) btl.Caps { return rl.module.Attrs().Caps & b.cfg.Re
 func (b *BML) newRail(pr *Peer, r Route) Rail {
 	a := r.Module.Attrs()
 	rl := Rail{
-		peer: pr, module: r.Module, local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
+		trustee: trustee{health: fullHealth, peer: pr}, module: r.Module,
+		local: uint8(r.Local), remote: uint8(r.Remote), tier: r.Tier,
 		isExtra: r.Extra, alternate: r.Alternate, mayBeBeside: r.Beside, reopen: r.Reopen,
 		sendBytes: a.MaxSendBytes, pieceBytes: a.MaxSendBytes, latencyNanos: max(a.LatencyNanos, 0),
-		health: fullHealth, own: b.ownModuleOf(r.Module), far: pr.farEnd(r.Remote),
+		own: b.ownModuleOf(r.Module), far: pr.farEnd(r.Remote),
 	}
 	if a.PieceBytes > 0 {
 		rl.pieceBytes = min(max(a.PieceBytes, btl.MaxHeaderBytes), a.MaxSendBytes)
@@ -295,9 +295,11 @@ func (b *BML) checkRails(pr *Peer) {
 		}
 	}
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.state == railDown {
+		rl := &pr.rails[i]
+		if rl.state == railDown {
 			b.planReopen(rl)
 		}
+		b.recover(&rl.own.trustee) // its rails to other peers may all be down
 	}
 	rl := &pr.rails[0]
 	b.checkPath(rl, cmp.Or(rl.recovery.cause, b.whyFallen(rl.module)))

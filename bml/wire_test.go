@@ -391,6 +391,23 @@ func (w *wire) pass(nanos int64) {
 	}
 }
 
+// passDelivering lets time pass. Everything under way is acknowledged, and arrives nowhere.
+func (w *wire) passDelivering(nanos int64) {
+	for end := w.now + nanos; w.now < end; {
+		w.pass(msec)
+		w.acknowledge()
+	}
+}
+
+// acknowledge has everything under way end as delivered.
+func (w *wire) acknowledge() {
+	flying := w.flying
+	w.flying = nil
+	for _, f := range flying {
+		w.end(f, nil)
+	}
+}
+
 // on lists the operations under way with a tag.
 func (w *wire) on(tag btl.Tag) (all []flight) {
 	for _, f := range w.flying {
