@@ -62,15 +62,11 @@ func (b *BML) countLate(rl *Rail) {
 }
 
 // evidence is what an error says. An error that no transport has made, such as that of an endpoint
-// which takes nothing any more, is one of the path. So is a timeout: nothing came back, whichever
-// end is at fault.
+// which takes nothing any more, is one of the path.
 func evidence(err error) (class btl.Class, side btl.Side) {
 	var be *btl.Error
-	switch {
-	case !errors.As(err, &be):
+	if !errors.As(err, &be) {
 		return btl.ClassPath, btl.SideNone
-	case be.Class == btl.ClassTimeout && be.Side == btl.SideBoth:
-		return be.Class, btl.SideNone
 	}
 	return be.Class, be.Side
 }

@@ -73,7 +73,7 @@ func TestPostedTooLongPointsToPath(t *testing.T) {
 	rl := &w.pr.rails[0]
 	require.Equal(t, railProbing, rl.state)
 	w.until(t, "the end of the incarnation", func() bool { return rl.state != railProbing }, 0)
-	require.Equal(t, railErrors{remote: ErrorCounts{Path: 1}, path: ErrorCounts{Timeout: 1}}, rl.errors)
+	require.Equal(t, railErrors{remote: ErrorCounts{Protocol: 1}, path: ErrorCounts{Timeout: 1}}, rl.errors)
 	require.Equal(t, fullHealth, rl.own.health)
 }
 

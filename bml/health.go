@@ -17,8 +17,8 @@ const (
 	fullHealth health = 1000
 	// trusted is what a rail needs to be the first because of its latency.
 	trusted health = 500
-	// modulePenalty is what the failure of a rail takes from the module at the end that the error
-	// is evidence against: after three failures in a row the module has nothing left.
+	// modulePenalty is what the failure of a rail takes from a module that may be at fault: after
+	// three failures in a row the module has nothing left.
 	modulePenalty health = 400
 
 	// A rail or module gains recoverStep for each recoverPeriod in which something was delivered:
@@ -147,22 +147,46 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 		rc.flaps = max(rc.flaps-calm, 0) + 1
 	}
 	class, side := evidence(err)
-	if class == btl.ClassUsage || class == btl.ClassClosed || class == btl.ClassFlushed {
-		return // no evidence
+	if !isEvidence(class) {
+		return
 	}
 	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
-	isHopeless := rl.alternate && !rl.recovery.wasUp
-	if (side == btl.SideLocal || side == btl.SideBoth) && !isHopeless {
-		b.penalizeEnd(&rl.own.trustee, modulePenalty)
-	}
-	if (side == btl.SideRemote || side == btl.SideBoth) && !isHopeless {
-		b.penalizeEnd(rl.far, modulePenalty)
+	if !rl.alternate || rl.recovery.wasUp {
+		own, far := penaltyOf(class, side)
+		b.penalizeEnd(&rl.own.trustee, own)
+		b.penalizeEnd(rl.far, far)
 	}
 	rl.health = 0 // it has failed, whichever side is at fault
 }
 
+// isEvidence reports whether errors of a class are evidence against a rail.
+func isEvidence(class btl.Class) bool {
+	return class != btl.ClassUsage && class != btl.ClassClosed && class != btl.ClassFlushed
+}
+
+// penaltyOf is what an error takes from the modules at the ends of its rail. This rank knows that
+// its own port or device does not work, and only suspects all else.
+func penaltyOf(class btl.Class, side btl.Side) (own, far health) {
+	switch {
+	case !isEvidence(class):
+		return 0, 0
+	case side == btl.SideLocal && (class == btl.ClassDevice || class == btl.ClassPath):
+		return fullHealth, 0
+	case side == btl.SideLocal:
+		return modulePenalty, 0
+	case side == btl.SideRemote:
+		return 0, modulePenalty
+	case side == btl.SideBoth:
+		return modulePenalty, modulePenalty
+	}
+	return 0, 0
+}
+
 // penalizeEnd takes from the health of a module.
 func (b *BML) penalizeEnd(t *trustee, penalty health) {
+	if penalty == 0 {
+		return
+	}
 	t.health = max(t.health-penalty, 0)
 	b.preferBy(t)
 	b.recover(t)

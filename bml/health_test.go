@@ -95,7 +95,8 @@ func (w *watched) isUp() bool {
 	return w.pr.rails[0].state == railUp && w.ranks[1].Peer(0).rails[0].state == railUp
 }
 
-func sideError(side btl.Side) *btl.Error { return &btl.Error{Class: btl.ClassPath, Side: side} }
+// sideError is an error that takes modulePenalty of the module at a side.
+func sideError(side btl.Side) *btl.Error { return &btl.Error{Class: btl.ClassProtocol, Side: side} }
 
 // millis converts nanoseconds to milliseconds.
 func millis(nanos []int64) (all []int64) {
@@ -113,12 +114,12 @@ func TestHealthAfterFailure(t *testing.T) {
 		rail, module, far, flaps int
 	}{
 		{"remote", of(btl.ClassPath, btl.SideRemote), 0, 1000, 600, 1},
-		{"local", of(btl.ClassPath, btl.SideLocal), 0, 600, 1000, 1},
+		{"local", of(btl.ClassPath, btl.SideLocal), 0, 0, 1000, 1},
 		{"both", of(btl.ClassPath, btl.SideBoth), 0, 600, 600, 1},
-		{"timeout", of(btl.ClassTimeout, btl.SideBoth), 0, 1000, 1000, 1},
+		{"timeout", of(btl.ClassTimeout, btl.SideBoth), 0, 600, 600, 1},
 		{"local timeout", of(btl.ClassTimeout, btl.SideLocal), 0, 600, 1000, 1},
 		{"none", of(btl.ClassPath, btl.SideNone), 0, 1000, 1000, 1},
-		{"device", of(btl.ClassDevice, btl.SideLocal), 0, 600, 1000, 1},
+		{"device", of(btl.ClassDevice, btl.SideLocal), 0, 0, 1000, 1},
 		{"not of a transport", errors.New("unknown"), 0, 1000, 1000, 1},
 		// These errors are no evidence against the rail.
 		{"usage", of(btl.ClassUsage, btl.SideLocal), 1000, 1000, 1000, 1},
@@ -133,6 +134,23 @@ func TestHealthAfterFailure(t *testing.T) {
 			require.Equal(t, []int{c.rail, c.module, c.far, c.flaps}, []int{int(rl.health), int(rl.own.health), int(rl.far.health), rl.recovery.flaps})
 			require.Equal(t, fullHealth, w.pr.rails[1].trust(), "the other rail")
 		})
+	}
+}
+
+// What an error takes from the modules, for all classes and sides.
+func TestPenaltyOfClassAndSide(t *testing.T) {
+	type penalty struct{ own, far health }
+	suspected := [4]penalty{{}, {own: 400}, {far: 400}, {400, 400}}
+	known := [4]penalty{{}, {own: 1000}, {far: 400}, {400, 400}}
+	for class, want := range [...][4]penalty{ // by side: none, local, remote, both
+		btl.ClassPath: known, btl.ClassDevice: known,
+		btl.ClassTimeout: suspected, btl.ClassProtocol: suspected, btl.ClassPeerGone: suspected,
+		btl.ClassUsage: {}, btl.ClassClosed: {}, btl.ClassFlushed: {},
+	} {
+		for side, want := range want {
+			own, far := penaltyOf(btl.Class(class), btl.Side(side))
+			require.Equal(t, want, penalty{own, far}, "%v, %v", btl.Class(class), btl.Side(side))
+		}
 	}
 }
 
@@ -333,7 +351,7 @@ func TestModuleGainsByRailToNewPeer(t *testing.T) {
 	err.Side = btl.SideLocal
 	w.rails[0][0].lose(1, err)
 	w.pass(2 * recoverPeriod.Nanoseconds())
-	require.Equal(t, fullHealth-modulePenalty, own.health)
+	require.Zero(t, own.health)
 	require.Nil(t, own.timer)
 	require.NoError(t, r.Resolve(r.Peer(2)))
 	w.passDelivering(sec)

@@ -144,7 +144,7 @@ func (b *BML) probe(rl *Rail) {
 	case !hasRoom: // it is not tried now
 	default:
 		if rc.probes++; rc.probes > maxProbes {
-			b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"})
+			b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassTimeout, Native: "PROBE"})
 			return
 		}
 	}

@@ -301,7 +301,7 @@ func TestProbesInVainEndIncarnations(t *testing.T) {
 	w.pass(2200 * msec)
 	for rank := 1; rank <= most; rank++ {
 		require.Equal(t, railFailing, b.Peer(rank).rails[0].state, "rank %d", rank)
-		require.Equal(t, &btl.Error{Rail: "wire0", Peer: rank, Class: btl.ClassTimeout, Side: btl.SideBoth, Native: "PROBE"},
+		require.Equal(t, &btl.Error{Rail: "wire0", Peer: rank, Class: btl.ClassTimeout, Native: "PROBE"},
 			w.rails[0][0].endpoints[rank].cause)
 	}
 }
