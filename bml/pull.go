@@ -118,6 +118,7 @@ func (b *BML) finish(op *Op, isDelivered bool) {
 	}
 	op.isRated = false
 	pr, now := rl.peer, b.eng.Now()
+	pr.noticeAway(now) // what came meanwhile is delivered before the tick
 	if op.numbered && !op.isCopy {
 		if pr.shorts.remove(op); pr.shorts.isEmpty() {
 			pr.idleAt = now
@@ -183,24 +184,30 @@ func (b *BML) planTick(pr *Peer) {
 
 // pullTick is a tick.
 func (b *BML) pullTick(pr *Peer) {
+	now := b.eng.Now()
+	pr.noticeAway(now)
 	pr.timer = nil
 	if !pr.isShared() || !pr.IsAlive() || !pr.isBusy && pr.shorts.isEmpty() && len(pr.transfers) == 0 {
 		return
 	}
 	pr.isBusy = false
-	now := b.eng.Now()
-	if now-pr.at > awayNanos {
-		pr.judge.Returned(now)
-	}
 	pr.at = now
 	b.planTick(pr)
-	if pr.shorts.isEmpty() && pr.first.queue.Empty() || now-pr.idleAt > int64(shortTick) {
+	if now-pr.idleAt > int64(shortTick) {
 		b.chooseFirst(pr, now)
 	}
 	b.copyShorts(pr, now)
 	b.helpTails(pr, now)
 	b.pull(pr)
 	b.tryStale(pr, now)
+}
+
+// noticeAway tells the judge if this rank has stood still since the last tick.
+func (pr *Peer) noticeAway(now int64) {
+	if pr.timer != nil && now-pr.at > awayNanos {
+		pr.judge.Returned(now)
+		pr.at = now
+	}
 }
 
 // tryStale sends a TRIAL by rails that carry nothing, and of which nothing is known any more.
@@ -255,8 +262,7 @@ func (b *BML) sendTwice(t *Transfer, now int64) bool {
 	if last == nil {
 		return false
 	}
-	others := pr.withRoom(t.rails(Fragments)) &^ (1 << last.rail)
-	i := pr.judge.Again(rating.Set(others), int64(last.Len()), due, now)
+	i := pr.judge.Again(rating.Set(pr.withRoom(t.rails(Fragments))), int64(last.Len()), due, now)
 	if i < 0 {
 		return false
 	}

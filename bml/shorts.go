@@ -75,8 +75,7 @@ func (b *BML) copyShorts(pr *Peer, now int64) {
 		if op.hasCopy {
 			continue
 		}
-		others := pr.withRoom(pr.up) &^ (1 << op.rail)
-		i := pr.judge.Again(rating.Set(others), int64(op.bytes), pr.judge.Due(int(op.rail), op.mark, now), now)
+		i := pr.judge.Again(rating.Set(pr.withRoom(pr.up)), int64(op.bytes), pr.judge.Due(int(op.rail), op.mark, now), now)
 		if i < 0 {
 			return
 		}

@@ -156,8 +156,8 @@ func (m *meter) soonest(load float64, stays bool, now int64) float64 {
 func (j *Judge) Due(rail int, piece Mark, now int64) float64 { return j.meters[rail].due(piece, now) }
 
 // Again chooses the rail of a set that should send a piece too, which is under way and due in so
-// many nanoseconds; negative if that gains too little, or the budget is spent. The caller posts the
-// piece: the budget is charged.
+// many nanoseconds; negative if that gains too little, or the budget is spent. The rail that has it
+// under way is never sooner. The caller posts the piece: the budget is charged.
 func (j *Judge) Again(set Set, bytes int64, due float64, now int64) (rail int) {
 	rail = -1
 	if j.budget < float64(bytes) {
