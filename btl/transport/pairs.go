@@ -94,9 +94,8 @@ func fewest(numbers []int, mayTake func(i int) bool) int {
 // Pairs that are no alternates stay first: each of them is one without which a rail of either rank
 // would have none. If these alone are too many, those of the last transports go, and of one
 // transport those whose rails come late in the lists of both ranks: it lists first what matters
-// most. Then come
-// alternates of the first transport, then those of the next, each time the one whose rails have the
-// fewest.
+// most. Then come alternates of the first transport, then those of the next, each time the one
+// whose rails have the fewest.
 func Limit(lists [][]Pair, most int) [][]Pair {
 	kept := make([][]Pair, len(lists))
 	left := most
