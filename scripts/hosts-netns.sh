@@ -75,7 +75,7 @@ export XDG_RUNTIME_DIR=$out # for the job's socket
 "$out/mpirun-go" -H "$list" -n "$ranks" --oversubscribe --metrics 127.0.0.1:9101 "$out/jobs" endless >"$out/up" 2>"$out/errors" &
 launcher=$!
 up "$ranks"
-"$out/mpirun-go" top >"$out/top"
+"$out/mpirun-go" top "$launcher" >"$out/top"
 lines "$out/top" "$ranks" '^ *[0-9]* n[0-9].* main\.go:[0-9]* SendrecvReplace$' || fail "top: $(cat "$out/top")"
 echo "ok: what ranks on $n hosts do"
 exec 3<>/dev/tcp/127.0.0.1/9101

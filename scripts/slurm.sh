@@ -107,7 +107,7 @@ diagnosed() {
 eventually diagnosed || fail "srun: mpirun-go diagnose: $(cat report)"
 grep -q "^mpirun-go: trace until now: $out/hung/trace.json$" report || fail "srun: the trace until now: $(cat report)"
 echo "ok: srun: mpirun-go diagnose"
-./mpirun-go top >report
+./mpirun-go top "$(basename sockets/mpigo/*.sock .sock)" >report
 lines report 4 'hangcases.go:' && lines report 1 '4 ranks, 2 hosts' || fail "srun: mpirun-go top: $(cat report)"
 echo "ok: srun: mpirun-go top"
 scancel -n hung
