@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Measures what a failure costs a long message: two hosts, which are network namespaces of this
+# machine, are joined by two cables of 1 Gbit/s, the rails. One rail is cut when a part of a message
+# of 512 MiB is there. Prints a row for each case and part. Needs root, openssh-server, iproute2 and
+# nftables.
+# Usage: cut-bytes.sh [-marks] [CASE…]
+#   -marks  fail if the rails carry more than 1.05 of the message, or if nothing arrives for longer
+#           than 5 ms, or tcp.deadline where the failure is silent, in three runs one after another
+# The cases are none, down, down-peer, reset, reject and drop. By default all run.
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
+marks=''
+case "${1:-}" in
+-h | --help) help; exit ;;
+-marks) marks=-marks; shift ;;
+-*) help >&2; exit 2 ;;
+esac
+[ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self" $marks "$@"
+[ $# -gt 0 ] || set -- none down down-peer reset reject drop
+
+scratch
+go build -o "$out/" ./mpirun-go ./scripts/cutbytes
+cp scripts/cutbytes/{fault,first} "$out/"
+cd "$out"
+deadline=2s
+
+cables() {
+    local n h
+    for n in 0 1; do
+        ip link add "r$n" netns n1 type veth peer name "r$n" netns n2
+        for h in 1 2; do
+            ip -n n$h addr add "10.78.$n.$h/24" dev "r$n"
+            ip -n n$h link set "r$n" up
+            tc -n n$h qdisc add dev "r$n" root tbf rate 1gbit burst 128kb limit 1mb
+        done
+    done
+}
+
+uncable() {
+    local n
+    for n in 0 1; do ip -n n1 link del "r$n"; done
+    for n in n1 n2; do ip netns exec $n nft delete table ip faults 2>/dev/null || :; done
+}
+
+echo '| case | cut at | by the rails | by the devices | sent again | sent twice, MB | failures | longest pause before, ms | after, ms | of it the machine, ms | return after the last byte, ms | in all, ms | result |'
+echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|'
+status=0
+for case; do
+    parts='0.1 0.3 0.5 0.7 0.9' pause=5ms
+    [ "$case" != none ] || parts=0.5
+    [ "$case" != drop ] || pause=$deadline
+    for part in $parts; do
+        for _ in 1 2 3; do # other work of the machine does not pause every one of them
+            cables
+            s=0
+            ./mpirun-go -H n1:1,n2:1 -n 2 --timeout 60s --btl self,tcp --set tcp.include=r0,r1 \
+                --set tcp.deadline=$deadline --set tcp.keepalive=1s --set pml.notices=false \
+                ./first ./cutbytes -case "$case" -at $part -pause $pause $marks >row 2>errors || s=$?
+            uncable
+            cat row
+            grep -q 'limit: a pause' row || break
+        done
+        if [ $s != 0 ]; then echo "| $case | FAIL: exit status $s |"; cat errors; status=1; fi
+    done
+done
+exit $status

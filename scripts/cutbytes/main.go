@@ -1,0 +1,206 @@
+// Command cutbytes measures what it costs a long message that a rail is cut while the message is
+// under way. Rank 0 sends the message to rank 1. When a part of it is there, rank 1 has a program,
+// -fault, cut a rail; the program gets the name of the case, waits for a line, and writes one when
+// the rail is cut. Rank 1 prints a row with what the rails carried, by the library's counters and by
+// those of the network devices, and the longest time in which nothing arrived. A wrong byte is an
+// error.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mpigo/mpigo/comm"
+)
+
+var (
+	program  = flag.String("fault", "./fault", "`PROGRAM` that cuts a rail")
+	name     = flag.String("case", "none", "`CASE` for the fault program")
+	fraction = flag.Float64("at", 0.5, "`PART` of the message that is there when the rail is cut")
+	mib      = flag.Int("mib", 512, "length of the message in MiB")
+	devices  = flag.String("netdevs", "r0,r1", "network devices of rank 0's rails")
+	pause    = flag.Duration("pause", 5*time.Millisecond, "the longest that nothing may arrive")
+	carried  = flag.Float64("carried", 1.05, "the most that the rails may carry, as a part of the message")
+	marks    = flag.Bool("marks", false, "fail if a figure is above its limit; without it the row names the figure")
+)
+
+const longTag, countTag = 1, 2
+
+func main() {
+	flag.Parse()
+	world, err := comm.Init()
+	if err != nil {
+		fail(err)
+	}
+	if world.Rank() == 0 {
+		err = send(world)
+	} else {
+		err = receive(world)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "cutbytes: rank %d: %v\n", world.Rank(), err)
+		world.Abort(1)
+	}
+	if err := world.Finalize(); err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "cutbytes:", err)
+	os.Exit(1)
+}
+
+// counts are one rank's since the message began.
+type counts struct {
+	Rails   int64 // bytes that the library knows to be delivered
+	Twice   int64 // bytes
+	Devices int64 // bytes that the devices have sent, with all headers; rank 0's
+	Resent  uint64
+	Failed  uint64
+}
+
+func count(world *comm.Comm) (c counts) {
+	for _, r := range world.Rails() {
+		c.Rails += r.Bytes
+	}
+	s := world.Stats()
+	c.Twice, c.Resent, c.Failed = s.TwiceBytes, s.Resent, s.RailsFailed
+	for device := range strings.SplitSeq(*devices, ",") {
+		text, err := os.ReadFile("/sys/class/net/" + device + "/statistics/tx_bytes")
+		if err == nil {
+			n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			c.Devices += n
+		}
+	}
+	return c
+}
+
+func (c counts) since(before counts) counts {
+	return counts{c.Rails - before.Rails, c.Twice - before.Twice, c.Devices - before.Devices,
+		c.Resent - before.Resent, c.Failed - before.Failed}
+}
+
+// value is byte i of the message. No byte that the watcher looks at is 0.
+func value(i int) byte { return byte(i*7+i>>8) | 1 }
+
+// warmBytes make both rails known before the message begins.
+const warmBytes = 32 << 20
+
+func send(world *comm.Comm) error {
+	buf := make([]byte, *mib<<20)
+	for i := range buf {
+		buf[i] = value(i)
+	}
+	if err := comm.Send(world, buf[:warmBytes], 1, longTag); err != nil {
+		return err
+	}
+	if err := world.Barrier(); err != nil {
+		return err
+	}
+	before := count(world)
+	if err := comm.Send(world, buf, 1, longTag); err != nil {
+		return err
+	}
+	return comm.SendValue(world, count(world).since(before), 1, countTag)
+}
+
+func receive(world *comm.Comm) error {
+	buf := make([]byte, *mib<<20)
+	if _, err := comm.Recv(world, buf[:warmBytes], 0, longTag); err != nil {
+		return err
+	}
+	clear(buf)
+	cut, err := prepare()
+	if err != nil {
+		return err
+	}
+	before := count(world)
+	w := watch(buf, int(*fraction*float64(len(buf))), cut)
+	if err := world.Barrier(); err != nil {
+		return err
+	}
+	if _, err := comm.Recv(world, buf, 0, longTag); err != nil {
+		return err
+	}
+	w.stop()
+	mine := count(world).since(before)
+	for i, b := range buf {
+		if b != value(i) {
+			return fmt.Errorf("byte %d of %d is wrong", i, len(buf))
+		}
+	}
+	theirs, _, err := comm.RecvValue[counts](world, 0, countTag)
+	if err != nil {
+		return err
+	}
+	return report(w, mine, theirs)
+}
+
+// prepare starts the fault program. The function that it returns has it cut the rail.
+func prepare() (cut func() error, err error) {
+	if *name == "none" {
+		return func() error { return nil }, nil
+	}
+	c := exec.Command(*program, *name)
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewReader(out)
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := lines.ReadString('\n'); err != nil { // it is ready
+		return nil, fmt.Errorf("%s %s: %w", *program, *name, err)
+	}
+	return func() error {
+		if _, err := in.Write([]byte("\n")); err != nil {
+			return fmt.Errorf("%s %s: %w", *program, *name, err)
+		}
+		if _, err := lines.ReadString('\n'); err != nil {
+			return fmt.Errorf("%s %s: %w", *program, *name, err)
+		}
+		return nil
+	}, nil
+}
+
+func report(w *watcher, mine, theirs counts) error {
+	size := float64(*mib << 20)
+	rails := float64(mine.Rails+theirs.Rails) / size
+	wire := float64(theirs.Devices) / size
+	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+	result := "ok"
+	above := func(is bool, format string, args ...any) {
+		if is {
+			result += "; above the limit: " + fmt.Sprintf(format, args...)
+		}
+	}
+	if w.err != nil {
+		return w.err
+	}
+	after := w.after.longest - w.after.stalled
+	above(max(rails, wire) > *carried, "%.3f of the message", max(rails, wire))
+	above(after > *pause, "a pause of %.1f ms", ms(after))
+	if *name != "none" && w.cut.IsZero() {
+		return fmt.Errorf("the message was there before the rail was cut")
+	}
+	fmt.Printf("| %s | %.1f | %.3f | %.3f | %d | %.2f | %d | %.1f | %.1f | %.1f | %.1f | %.0f | %s |\n", *name, *fraction, rails, wire,
+		theirs.Resent+mine.Resent, float64(mine.Twice+theirs.Twice)/1e6, mine.Failed+theirs.Failed,
+		ms(w.before.longest), ms(w.after.longest), ms(w.after.stalled), ms(max(w.ended.Sub(w.last), 0)), ms(w.ended.Sub(w.began)), result)
+	if *marks && result != "ok" {
+		return fmt.Errorf("%s at %.1f: %s", *name, *fraction, result)
+	}
+	return nil
+}
