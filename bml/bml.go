@@ -74,8 +74,10 @@ type Stats struct {
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
 	// RailsFailed and RailsReturned count the rails to peers that failed and came back, Resent the
-	// operations that were posted again because of that.
+	// operations that were posted again because of that, and ResentBytes what a rail may have
+	// carried of them.
 	RailsFailed, RailsReturned, Resent uint64
+	ResentBytes                        int64
 	// TwiceBytes counts the bytes at the end of messages that were sent by a second rail, because
 	// the first was late.
 	TwiceBytes int64

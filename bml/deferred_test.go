@@ -72,6 +72,7 @@ func TestReplayIsDeferred(t *testing.T) {
 	r.Progress()
 	require.Len(t, w.flying, 2)
 	require.EqualValues(t, 2, r.Stats().Resent)
+	require.Positive(t, r.Stats().ResentBytes)
 	w.settle()
 	require.Equal(t, []string{"a", "b"}, w.ranks[1].got)
 	require.Equal(t, []error{nil, nil}, r.sent)

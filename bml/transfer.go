@@ -307,6 +307,9 @@ func (b *BML) moveAgain(op *Op, err error, wasPosted, failedBefore bool) error {
 	t.giveBack(givenBack{op.span, op.isFragment(), op.mistakes}, op.isAgain)
 	pr.addLeft(t.left, before)
 	b.stats.Resent++
+	if wasPosted {
+		b.stats.ResentBytes += op.span.bytes()
+	}
 	return ErrMovesAgain
 }
 

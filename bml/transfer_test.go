@@ -36,12 +36,19 @@ func TestPiecesOfFailedRailMoveAtOnce(t *testing.T) {
 			rail := int(m.t.pieces[0].rail)
 			failed, others := w.piecesOn(rail), w.piecesOn(1-rail)
 			require.Positive(t, failed)
+			failedBytes := int64(0)
+			for _, op := range m.t.pieces {
+				if int(op.rail) == rail {
+					failedBytes += op.span.bytes()
+				}
+			}
 			w.rails[rail][0].fail(1, pathError(rail))
 			for _, f := range w.rails[rail][0].take(1) {
 				w.end(f, pathError(rail))
 			}
 			require.Equal(t, failed+others, w.piecesOn(1-rail), "they have not moved")
 			require.EqualValues(t, failed, r.Stats().Resent)
+			require.EqualValues(t, failedBytes, r.Stats().ResentBytes)
 			for _, err := range m.ends {
 				require.Equal(t, ErrMovesAgain, err)
 			}

@@ -47,6 +47,7 @@ func printedCounters(e progress.Counters, s pml.Stats) []counter {
 		{"rails_failed", s.RailsFailed, "rails"},
 		{"rails_returned", s.RailsReturned, "rails"},
 		{"resent", s.Resent, "fragments"},
+		{"resent_bytes", uint64(s.ResentBytes), "B"},
 		{"restarts", s.Restarts, "transfers"},
 		{"stale_fragments", s.StaleFragments, "fragments"},
 		{"twice_bytes", uint64(s.TwiceBytes), "bytes"},

@@ -76,11 +76,12 @@ type Stats struct {
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
 	// RailsFailed and RailsReturned count rails to peers that failed and came back, and Resent the
-	// fragments and pieces that were sent again because of that. TwiceBytes counts the bytes at the
-	// end of messages that a second rail sent too, because the first was late. StaleFragments
-	// counts the fragments that were dropped because they had come before.
+	// fragments and pieces that were sent again because of that, and ResentBytes what the failed
+	// rails may have carried of them. TwiceBytes counts the bytes at the end of messages that a
+	// second rail sent too, because the first was late. StaleFragments counts the fragments that
+	// were dropped because they had come before.
 	RailsFailed, RailsReturned, Resent, StaleFragments uint64
-	TwiceBytes                                         int64
+	ResentBytes, TwiceBytes                            int64
 	// Restarts counts the transfers that went on in fragments, because remote access was refused
 	// or no rail had it any more.
 	Restarts uint64
@@ -231,7 +232,7 @@ func (p *PML) Busy() int { return p.busy }
 func (p *PML) Stats() Stats {
 	st, of := p.stats, p.bml.Stats()
 	st.Early, st.Duplicates, st.Retries, st.Unregistered = of.Early, of.Duplicates, of.Retries, of.Unregistered
-	st.TwiceBytes = of.TwiceBytes
+	st.ResentBytes, st.TwiceBytes = of.ResentBytes, of.TwiceBytes
 	st.RailsFailed, st.RailsReturned, st.Resent, st.SwitchNanos = of.RailsFailed, of.RailsReturned, of.Resent, of.SwitchNanos
 	st.LocalErrors, st.PathErrors, st.RemoteErrors = of.LocalErrors, of.PathErrors, of.RemoteErrors
 	st.Malformed += of.Malformed
