@@ -4,26 +4,32 @@
 # of 512 MiB is there. Prints a row for each case and part. Needs root, openssh-server, iproute2 and
 # nftables.
 # Usage: cut-bytes.sh [-marks] [CASE…]
-#   -marks  fail if the rails carry more than 1.05 of the message, or if nothing arrives for longer
-#           than 5 ms, or tcp.deadline where the failure is silent, in three runs one after another
+#        cut-bytes.sh -picture FILE
+#   -marks    fail if the rails carry more than 1.05 of the message, or if nothing arrives for
+#             longer than 5 ms, or tcp.deadline where the failure is silent, in three runs in a row
+#   -picture  draw docs/failover.svg instead, by examples/failover, while the rails go down: one,
+#             the other one, and both
 # The cases are none, down, down-peer, reset, reject and drop. By default all run.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 cd "$root"
-marks=''
+marks='' picture=''
 case "${1:-}" in
 -h | --help) help; exit ;;
 -marks) marks=-marks; shift ;;
+-picture) picture=$(readlink -f "${2:?needs a file}") ;;
 -*) help >&2; exit 2 ;;
 esac
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self" $marks "$@"
 [ $# -gt 0 ] || set -- none down down-peer reset reject drop
 
 scratch
-go build -o "$out/" ./mpirun-go ./scripts/cutbytes
+go build -o "$out/" ./mpirun-go ./scripts/cutbytes ./examples/failover
 cp scripts/cutbytes/{fault,first} "$out/"
 cd "$out"
 deadline=2s
+job=(./mpirun-go -H n1:1,n2:1 -n 2 --timeout 60s --btl self,tcp --set tcp.include=r0,r1
+    --set tcp.deadline=$deadline --set tcp.keepalive=1s --set pml.notices=false ./first)
 
 cables() {
     local n h
@@ -43,7 +49,30 @@ uncable() {
     for n in n1 n2; do ip netns exec $n nft delete table ip faults 2>/dev/null || :; done
 }
 
-echo '| case | cut at | by the rails | by the devices | sent again | sent twice, MB | failures | longest pause before, ms | after, ms | of it the machine, ms | return after the last byte, ms | in all, ms | result |'
+# links RAIL… up|down: sets both ends.
+links() {
+    local n r
+    for r in "${@:1:$#-1}"; do for n in n1 n2; do ip -n $n link set "$r" "${*: -1}"; done; done
+}
+
+if [ -n "$picture" ]; then
+    cables
+    (
+        sleep 2
+        for rails in r0 r1 'r0 r1'; do
+            # shellcheck disable=SC2086 # several rails
+            links $rails down
+            sleep 0.7
+            # shellcheck disable=SC2086
+            links $rails up
+            sleep 1.5
+        done
+    ) &
+    "${job[@]}" ./failover -time 8s -rate 60 -every 200ms -o picture.svg
+    mv picture.svg "$picture"
+    exit
+fi
+echo '| case | cut at | by the rails | by the devices | sent again, MB | sent twice, MB | failures | longest pause before, ms | after, ms | of it the machine, ms | return after the last byte, ms | in all, ms | result |'
 echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|'
 status=0
 for case; do
@@ -54,9 +83,7 @@ for case; do
         for _ in 1 2 3; do # other work of the machine does not pause every one of them
             cables
             s=0
-            ./mpirun-go -H n1:1,n2:1 -n 2 --timeout 60s --btl self,tcp --set tcp.include=r0,r1 \
-                --set tcp.deadline=$deadline --set tcp.keepalive=1s --set pml.notices=false \
-                ./first ./cutbytes -case "$case" -at $part -pause $pause $marks >row 2>errors || s=$?
+            "${job[@]}" ./cutbytes -case "$case" -at $part -pause $pause $marks >row 2>errors || s=$?
             uncable
             cat row
             grep -q 'limit: a pause' row || break

@@ -118,11 +118,15 @@ func runRank(world *comm.Comm, cfg config, cuts *cutter, out io.Writer) error {
 		exchanging = exchange(world, cfg, line, nil)
 	}
 	line.Stop()
+	again := []int64{-1}
+	if exchanging == nil {
+		exchanging = comm.Reduce(world, []int64{world.Stats().ResentBytes}, again, comm.Sum, 1)
+	}
 	if world.Rank() == 0 {
 		return errors.Join(exchanging, cutting)
 	}
 	// The picture is worth having also if the peer was lost.
-	return errors.Join(exchanging, report(world, cfg, cuts, line, out))
+	return errors.Join(exchanging, report(world, cfg, cuts, line, again[0], out))
 }
 
 // exchangeAndCut exchanges messages until all cuts are made and the time is over.
@@ -194,16 +198,16 @@ func pace(due time.Time, bytes int, rate float64) time.Time {
 }
 
 // report prints what happened and writes the picture.
-func report(world *comm.Comm, cfg config, cuts *cutter, line *timeline.Timeline, out io.Writer) error {
-	run := timeline.Run{Rate: cfg.rate, Every: cfg.every}
+func report(world *comm.Comm, cfg config, cuts *cutter, line *timeline.Timeline, again int64, out io.Writer) error {
+	run := timeline.Run{Rate: cfg.rate, Every: cfg.every, Again: again}
 	if cuts != nil {
 		run.Cuts = cuts.made()
 	}
 	messages, bytes := line.Total()
 	stats := world.Stats()
 	text := line.Chart(run) + fmt.Sprintf("\nmessages   %d, %.1f MB, every byte checked\n"+
-		"rails      failed %d times, came back %d times\n",
-		messages, float64(bytes)/1e6, stats.RailsFailed, stats.RailsReturned)
+		"rails      failed %d times, came back %d times; %.1f kB were sent again\n",
+		messages, float64(bytes)/1e6, stats.RailsFailed, stats.RailsReturned, float64(max(again, 0))/1e3)
 	var drawing error
 	if cfg.picture != "" {
 		if drawing = os.WriteFile(cfg.picture, []byte(line.Draw(run)), 0o644); drawing == nil {

@@ -22,7 +22,7 @@ func TestJobOfTwoRanksCutsNothing(t *testing.T) {
 		require.NoError(t, run(world, cfg, &out))
 	})
 	assert.Regexp(t, `\nmessages   \d+, \d+\.\d MB, every byte checked\n`+
-		`rails      failed 0 times, came back 0 times\npicture    .*x\.svg\n$`, out.String())
+		`rails      failed 0 times, came back 0 times; 0\.0 kB were sent again\npicture    .*x\.svg\n$`, out.String())
 	svg, err := os.ReadFile(cfg.picture)
 	require.NoError(t, err)
 	assert.NotContains(t, string(svg), "cut by this program")

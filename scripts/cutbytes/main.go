@@ -1,9 +1,9 @@
 // Command cutbytes measures what it costs a long message that a rail is cut while the message is
 // under way. Rank 0 sends the message to rank 1. When a part of it is there, rank 1 has a program,
-// -fault, cut a rail; the program gets the name of the case, waits for a line, and writes one when
-// the rail is cut. Rank 1 prints a row with what the rails carried, by the library's counters and by
-// those of the network devices, and the longest time in which nothing arrived. A wrong byte is an
-// error.
+// -fault, cut a rail: the program gets the name of the case, writes a line when it is ready, waits
+// for one, and writes another one when the rail is cut. Rank 1 prints a row with what the rails
+// carried, by the library's counters and by those of the network devices, and the longest time in
+// which nothing arrived. A wrong byte is an error.
 package main
 
 import (
@@ -62,7 +62,7 @@ type counts struct {
 	Rails   int64 // bytes that the library knows to be delivered
 	Twice   int64 // bytes
 	Devices int64 // bytes that the devices have sent, with all headers; rank 0's
-	Resent  uint64
+	Resent  int64 // bytes
 	Failed  uint64
 }
 
@@ -71,7 +71,7 @@ func count(world *comm.Comm) (c counts) {
 		c.Rails += r.Bytes
 	}
 	s := world.Stats()
-	c.Twice, c.Resent, c.Failed = s.TwiceBytes, s.Resent, s.RailsFailed
+	c.Twice, c.Resent, c.Failed = s.TwiceBytes, s.ResentBytes, s.RailsFailed
 	for device := range strings.SplitSeq(*devices, ",") {
 		text, err := os.ReadFile("/sys/class/net/" + device + "/statistics/tx_bytes")
 		if err == nil {
@@ -196,8 +196,8 @@ func report(w *watcher, mine, theirs counts) error {
 	if *name != "none" && w.cut.IsZero() {
 		return fmt.Errorf("the message was there before the rail was cut")
 	}
-	fmt.Printf("| %s | %.1f | %.3f | %.3f | %d | %.2f | %d | %.1f | %.1f | %.1f | %.1f | %.0f | %s |\n", *name, *fraction, rails, wire,
-		theirs.Resent+mine.Resent, float64(mine.Twice+theirs.Twice)/1e6, mine.Failed+theirs.Failed,
+	fmt.Printf("| %s | %.1f | %.3f | %.3f | %.2f | %.2f | %d | %.1f | %.1f | %.1f | %.1f | %.0f | %s |\n", *name, *fraction, rails, wire,
+		float64(theirs.Resent+mine.Resent)/1e6, float64(mine.Twice+theirs.Twice)/1e6, mine.Failed+theirs.Failed,
 		ms(w.before.longest), ms(w.after.longest), ms(w.after.stalled), ms(max(w.ended.Sub(w.last), 0)), ms(w.ended.Sub(w.began)), result)
 	if *marks && result != "ok" {
 		return fmt.Errorf("%s at %.1f: %s", *name, *fraction, result)

@@ -16,6 +16,7 @@ type Run struct {
 	Rate  float64       // bytes per second that the sender is limited to; 0 if it is not
 	Every time.Duration // over which the bandwidth in the picture is a mean
 	Cuts  []Cut         // made by the program itself
+	Again int64         // bytes that were sent again; negative if not known
 }
 
 // Cut is a time in which a rail's cable was cut.
@@ -27,7 +28,7 @@ type Cut struct {
 // Lengths in pixels.
 const (
 	width                  = 800
-	chartTop, chartBottom  = 66, 320
+	chartTop, chartBottom  = 80, 334
 	rowHeight, rowThick    = 28, 18
 	right                  = 24
 	bottomOfAxis, legendAt = 40, 22
@@ -92,6 +93,10 @@ func (t *Timeline) Draw(run Run) string {
 	c.put(`<rect width="%d" height="%d" fill="#ffffff"/>`, width, height)
 	c.text(float64(c.left), 26, "start", 16, "Bandwidth while rails fail and come back")
 	c.text(float64(c.left), 46, "start", 12, run.caption(c.most))
+	if _, bytes := t.Total(); run.Again >= 0 {
+		c.text(float64(c.left), 66, "start", 12,
+			fmt.Sprintf("sent again, because a failed rail had it: %.1f kB of %.1f MB", float64(run.Again)/1e3, float64(bytes)/1e6))
+	}
 	c.grid(axis)
 	c.bandwidth(samples)
 	if run.isNear(c.most) {
@@ -189,7 +194,7 @@ func (c *canvas) sign(x, y float64, up bool) {
 	c.put(`<path d="M%.1f %.1fl9 9m0 -9l-9 9" stroke="%s" stroke-width="2.4"/>`, x-4.5, y-4.5, red)
 }
 
-// row draws the life of a rail: a bar while the rail is up, as thick as its share of long messages.
+// row draws the life of a rail: a bar while the rail is up, as thick as its health.
 func (c *canvas) row(t *Timeline, cuts []Cut, rail int, y float64) {
 	c.line(float64(c.left), y, width-right, y, edge, `stroke-dasharray="1 3"`)
 	for _, cut := range cuts {
@@ -257,7 +262,7 @@ func (c *canvas) legend(hasCuts bool, y float64) {
 		})
 	}
 	x, y = float64(c.left), y+legendAt
-	entry(0, "up; a thinner bar: a rail that has just come back gets less of long messages", func(x float64) {
+	entry(0, "up; a thinner bar: a rail that has failed is trusted again bit by bit", func(x float64) {
 		c.bar(x, x+9, y, 125)
 		c.bar(x+9, x+18, y, 500)
 		c.bar(x+18, x+26, y, 1000)

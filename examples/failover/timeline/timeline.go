@@ -45,7 +45,7 @@ type state struct {
 type rail struct {
 	name   string
 	up     bool
-	health int // 0 to 1000: the share of long messages that the rail gets
+	health int // 0 to 1000: how far the rail is trusted
 }
 
 // Start begins to watch the rails to a peer.

@@ -62,11 +62,12 @@ func TestLongestGap(t *testing.T) {
 }
 
 func TestDrawAndChart(t *testing.T) {
-	line, run := recorded(), Run{Every: 50 * ms, Rate: 90e6}
+	line, run := recorded(), Run{Every: 50 * ms, Rate: 90e6, Again: 1.25e6}
 	svg := line.Draw(run)
 	parses(t, svg)
 	assert.Contains(t, svg, "a&lt;b")
 	assert.Contains(t, svg, "limited to 90 MB/s (dotted)")
+	assert.Contains(t, svg, "sent again, because a failed rail had it: 1250.0 kB of 100.0 MB")
 	assert.NotContains(t, svg, "cut by this program")
 	assert.Equal(t, 2+3, strings.Count(svg, `fill-opacity="0.55"`), "two times up, and the legend")
 	assert.Contains(t, line.Chart(run), "a<b failed")
