@@ -22,6 +22,7 @@ import (
 var (
 	program  = flag.String("fault", "./fault", "`PROGRAM` that cuts a rail")
 	name     = flag.String("case", "none", "`CASE` for the fault program")
+	label    = flag.String("label", "", "first column of the row (default: the case)")
 	fraction = flag.Float64("at", 0.5, "`PART` of the message that is there when the rail is cut")
 	mib      = flag.Int("mib", 512, "length of the message in MiB")
 	devices  = flag.String("netdevs", "r0,r1", "network devices of rank 0's rails")
@@ -34,6 +35,9 @@ const longTag, countTag = 1, 2
 
 func main() {
 	flag.Parse()
+	if *label == "" {
+		*label = *name
+	}
 	world, err := comm.Init()
 	if err != nil {
 		fail(err)
@@ -90,15 +94,15 @@ func (c counts) since(before counts) counts {
 // value is byte i of the message. No byte that the watcher looks at is 0.
 func value(i int) byte { return byte(i*7+i>>8) | 1 }
 
-// warmBytes make both rails known before the message begins.
-const warmBytes = 32 << 20
+// warmBytes go before the message, so that both rails are known when it begins.
+func warmBytes() int { return min(32, *mib/4) << 20 }
 
 func send(world *comm.Comm) error {
 	buf := make([]byte, *mib<<20)
 	for i := range buf {
 		buf[i] = value(i)
 	}
-	if err := comm.Send(world, buf[:warmBytes], 1, longTag); err != nil {
+	if err := comm.Send(world, buf[:warmBytes()], 1, longTag); err != nil {
 		return err
 	}
 	if err := world.Barrier(); err != nil {
@@ -113,7 +117,7 @@ func send(world *comm.Comm) error {
 
 func receive(world *comm.Comm) error {
 	buf := make([]byte, *mib<<20)
-	if _, err := comm.Recv(world, buf[:warmBytes], 0, longTag); err != nil {
+	if _, err := comm.Recv(world, buf[:warmBytes()], 0, longTag); err != nil {
 		return err
 	}
 	clear(buf)
@@ -196,11 +200,11 @@ func report(w *watcher, mine, theirs counts) error {
 	if *name != "none" && w.cut.IsZero() {
 		return fmt.Errorf("the message was there before the rail was cut")
 	}
-	fmt.Printf("| %s | %.1f | %.3f | %.3f | %.2f | %.2f | %d | %.1f | %.1f | %.1f | %.1f | %.0f | %s |\n", *name, *fraction, rails, wire,
+	fmt.Printf("| %s | %.1f | %.3f | %.3f | %.2f | %.2f | %d | %.1f | %.1f | %.1f | %.1f | %.0f | %s |\n", *label, *fraction, rails, wire,
 		float64(theirs.Resent+mine.Resent)/1e6, float64(mine.Twice+theirs.Twice)/1e6, mine.Failed+theirs.Failed,
 		ms(w.before.longest), ms(w.after.longest), ms(w.after.stalled), ms(max(w.ended.Sub(w.last), 0)), ms(w.ended.Sub(w.began)), result)
 	if *marks && result != "ok" {
-		return fmt.Errorf("%s at %.1f: %s", *name, *fraction, result)
+		return fmt.Errorf("%s at %.1f: %s", *label, *fraction, result)
 	}
 	return nil
 }
