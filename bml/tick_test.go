@@ -50,9 +50,29 @@ func TestTickCopiesShortMessage(t *testing.T) {
 	copied := w.on(tagNumbered)[1]
 	require.Equal(t, 1, copied.rail)
 	require.NotZero(t, r.Stats().TwiceBytes)
+	w.pass(100 * msec)
+	require.Len(t, w.on(tagNumbered), 2, "a message is copied twice")
 	w.settle()
 	require.Equal(t, []string{"held up"}, w.ranks[1].got)
 	require.Equal(t, []error{nil}, r.sent)
+}
+
+// A device still reads a message whose copy is delivered. Then its rail fails.
+func TestMessageWithDeliveredCopyIsNotReplayed(t *testing.T) {
+	w, r, pr := newDeferredWire(t)
+	w.isRead = true
+	w.measure(pr, 1, msec/100, 1)
+	r.post(&pr.rails[0], r.op("held up"))
+	w.pass(100 * msec)
+	for _, f := range w.rails[1][0].take(1) {
+		w.end(f, nil)
+	}
+	require.Empty(t, r.sent)
+	for _, f := range w.rails[0][0].take(1) {
+		w.end(f, pathError(0))
+	}
+	require.Equal(t, []error{nil}, r.sent)
+	require.True(t, pr.replay.Empty())
 }
 
 // Short messages leave a rail that always has some under way.
@@ -82,12 +102,20 @@ func TestTimeAwayIsNoSample(t *testing.T) {
 		"tick":     func(w *wire) { w.pass(msec); w.acknowledge() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, r, pr := newDeferredWire(t)
+			w := newWire(t, 2, withGrace(10*sec), func(w *wire) {
+				withRails(2)(w)
+				for i := range w.attrs {
+					w.attrs[i].MaxSendBytes = 1 << 20 // short pieces show no rate
+				}
+			})
+			resolve(w)
+			r, pr := w.ranks[0], w.ranks[0].Peer(1)
+			w.ranks[1].message = make([]byte, 4<<20)
+			m := r.newLong(1, pattern(4<<20, 1))
 			for i := range pr.rails {
 				w.measure(pr, i, msec/100, 1)
 			}
-			r.newLong(1, pattern(1_000_000, 1)).advance()
-			w.ranks[1].message = make([]byte, 1_000_000)
+			m.advance()
 			require.Positive(t, w.piecesOn(0))
 			rate := pr.judge.Measured(0, w.now)
 			w.now += 10 * sec
