@@ -76,14 +76,15 @@ echo '| case | cut at | by the rails | by the devices | sent again, MB | sent tw
 echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|'
 status=0
 for case; do
-    parts='0.1 0.3 0.5 0.7 0.9' pause=5ms
+    parts='0.1 0.3 0.5 0.7 0.9' pause=5ms silent=''
     [ "$case" != none ] || parts=0.5
-    [ "$case" != drop ] || pause=$deadline
+    [ "$case" != drop ] || { pause=$deadline; silent=-silent; }
     for part in $parts; do
         for _ in 1 2 3; do # other work of the machine does not pause every one of them
             cables
             s=0
-            "${job[@]}" ./cutbytes -case "$case" -at $part -pause $pause $marks >row 2>errors || s=$?
+            # shellcheck disable=SC2086 # silent and marks may be empty
+            "${job[@]}" ./cutbytes -case "$case" $silent -at $part -pause $pause $marks >row 2>errors || s=$?
             uncable
             cat row
             grep -q 'limit: a pause' row || break

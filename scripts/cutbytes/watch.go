@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,8 @@ type watcher struct {
 	before, after gap // of the cut
 	began, ended  time.Time
 	last          time.Time // arrival of a block
-	cut           time.Time // zero: not made
+	cut           time.Time // when it was asked for; zero: not yet
+	cutBytes      int64     // that were there when it was made
 	err           error     // of the cut
 
 	over    chan struct{}
@@ -60,6 +62,7 @@ func (w *watcher) run(buf []byte, from int, cut func() error) {
 	var missing []int // blocks before next that are not there
 	next, there := 0, 0
 	var cutting sync.WaitGroup
+	var bytes atomic.Int64
 	defer cutting.Wait()
 	sleep := unix.NsecToTimespec(int64(tick))
 	var stalled time.Duration // since w.last
@@ -104,11 +107,15 @@ func (w *watcher) run(buf []byte, from int, cut func() error) {
 		if w.began.IsZero() {
 			w.began, w.last = now, now
 		}
+		bytes.Store(int64(there * blockBytes))
 		w.gapTo(now, stalled)
 		w.last, stalled = now, 0
 		if w.cut.IsZero() && there*blockBytes >= from {
 			w.cut = now
-			cutting.Go(func() { w.err = cut() })
+			cutting.Go(func() {
+				w.err = cut()
+				w.cutBytes = bytes.Load()
+			})
 		}
 	}
 }
