@@ -36,6 +36,8 @@ step verbs-jobs   scripts/verbs-jobs.sh
 step failover     scripts/failover-verbs.sh -marks
 step tcp-failover with_hosts scripts/tcp-failover.sh -marks
 step slow-rails   with_hosts scripts/slow-rails.sh -marks
+step cut-bytes    with_hosts scripts/cut-bytes.sh -marks
+step cut-verbs    scripts/cut-bytes-verbs.sh -marks
 step cost         scripts/failover-cost.sh -marks
 step docs         scripts/docs.sh
 step simulate     simulate
