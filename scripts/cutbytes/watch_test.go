@@ -7,7 +7,7 @@ import (
 )
 
 func TestWatcherSeesEveryBlockAndCutsOnce(t *testing.T) {
-	buf := make([]byte, (2*ahead+3)*blockBytes)
+	buf := make([]byte, 16*blockBytes)
 	for i := range buf {
 		buf[i] = value(i)
 	}
