@@ -150,8 +150,8 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	if !isEvidence(class) {
 		return
 	}
-	// Nothing may ever lead an alternate to the peer, which says nothing of its module.
-	if !rl.alternate || rl.recovery.wasUp {
+	// A rail that was never up may lead nowhere, which says nothing of its modules.
+	if rc.wasUp {
 		own, far := penaltyOf(class, side)
 		b.penalizeEnd(&rl.own.trustee, own)
 		b.penalizeEnd(rl.far, far)

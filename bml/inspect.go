@@ -17,7 +17,8 @@ type RailStatus struct {
 	// Remote is the number of the peer's module at the other end. Of two rails with the same name,
 	// each leads to another one.
 	Remote int
-	// Alternate: it is used only while one of its modules has no other rail that is up.
+	// Alternate: it is used only while one of its modules has no other rail that is up, or while no
+	// rail that leads there better is.
 	Alternate bool
 	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or
 	// this rank has.
@@ -57,7 +58,7 @@ func (b *BML) Rails() []RailStatus {
 				state = "closed"
 			}
 			out = append(out, RailStatus{
-				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate, State: state, First: rl == pr.first,
+				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate || rl.tier > pr.rails[0].tier && !pr.isBeside(rl), State: state, First: rl == pr.first,
 				Health: int(rl.trust()), Slow: pr.isSlow(i, now),
 				LocalErrors: rl.errors.local, PathErrors: rl.errors.path, RemoteErrors: rl.errors.remote,
 				ShortNanos: pr.judge.RoundTrip(i), MBps: int64(pr.judge.Measured(i, now) * 1e3), Bytes: rl.deliveredBytes, Cause: rl.recovery.cause,

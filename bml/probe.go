@@ -29,9 +29,9 @@ const (
 	reminderPeriod = 2 * time.Second
 
 	// maxModuleProbes is how many PROBEs a module has under way. Each is as long as the longest
-	// fragment, and takes room from fragments to other peers. Alternates that have never been up
-	// may have no path, so they leave most of these to other rails.
-	maxModuleProbes, maxAlternateProbes = 32, 8
+	// fragment, and takes room from fragments to other peers. Rails that have never been up may
+	// have no path, so they leave most of these to other rails.
+	maxModuleProbes, maxUnprovenProbes = 32, 8
 
 	// An alternate that has not been needed for idleAlternate is closed.
 	idleAlternate = 5 * time.Second
@@ -132,8 +132,8 @@ func (b *BML) probe(rl *Rail) {
 		return
 	}
 	most := maxModuleProbes
-	if rl.alternate && !rc.wasUp {
-		most = maxAlternateProbes
+	if !rc.wasUp {
+		most = maxUnprovenProbes
 	}
 	hasRoom := rc.isProbing || rl.own.probes < most
 	period := probePeriod

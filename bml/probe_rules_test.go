@@ -113,13 +113,12 @@ func TestSpareRailStaysClosedOnceOthersAreBack(t *testing.T) {
 	require.Zero(t, w.rails[1][0].opened)
 }
 
-// Alternates that were never up have at most 8 of the 32 PROBEs of a module under way. Others have
-// more.
-func TestProbesOfUntriedAlternatesAreBounded(t *testing.T) {
+// Rails that were never up have at most 8 of the 32 PROBEs of a module under way. Others have more.
+func TestProbesOfUnprovenRailsAreBounded(t *testing.T) {
 	for _, c := range []struct {
-		alternate, wasUp bool
-		most             int
-	}{{true, false, maxAlternateProbes}, {true, true, maxModuleProbes}, {false, false, maxModuleProbes}} {
+		wasUp bool
+		most  int
+	}{{false, maxUnprovenProbes}, {true, maxModuleProbes}} {
 		for _, underWay := range []int{c.most - 1, c.most} {
 			w, r, pr := newGraceWire(t, 2, 100*sec)
 			w.mended = true
@@ -127,7 +126,7 @@ func TestProbesOfUntriedAlternatesAreBounded(t *testing.T) {
 			w.flying = nil
 			rl := &pr.rails[0]
 			r.reopen(rl)
-			rl.alternate, rl.recovery.wasUp, rl.own.probes = c.alternate, c.wasUp, underWay
+			rl.recovery.wasUp, rl.own.probes = c.wasUp, underWay
 			r.probe(rl)
 			require.Equal(t, underWay < c.most, len(w.on(TagProbe)) == 1, "%+v with %d", c, underWay)
 		}

@@ -116,10 +116,11 @@ func (j *job) metrics(m *introspect.Metrics) {
 // DumpTrace implements introspect.Describer.
 func (d *describer) DumpTrace() error { return d.job.dumpTrace(d.locked) }
 
-// isUsed reports whether a rail is more than a spare one that was not needed yet, which is down for
-// no reason, or one to a rank that has left.
+// isUsed reports whether a rail is more than a spare one that was never of use, or one to a rank
+// that has left.
 func isUsed(s pml.RailStatus, _ bool) bool {
-	return s.State != "closed" && (s.State == "up" || s.Cause != nil)
+	wasTried := s.Cause != nil && (s.Bytes > 0 || !s.Alternate)
+	return s.State != "closed" && (s.State == "up" || wasTried)
 }
 
 // foldRails makes one of the rails of a name that are up, not slow, and have never failed.

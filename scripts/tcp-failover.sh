@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$root"
 all=(none down down-peer down-second down-shortly drop drop-oneway drop-otherway large reject flap alternate
     address both both-drop drop-mute both-mute loss loss-much slow delay stop kills unauthenticated
-    gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher crossed
+    gone gone-mute gone-large gone-unhandled kill-rank kill-daemon kill-launcher crossed routed
     absent absent-address absent-device absent-all absent-forever both-address both-recreated)
 failover_cases "$@"
 [ -n "${NETNS_HOSTS:-}" ] || exec scripts/hosts-netns.sh 2 "$self" "$@"
@@ -43,6 +43,19 @@ for h in 1 2; do
             ip netns exec "n$h" sysctl -qw "net.ipv4.conf.s$n.$setting"
         done
     done
+done
+# For the case routed: a router joins networks of the two hosts.
+ip netns add router
+trap 'ip netns del router; rm -rf "$out"' EXIT
+ip -n router link set lo up
+ip netns exec router sysctl -qw net.ipv4.ip_forward=1
+for h in 1 2; do
+    ip link add q netns "n$h" type veth peer name "q$h" netns router
+    ip -n router addr add "10.81.$h.1/24" dev "q$h"
+    ip -n router link set "q$h" up
+    ip -n "n$h" addr add "10.81.$h.2/24" dev q
+    ip -n "n$h" link set q up
+    ip -n "n$h" route add 10.81.0.0/16 via "10.81.$h.1"
 done
 go build -o "$out/" ./mpirun-go ./scripts/failover ./scripts/unauthenticated
 cp scripts/failover/fault-tcp "$out/"
@@ -169,6 +182,7 @@ for case in "${cases[@]}"; do
     absent "$case"
     rails=r0,r1
     if [ "$case" = crossed ]; then rails=s0,s1 flags=(-netdevs "$rails" -goes-on); fi
+    if [ "$case" = routed ]; then rails=r0,q flags=(-netdevs r0 -goes-on); fi
     if [ "$case" = unauthenticated ]; then
         ip netns exec "$b" ./unauthenticated -record greeting -on r0 &
         recorder=$!

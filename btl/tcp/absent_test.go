@@ -185,10 +185,10 @@ func TestPairsOfMissingAddresses(t *testing.T) {
 		want []transport.Pair
 	}{
 		"one end lacks its second": {
-			words(1, []uint8{1, 2}, "10.0.0.1/24"), words(2, []uint8{1, 2}, "10.0.0.2/24", "10.1.0.2/24"), pairList(0, 0, 1, 1),
+			words(1, []uint8{1, 2}, "10.0.0.1/24"), words(2, []uint8{1, 2}, "10.0.0.2/24", "10.1.0.2/24"), spares(pairList(0, 0, 1, 1), 0, 1),
 		},
 		"one end lacks its first": {
-			words(1, []uint8{2, 1}, "10.1.0.1/24"), words(2, []uint8{1, 2}, "10.0.0.2/24", "10.1.0.2/24"), pairList(0, 1, 1, 0),
+			words(1, []uint8{2, 1}, "10.1.0.1/24"), words(2, []uint8{1, 2}, "10.0.0.2/24", "10.1.0.2/24"), spares(pairList(0, 1, 1, 0), 0, 0),
 		},
 		"both lack the second": {
 			words(1, []uint8{1, 2}, "10.0.0.1/24"), words(2, []uint8{1, 2}, "10.0.0.2/24"), pairList(0, 0, 1, 1),

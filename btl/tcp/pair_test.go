@@ -42,15 +42,27 @@ func pairList(places ...int) (list []transport.Pair) {
 	return list
 }
 
+// spares adds pairs of level 1: local, remote, local, remote...
+func spares(list []transport.Pair, places ...int) []transport.Pair {
+	for _, p := range pairList(places...) {
+		p.Level = 1
+		list = append(list, p)
+	}
+	return list
+}
+
 func TestPairs(t *testing.T) {
 	for what, c := range map[string]struct {
 		a, b [][]byte
 		want []transport.Pair
 	}{
-		"one network":              {addresses(1, "10.0.0.1/24"), addresses(2, "10.0.0.2/24"), pairList(0, 0)},
-		"two, in another order":    {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24", "10.0.0.2/24"), pairList(0, 1, 1, 0)},
-		"one has more":             {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24"), pairList(1, 0)},
-		"joined by routers":        {addresses(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), addresses(2, "10.0.0.2/32", "10.0.1.2/32"), crossed(pairList(0, 0, 1, 1), 0, 1, 1, 0)},
+		"one network":           {addresses(1, "10.0.0.1/24"), addresses(2, "10.0.0.2/24"), pairList(0, 0)},
+		"two, in another order": {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24", "10.0.0.2/24"), spares(pairList(0, 1, 1, 0), 0, 0, 1, 1)},
+		"one has more":          {addresses(1, "10.0.0.1/24", "10.1.0.1/24"), addresses(2, "10.1.0.2/24"), spares(pairList(1, 0), 0, 0)},
+		"joined by routers": {
+			addresses(1, "10.0.0.1/32", "10.0.1.1/32", "192.0.2.1/24"), addresses(2, "10.0.0.2/32", "10.0.1.2/32"),
+			crossed(append(spares(pairList(0, 0, 1, 1), 2, 0), transport.Pair{Local: 2, Remote: 1, Extra: true, Level: 1}), 0, 1, 1, 0),
+		},
 		"a network of one side":    {addresses(1, "10.0.0.1/8"), addresses(2, "10.9.0.2/32"), pairList(0, 0)},
 		"public and private":       {addresses(1, "192.0.2.1/24"), addresses(2, "10.9.0.2/32"), pairList(0, 0)},
 		"two families":             {addresses(1, "10.0.0.1/24"), addresses(2, "2001:db8::1/64"), nil},
@@ -68,7 +80,8 @@ func TestPairs(t *testing.T) {
 		require.Equal(t, c.want, pairsOf(c.a, c.b, true), what)
 		var seen []transport.Pair
 		for _, p := range pairsOf(c.b, c.a, false) {
-			seen = append(seen, transport.Pair{Local: p.Remote, Remote: p.Local, Alternate: p.Alternate})
+			p.Local, p.Remote = p.Remote, p.Local
+			seen = append(seen, p)
 		}
 		require.Equal(t, c.want, seen, "%s, seen from the other end", what)
 	}

@@ -75,8 +75,8 @@ func survey(host string, found []candidate, include, exclude []string) ([]Survey
 }
 
 // RailsBetween pairs the addresses that ranks of a machine use with those of a peer's ranks on
-// another machine, by their places in both lists: each pair is a rail. weAreLower says that the
-// local rank is the lower one.
+// another machine, by their places in both lists: each pair is a rail. Those that are spare because
+// routers may not lead there are left out. weAreLower says that the local rank is the lower one.
 func RailsBetween(ours, theirs []Interface, weAreLower bool) []transport.Pair {
 	here, there := railsAmong(ours), railsAmong(theirs)
 	a, b := published(ours, here, 1), published(theirs, there, 2)
@@ -85,7 +85,7 @@ func RailsBetween(ours, theirs []Interface, weAreLower bool) []transport.Pair {
 	list := pairs[:0]
 	for _, p := range pairs {
 		x, y := a[p.Local], b[p.Remote]
-		if x == nil || y == nil {
+		if x == nil || y == nil || p.Level > 0 {
 			continue
 		}
 		paths := pathsBetween(x.addresses, y.addresses, false)

@@ -1,6 +1,9 @@
 package transport
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Pair is a rail of this rank and a rail of a peer that it leads to, by their places in the lists
 // of both.
@@ -10,16 +13,20 @@ type Pair struct {
 	Extra bool
 	// Alternate: both have another pair, which comes first.
 	Alternate bool
+	// Level is 0 for the pairs that lead best. Those of a higher level are spare while one of a
+	// lower level is up.
+	Level int
 }
 
 // Pairs says which of a rank's rails lead to which of a peer's. leads is Transport.Leads for their
 // places in the lists of both; weAreLower says that the local rank is the lower one, so that both
 // ranks find the same pairs.
 //
-// First come pairs in which each rail is once, as far as possible. Then come pairs for rails that
-// have none, because one rank has more rails or a rail leads to few: each gets the one that has the
-// fewest pairs. All other pairs are alternates.
-func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bool) []Pair {
+// First come pairs of level 0 in which each rail is once, as far as possible. Then come pairs for
+// rails that have none, because one rank has more rails or a rail leads to few: each gets the one
+// that has the fewest pairs. The same follows for each further level. All other pairs of a level
+// are alternates.
+func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bool) (pairs []Pair) {
 	if !weAreLower {
 		pairs := Pairs(remotes, locals, func(a, b int) int { return leads(b, a) }, true)
 		for i, p := range pairs {
@@ -27,53 +34,62 @@ func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bo
 		}
 		return pairs
 	}
-	best := 0
+	var values []int // of leads, the best first
 	for i := range locals {
 		for j := range remotes {
-			best = max(best, leads(i, j))
+			if v := leads(i, j); v > 0 && !slices.Contains(values, v) {
+				values = append(values, v)
+			}
 		}
 	}
-	if best == 0 {
-		return nil
+	slices.SortFunc(values, func(a, b int) int { return b - a })
+	for level, value := range values {
+		pairs = append(pairs, cover(locals, remotes, level, func(i, j int) bool { return leads(i, j) == value })...)
 	}
-	leadsWell := func(i, j int) bool { return leads(i, j) == best }
-	var first, alternates []Pair
+	first := pairs
+	for level, value := range values {
+		for i := range locals {
+			for j := range remotes {
+				isThere := slices.ContainsFunc(first, func(p Pair) bool { return p.Local == i && p.Remote == j })
+				if leads(i, j) == value && !isThere {
+					pairs = append(pairs, Pair{Local: i, Remote: j, Alternate: true, Level: level})
+				}
+			}
+		}
+	}
+	return pairs
+}
+
+// cover pairs rails of a level, so that each one that leads anywhere has a pair.
+func cover(locals, remotes, level int, leads func(local, remote int) bool) (pairs []Pair) {
 	ours, theirs := make([]int, locals), make([]int, remotes) // pairs of each
 	add := func(i, j int) {
-		first = append(first, Pair{Local: i, Remote: j, Extra: ours[i]+theirs[j] > 0})
+		pairs = append(pairs, Pair{Local: i, Remote: j, Extra: ours[i]+theirs[j] > 0, Level: level})
 		ours[i]++
 		theirs[j]++
 	}
 	for i := range locals {
 		for j := range remotes {
-			if ours[i] == 0 && theirs[j] == 0 && leadsWell(i, j) {
+			if ours[i] == 0 && theirs[j] == 0 && leads(i, j) {
 				add(i, j)
 			}
 		}
 	}
 	for i := range locals {
 		if ours[i] == 0 {
-			if j := fewest(theirs, func(j int) bool { return leadsWell(i, j) }); j >= 0 {
+			if j := fewest(theirs, func(j int) bool { return leads(i, j) }); j >= 0 {
 				add(i, j)
 			}
 		}
 	}
 	for j := range remotes {
 		if theirs[j] == 0 {
-			if i := fewest(ours, func(i int) bool { return leadsWell(i, j) }); i >= 0 {
+			if i := fewest(ours, func(i int) bool { return leads(i, j) }); i >= 0 {
 				add(i, j)
 			}
 		}
 	}
-	for i := range locals {
-		for j := range remotes {
-			isFirst := slices.ContainsFunc(first, func(p Pair) bool { return p.Local == i && p.Remote == j })
-			if leadsWell(i, j) && !isFirst {
-				alternates = append(alternates, Pair{Local: i, Remote: j, Alternate: true})
-			}
-		}
-	}
-	return append(first, alternates...)
+	return pairs
 }
 
 // fewest is the place of the smallest number among those that may be taken, −1 if there is none.
@@ -91,60 +107,71 @@ func fewest(numbers []int, mayTake func(i int) bool) int {
 // first transport first. Both ranks find the same. It reads only the pairs and their order, which
 // are the same at both ends, and no property of a rail that the ends may see differently.
 //
-// Pairs that are no alternates stay first: each of them is one without which a rail of either rank
-// would have none. If these alone are too many, those of the last transports go, and of one
-// transport those whose rails come late in the lists of both ranks: it lists first what matters
-// most. Then come alternates of the first transport, then those of the next, each time the one
-// whose rails have the fewest.
+// Pairs of level 0 that are no alternates stay first: each of them is one without which a rail of
+// either rank would have none. Then come those of further levels. If there is no room for all of
+// them, those of the last transports go, and of one transport those whose rails come late in the
+// lists of both ranks: it lists first what matters most. Then come alternates in the same order of
+// levels and transports, each time the one whose rails have the fewest.
 func Limit(lists [][]Pair, most int) [][]Pair {
-	kept := make([][]Pair, len(lists))
-	left := most
+	keep := make([][]bool, len(lists))
 	for t, pairs := range lists {
-		var needed []int
-		for n, p := range pairs {
-			if !p.Alternate {
-				needed = append(needed, n)
-			}
-		}
-		slices.SortStableFunc(needed, func(a, b int) int {
-			return pairs[a].Local + pairs[a].Remote - pairs[b].Local - pairs[b].Remote
-		})
-		keep := make([]bool, len(pairs))
-		for _, n := range needed[:min(left, len(needed))] {
-			keep[n] = true
-			left--
-		}
-		kept[t] = pick(pairs, keep)
+		keep[t] = make([]bool, len(pairs))
 	}
-	for t, pairs := range lists {
-		if len(pairs) == len(kept[t]) {
-			continue
-		}
-		keep := make([]bool, len(pairs))
-		locals, remotes := map[int]int{}, map[int]int{} // kept pairs of each rail
-		for n, p := range pairs {
-			if keep[n] = slices.Contains(kept[t], p); keep[n] {
-				locals[p.Local]++
-				remotes[p.Remote]++
-			}
-		}
-		uses := make([]int, len(pairs))
-		for left > 0 {
+	left := most
+	for _, isSpare := range []bool{false, true} {
+		for t, pairs := range lists {
+			var wanted []int
 			for n, p := range pairs {
-				uses[n] = locals[p.Local] + remotes[p.Remote]
+				if !p.Alternate && (p.Level > 0) == isSpare {
+					wanted = append(wanted, n)
+				}
 			}
-			n := fewest(uses, func(n int) bool { return !keep[n] })
-			if n < 0 {
-				break
+			slices.SortStableFunc(wanted, func(a, b int) int {
+				return cmp.Or(pairs[a].Level-pairs[b].Level, pairs[a].Local+pairs[a].Remote-pairs[b].Local-pairs[b].Remote)
+			})
+			for _, n := range wanted[:min(left, len(wanted))] {
+				keep[t][n] = true
+				left--
 			}
-			keep[n] = true
-			locals[pairs[n].Local]++
-			remotes[pairs[n].Remote]++
-			left--
 		}
-		kept[t] = pick(pairs, keep)
+	}
+	for _, isSpare := range []bool{false, true} {
+		for t, pairs := range lists {
+			left -= keepAlternates(pairs, keep[t], isSpare, left)
+		}
+	}
+	kept := make([][]Pair, len(lists))
+	for t, pairs := range lists {
+		kept[t] = pick(pairs, keep[t])
 	}
 	return kept
+}
+
+// keepAlternates keeps at most most alternates more, of level 0 or of the others, and returns how
+// many it does.
+func keepAlternates(pairs []Pair, keep []bool, isSpare bool, most int) (n int) {
+	locals, remotes := map[int]int{}, map[int]int{} // kept pairs of each rail
+	for i, p := range pairs {
+		if keep[i] {
+			locals[p.Local]++
+			remotes[p.Remote]++
+		}
+	}
+	uses := make([]int, len(pairs))
+	for n < most {
+		for i, p := range pairs {
+			uses[i] = locals[p.Local] + remotes[p.Remote]
+		}
+		i := fewest(uses, func(i int) bool { return !keep[i] && (pairs[i].Level > 0) == isSpare })
+		if i < 0 {
+			break
+		}
+		keep[i] = true
+		locals[pairs[i].Local]++
+		remotes[pairs[i].Remote]++
+		n++
+	}
+	return n
 }
 
 // pick are the pairs that are to be kept.

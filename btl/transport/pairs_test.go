@@ -13,6 +13,7 @@ import (
 func everywhere(int, int) int { return 1 }
 
 func pair(local, remote int) Pair      { return Pair{Local: local, Remote: remote} }
+func spare(local, remote int) Pair     { return Pair{Local: local, Remote: remote, Level: 1} }
 func extra(local, remote int) Pair     { return Pair{Local: local, Remote: remote, Extra: true} }
 func alternate(local, remote int) Pair { return Pair{Local: local, Remote: remote, Alternate: true} }
 
@@ -34,7 +35,7 @@ func TestPairs(t *testing.T) {
 			}
 			return 0
 		}, []Pair{pair(0, 0), pair(1, 1)}},
-		"a better network": {2, 2, func(i, j int) int { return 1 + i*j }, []Pair{pair(1, 1)}},
+		"a better network": {2, 2, func(i, j int) int { return 1 + i*j }, []Pair{pair(1, 1), spare(0, 0), {Local: 1, Remote: 0, Extra: true, Level: 1}, {Local: 0, Remote: 1, Extra: true, Level: 1}}},
 		"no network":       {2, 2, func(int, int) int { return 0 }, nil},
 		"no rail":          {0, 2, everywhere, nil},
 	} {
@@ -61,7 +62,7 @@ func TestPairsOfBothRanks(t *testing.T) {
 		seen := map[[2]int]bool{}
 		used := map[[2]int]bool{}
 		for n, p := range here {
-			require.Equal(t, Pair{p.Remote, p.Local, p.Extra, p.Alternate}, there[n])
+			require.Equal(t, Pair{p.Remote, p.Local, p.Extra, p.Alternate, p.Level}, there[n])
 			require.False(t, seen[[2]int{p.Local, p.Remote}], "a pair twice")
 			seen[[2]int{p.Local, p.Remote}] = true
 			if !p.Alternate {
@@ -96,7 +97,7 @@ func TestLimitOfBothRanks(t *testing.T) {
 			total += len(pairs)
 			require.Len(t, theirs[n], len(pairs))
 			for i, p := range pairs {
-				require.Equal(t, Pair{p.Remote, p.Local, p.Extra, p.Alternate}, theirs[n][i])
+				require.Equal(t, Pair{p.Remote, p.Local, p.Extra, p.Alternate, p.Level}, theirs[n][i])
 				require.Contains(t, here[n], p)
 			}
 			if needed <= most {

@@ -38,9 +38,9 @@ type Transport struct {
 	Open func(env *Env) (Opened, error)
 
 	// Leads says how well each rail of this rank leads to each rail of a peer, by their places in
-	// the lists of both ranks' addresses (btl.Module's Address): 0 is not at all, and only pairs of
-	// the highest value are used. Both ranks have to find the same. nil: every rail leads to every
-	// other one.
+	// the lists of both ranks' addresses (btl.Module's Address): 0 is not at all. Pairs that have
+	// not the highest value are spare (Pair.Level). Both ranks have to find the same. nil: every
+	// rail leads to every other one.
 	Leads func(ours, theirs [][]byte) func(local, remote int) int
 	// Explain says in one line why no rail leads to a peer's. nil: there is nothing to explain.
 	Explain func(local, remote [][]byte) string

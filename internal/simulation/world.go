@@ -164,10 +164,10 @@ func (r *rank) resolve(peer int) (routes []pml.Route, err error) {
 	add := func(p transport.Pair) {
 		t := r.tap(p.Local)
 		open := func() (btl.Endpoint, error) { return t.connect(port{peer, p.Remote}) }
-		route := pml.Route{Module: t, Local: p.Local, Remote: p.Remote, Extra: p.Extra, Alternate: p.Alternate, Reopen: open}
+		route := pml.Route{Module: t, Local: p.Local, Remote: p.Remote, Tier: p.Level, Extra: p.Extra, Alternate: p.Alternate, Reopen: open}
 		// As package comm does, an extra rail or an alternate is opened later if others are up.
 		isUp := slices.ContainsFunc(routes, func(o pml.Route) bool { return o.Endpoint != nil })
-		if !(p.Extra || p.Alternate) || !isUp {
+		if !(p.Extra || p.Alternate || p.Level > 0) || !isUp {
 			if ep, err := open(); err == nil {
 				route.Endpoint = ep
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mpigo/mpigo/btl/transport"
 )
 
 // Describe says on standard error how the other ranks are reached, if the tunable verbose is set.
@@ -57,7 +59,7 @@ func (r *Rails) reach() string {
 // railsTo names the transport that leads to a peer, and its ports: "ibverbs(rxe0/1)".
 func (r *Rails) railsTo(peer int) string {
 	for _, t := range r.allowed {
-		ways := r.waysTo(peer, t)
+		ways := slices.DeleteFunc(r.waysTo(peer, t), func(w transport.Pair) bool { return w.Level > 0 })
 		if len(ways) == 0 {
 			continue
 		}

@@ -210,6 +210,33 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 	assert.ErrorIs(t, err, sm.refuses)
 }
 
+// TestRailsThatLeadLessWellAreSpare: they come after those of their transport that lead best, and
+// before the next transport. Nothing is opened for them.
+func TestRailsThatLeadLessWellAreSpare(t *testing.T) {
+	r := railsOfRank(t, 0, 2, "btl", "ibverbs,sm")
+	r.allowed[0].Leads = func(_, _ [][]byte) func(_, _ int) int { return func(i, j int) int { return 1 + i*j } }
+	a, b, sm := new(stubModule), new(stubModule), new(stubModule)
+	r.list = []rail{{transport: "ibverbs", module: a}, {transport: "ibverbs", module: b}, {transport: "sm", module: sm}}
+	r.Card(false)
+	r.cards = []wireup.Card{{}, {Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}, {BTL: "ibverbs"}, {BTL: "sm"}, {BTL: hostNameEntry}}}}
+	list, err := r.Resolve(1)
+	require.NoError(t, err)
+	var tiers []int
+	for _, l := range list {
+		tiers = append(tiers, l.Tier)
+		require.Equal(t, l.Tier == 0, l.Endpoint != nil)
+		require.Equal(t, l.Tier != 1, l.Beside, "a spare rail carries nothing beside others")
+	}
+	require.Equal(t, []int{0, 1, 1, 1, 2}, tiers)
+	require.Equal(t, []int{0, 1, 0}, []int{a.connects, b.connects, sm.connects})
+
+	b.refuses = errors.New("no link")
+	list, err = r.Resolve(1)
+	require.NoError(t, err)
+	require.NotNil(t, list[1].Endpoint, "no better rail is up")
+	require.Nil(t, list[4].Endpoint)
+}
+
 // TestOneRankOfAMachineWarns: the first rank of a machine that lacks a transport warns.
 func TestOneRankOfAMachineWarns(t *testing.T) {
 	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}}}

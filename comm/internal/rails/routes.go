@@ -15,9 +15,10 @@ import (
 // Resolve makes the endpoints to a peer. It is pml.Config.Resolve: whatever goes wrong makes the
 // peer unreachable.
 //
-// A peer is reached by the first transport in btl that leads there, with all its rails. The rails
-// of the others are spare, and so are alternates: nothing is opened for them until they are needed.
-// If the first leads there over a network, the others may carry long messages beside it
+// A peer is reached by the first transport in btl that leads there, with the rails that lead there
+// best. The others are spare, and so are alternates: nothing is opened for them until they are
+// needed. Of the spare ones, those of the same transport come first. If the first leads there over
+// a network, the others may carry long messages beside it
 // (pml.beside). Memory of one machine has no bandwidth that a network would add to.
 // An extra pair takes part once a probe has shown that it leads there, and so does a rail that was
 // absent at the start.
@@ -29,24 +30,28 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	var routes Routes
 	overNetwork := false // the first routes are
 	limited := r.allWaysTo(peer)
-	for tier, t := range r.allowed {
+	tier := 0 // of level 0 of a transport
+	for place, t := range r.allowed {
 		now := routes.up == 0
 		if now && t.Reach == transport.Anywhere {
 			r.askLater()
 		}
-		ways := limited[tier]
+		ways := limited[place]
+		levels := 1
 		if len(routes.List) == 0 && len(ways) > 0 {
 			overNetwork = t.Reach == transport.Anywhere
 		}
 		for _, w := range ways {
-			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier, Extra: w.Extra, Alternate: w.Alternate, Beside: overNetwork}
-			if w.Alternate || w.Extra {
+			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier + w.Level, Extra: w.Extra, Alternate: w.Alternate, Beside: overNetwork && w.Level == 0}
+			levels = max(levels, w.Level+1)
+			if w.Alternate || w.Extra || w.Level > 0 {
 				now = routes.up == 0
 			}
 			route.Down = r.absentPair(peer, w)
 			route.Reopen = func() (btl.Endpoint, error) { return r.reopen(peer, w) }
 			routes.Add(route, now && route.Down == nil, func() (btl.Endpoint, error) { return r.connect(peer, w) })
 		}
+		tier += levels
 	}
 	if len(routes.List) == 0 {
 		return nil, r.unreachable(peer, card, routes.Refused)
