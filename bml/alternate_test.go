@@ -31,8 +31,16 @@ func answers(w *wire, i int) {
 	w.arrive(i, 1, 0, TagProbeAck, railMessage(h))
 }
 
+// trust gives rail i all its health, as what it delivers does in time.
+func trust(w *wire, i int) {
+	r, pr := w.ranks[0], w.ranks[0].Peer(1)
+	pr.rails[i].health = fullHealth
+	r.prefer(pr)
+	r.useAlternates(pr)
+}
+
 // An alternate is opened when one of its modules has no other rail, takes traffic until that is
-// back, and is closed some time later.
+// back and trusted, and is closed some time later.
 func TestAlternateIsUsedWhileNeeded(t *testing.T) {
 	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
 	resolve(w)
@@ -45,6 +53,8 @@ func TestAlternateIsUsedWhileNeeded(t *testing.T) {
 	answers(w, 2)
 	require.EqualValues(t, 0b110, pr.up)
 	answers(w, 0)
+	require.EqualValues(t, 0b111, pr.up)
+	trust(w, 0)
 	require.EqualValues(t, 0b011, pr.up)
 	require.Equal(t, railUp, pr.rails[2].state)
 	for range 7 {
@@ -116,6 +126,7 @@ func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 	if pr.rails[0].state != railUp {
 		answers(w, 0)
 	}
+	trust(w, 0)
 	require.False(t, pr.needs(alternate))
 	w.passDelivering(50 * msec)
 	w.rails[0][0].lose(1, pathError(0))
@@ -123,6 +134,7 @@ func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 	w.passDelivering(900 * msec)
 	require.Equal(t, fullHealth, alternate.health)
 	answers(w, 0)
+	trust(w, 0)
 	require.False(t, pr.needs(alternate))
 	w.passDelivering(4900 * msec)
 	require.Equal(t, railUp, alternate.state)
@@ -246,6 +258,7 @@ func TestAlternateThatIsNeededAgainStays(t *testing.T) {
 	answers(w, 2)
 	require.Equal(t, fullHealth, alternate.health)
 	answers(w, 0)
+	trust(w, 0)
 	require.False(t, pr.needs(alternate))
 	w.pass(2 * sec)
 	w.rails[0][0].openError = btl.ErrFailed
@@ -264,9 +277,83 @@ func TestClosedAlternateIsOpenedAtOnce(t *testing.T) {
 	rl := &pr.rails[2]
 	require.Equal(t, railDown, rl.state)
 	rl.health = fullHealth
-	w.ranks[0].closeAlternates(pr)
+	w.ranks[0].useAlternates(pr)
 	require.Nil(t, rl.recovery.timer)
 	w.rails[0][0].lose(1, pathError(0))
 	w.pass(50 * msec)
 	require.Equal(t, railProbing, rl.state)
+}
+
+// An alternate is opened, and used, while a rail of one of its modules is up and not trusted.
+func TestAlternateStandsInForIllRail(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	r, pr := w.ranks[0], w.ranks[0].Peer(1)
+	for range 2 { // failures of other rails of the module
+		r.penalizeEnd(&pr.rails[0].own.trustee, modulePenalty)
+	}
+	require.Equal(t, railUp, pr.rails[0].state)
+	answers(w, 2)
+	require.EqualValues(t, 0b111, pr.up)
+	w.passDelivering(sec)
+	require.Equal(t, fullHealth, pr.rails[0].trust())
+	require.EqualValues(t, 0b011, pr.up)
+}
+
+// An alternate is opened, and used, while a rail of one of its modules delivers much less than its
+// modules did before.
+func TestAlternateStandsInForLaggingRail(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, func(w *wire) {
+		withAlternate(w)
+		for i := range w.attrs {
+			w.attrs[i].MaxSendBytes = 1 << 20
+		}
+	})
+	resolve(w)
+	r, pr := w.ranks[0], w.ranks[0].Peer(1)
+	w.ranks[1].message = make([]byte, 64<<20)
+	for i := range 2 {
+		w.measure(pr, i, msec/100, 1)
+	}
+	w.pass(25 * msec)
+	m := r.newLong(1, pattern(64<<20, 1))
+	m.advance()
+	w.pass(2 * msec)
+	require.Zero(t, pr.lagging)
+	for n := 0; pr.lagging == 0; n++ { // rail 0 delivers a piece each 200 ms, rail 1 all each 1 ms
+		require.Less(t, n, 20_000)
+		w.pass(msec)
+		slow := w.rails[0][0].take(1)
+		w.acknowledge()
+		if n%200 == 0 && len(slow) > 0 {
+			w.end(slow[0], nil)
+			slow = slow[1:]
+		}
+		w.flying = append(w.flying, slow...)
+		if m.t.left == 0 {
+			m = r.sendLong(1, m.data)
+		}
+	}
+	require.EqualValues(t, 0b001, pr.lagging)
+	require.True(t, pr.needs(&pr.rails[2]))
+	answers(w, 2)
+	require.EqualValues(t, 0b111, pr.up)
+}
+
+// Only the end that has opened an alternate closes it: the other one may not know why it is needed.
+func TestOpenerClosesAlternate(t *testing.T) {
+	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	rl := &pr.rails[2]
+	w.ranks[0].Arrived(w.rails[2][0], 1, TagProbe, railMessage(railHeader{sender: rl.remote, receiver: rl.local, epoch: 2}))
+	w.settle()
+	require.Equal(t, railUp, rl.state)
+	require.EqualValues(t, 0b011, pr.up, "it is not needed here")
+	w.passDelivering(10 * sec)
+	require.Equal(t, railUp, rl.state)
+	rl.recovery.isByPeer = false
+	w.ranks[0].useAlternates(pr)
+	w.passDelivering(6 * sec)
+	require.NotEqual(t, railUp, rl.state)
 }

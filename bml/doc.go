@@ -4,12 +4,12 @@
 // operations and transfers; it never looks at a rail.
 //
 // A rail is the path from one module of this rank (btl.Module) to one module of the peer. Each has
-// a tier, which is the place of its transport in the user's list. Rails of later tiers are spare:
-// they are opened when no rail of an earlier tier is up, or carry long messages beside one
-// (beside.go). On a switched network every module of one
-// rank leads to every one of the other. Most of these rails are alternates: such a rail is opened,
-// and used, while one of its modules has no other rail that is up. So if different ports die at the
-// two ends, the ports that are left are used together.
+// a tier, by the place of its transport in the user's list, and by how well it leads there. Rails
+// of later tiers are spare: they are opened when no rail of an earlier tier is up, or carry long
+// messages beside one (beside.go). On a switched network every module of one rank leads to every
+// one of the other. Most of these rails are alternates: such a rail is opened, and used, while one
+// of its modules has no other rail that is up and does well. So if different ports die at the two
+// ends, the ports that are left are used together.
 //
 // The package is a deterministic state machine: it has no goroutine, clock, I/O or randomness of
 // its own. The lock of the rank's progress engine guards everything in it, and every caller holds

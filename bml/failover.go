@@ -102,7 +102,7 @@ func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	}
 	b.prefer(pr)
 	b.checkPath(failed[0], err)
-	b.openAlternates(pr)
+	b.useAlternates(pr)
 	for _, rl := range failed {
 		pr.empty(&rl.queue, func(op *Op) { b.divert(rl, op) })
 		if wereUp.Has(int(rl.index)) && !isClosed(err) && (!rl.alternate || tookTraffic.Has(int(rl.index))) {

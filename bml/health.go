@@ -47,6 +47,7 @@ type recovery struct {
 	attempts  int             // to make the next incarnation, since the last one was up
 	probes    int             // periods in which this incarnation has not delivered a PROBE
 	isProbing bool            // a PROBE is under way
+	isByPeer  bool            // the peer began this incarnation: it may need it, and closes it
 	delivers  bool            // a PROBE was delivered: the path works, the peer is busy
 	flaps     int             // failures since the rail was calm last
 	upSince   int64           // engine's time
@@ -87,6 +88,7 @@ type trustee struct {
 	health health
 	// deliveredBytes went by its rails, with headers; seenBytes of them before this period.
 	deliveredBytes, seenBytes int64
+	best                      float64         // highest rate of its rails, bytes a nanosecond
 	timer                     *progress.Timer // of the period; nil in full health
 	peer                      *Peer           // nil: a module of this rank
 }
@@ -227,14 +229,8 @@ func (rl *Rail) isIdle() bool { return rl.underWay == 0 && rl.queue.Empty() }
 func (b *BML) gain(t *trustee) {
 	t.health, t.seenBytes = min(t.health+recoverStep, fullHealth), t.deliveredBytes
 	b.preferBy(t)
-	if t.health < fullHealth {
-		return
-	}
-	b.stopTimer(&t.timer)
-	for _, rl := range b.railsOf(t) {
-		if t == &rl.trustee && rl.alternate {
-			b.later(rl, idleAlternate, b.closeAlternate)
-		}
+	if t.health == fullHealth {
+		b.stopTimer(&t.timer)
 	}
 }
 
@@ -246,13 +242,15 @@ func (b *BML) stopTimer(t **progress.Timer) {
 	}
 }
 
-// preferBy chooses anew among the rails to the peers that a trustee's rails lead to.
+// preferBy chooses anew among the rails, and alternates, to the peers that a trustee's rails lead
+// to.
 func (b *BML) preferBy(t *trustee) {
 	var last *Peer
 	for _, rl := range b.railsOf(t) {
 		if rl.peer != last {
 			last = rl.peer
 			b.prefer(last)
+			b.useAlternates(last)
 		}
 	}
 }

@@ -54,34 +54,32 @@ func (b *BML) planReopen(rl *Rail) {
 	}
 	b.later(rl, wait, func(rl *Rail) {
 		if !rl.peer.isSpare(rl) {
+			rc.isByPeer = false
 			b.reopen(rl)
 			b.probe(rl)
 		}
 	})
 }
 
-// closeAlternates closes alternates that are up and not needed, after a while. Those that recover
-// recover first (health.go): they may be needed again before.
-func (b *BML) closeAlternates(pr *Peer) {
+// useAlternates opens the alternates that are of use now, and closes others after a while. Those
+// that recover recover first (health.go): they may be needed again before.
+func (b *BML) useAlternates(pr *Peer) {
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.alternate && rl.state == railUp && rl.health == fullHealth && !pr.needs(rl) {
+		switch rl := &pr.rails[i]; {
+		case !rl.alternate:
+		case rl.state != railUp:
+			b.open(rl)
+		case pr.needs(rl):
+			b.stopTimer(&rl.recovery.timer)
+		case rl.health == fullHealth && rl.recovery.timer == nil:
 			b.later(rl, idleAlternate, b.closeAlternate)
 		}
 	}
 }
 
 func (b *BML) closeAlternate(rl *Rail) {
-	if !rl.peer.needs(rl) {
+	if !rl.peer.needs(rl) && !rl.recovery.isByPeer {
 		b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassClosed, Side: btl.SideLocal, Native: "not needed"})
-	}
-}
-
-// openAlternates has alternates made that are of use now.
-func (b *BML) openAlternates(pr *Peer) {
-	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.alternate {
-			b.open(rl)
-		}
 	}
 }
 
@@ -197,6 +195,7 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 		return // of a rail that this rank does not use
 	}
 	if rl.state == railDown {
+		rl.recovery.isByPeer = true
 		b.reopen(rl)
 	}
 	if rl.state == railDown || rl.endpoint.Epoch() != h.epoch {
@@ -232,7 +231,8 @@ func (b *BML) railReturned(rl *Rail) {
 	for _, t := range []*trustee{&rl.trustee, &rl.own.trustee, rl.far} {
 		b.recover(t)
 	}
-	b.closeAlternates(pr)
+	b.stopTimer(&rc.timer) // of the next PROBE
+	b.useAlternates(pr)
 	for i := range pr.rails {
 		if other := &pr.rails[i]; other.recovery.isUntold && other.state != railUp {
 			b.sendRailDown(other)

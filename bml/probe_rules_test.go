@@ -76,13 +76,13 @@ func TestFailureOpensAlternatesOnce(t *testing.T) {
 	alternate, first := pr.rails[2].recovery.timer, pr.rails[0].recovery.timer
 	require.NotNil(t, alternate)
 	require.NotNil(t, first)
-	r.openAlternates(pr)
+	r.useAlternates(pr)
 	require.Same(t, alternate, pr.rails[2].recovery.timer, "its pause begins anew")
 	require.Same(t, first, pr.rails[0].recovery.timer)
 	r.eng.StopTimer(first)
 	r.eng.StopTimer(alternate)
 	pr.rails[0].recovery.timer, pr.rails[2].recovery.timer = nil, nil
-	r.openAlternates(pr)
+	r.useAlternates(pr)
 	require.Nil(t, pr.rails[0].recovery.timer, "it is no alternate")
 	require.NotNil(t, pr.rails[2].recovery.timer)
 
@@ -91,9 +91,7 @@ func TestFailureOpensAlternatesOnce(t *testing.T) {
 	r, pr = w.ranks[0], w.ranks[0].Peer(1)
 	w.rails[0][0].lose(1, pathError(0))
 	answers(w, 2)
-	r.eng.StopTimer(pr.rails[2].recovery.timer)
-	pr.rails[2].recovery.timer = nil
-	r.openAlternates(pr)
+	r.useAlternates(pr)
 	require.Nil(t, pr.rails[2].recovery.timer, "it is open")
 }
 

@@ -36,11 +36,12 @@ const (
 
 // puller is what a peer to which several rails lead has for them.
 type puller struct {
-	judge  *rating.Judge // nil until two rails are up for the first time
-	timer  *progress.Timer
-	tick   func()
-	at     int64 // of the last tick
-	isBusy bool  // something was posted since the last tick
+	judge   *rating.Judge // nil until two rails are up for the first time
+	timer   *progress.Timer
+	tick    func()
+	at      int64   // of the last tick
+	isBusy  bool    // something was posted since the last tick
+	lagging RailSet // at the last tick
 	// shorts are the numbered fragments that endpoints have, in the order in which they were
 	// posted. There were none at idleAt last, or the first rail has changed then.
 	shorts shorts
@@ -196,10 +197,32 @@ func (b *BML) pullTick(pr *Peer) {
 	if now-pr.idleAt > int64(shortTick) {
 		b.chooseFirst(pr, now)
 	}
+	b.findLagging(pr, now)
 	b.copyShorts(pr, now)
 	b.helpTails(pr, now)
 	b.pull(pr)
 	b.tryStale(pr, now)
+}
+
+// findLagging finds the rails that deliver much less than both their modules have delivered by some
+// rail. An alternate may do better (needs).
+func (b *BML) findLagging(pr *Peer, now int64) {
+	before := pr.lagging
+	pr.lagging = 0
+	for i := range pr.rails {
+		rl, rate := &pr.rails[i], pr.judge.Measured(i, now)
+		if !pr.up.Has(i) || rate == 0 {
+			continue
+		}
+		rl.own.best, rl.far.best = max(rl.own.best, rate), max(rl.far.best, rate)
+		if pr.judge.Lags(i, min(rl.own.best, rl.far.best), now) {
+			pr.lagging |= 1 << i
+		}
+	}
+	if pr.lagging != before {
+		b.prefer(pr)
+		b.useAlternates(pr)
+	}
 }
 
 // noticeAway tells the judge if this rank has stood still since the last tick.

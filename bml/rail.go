@@ -389,11 +389,11 @@ func (pr *Peer) leastSendBytes() int {
 }
 
 // needs reports whether an alternate is of use: one of its modules has no other rail of the tier
-// that is up.
+// that is up, trusted, and as fast as its modules can be.
 func (pr *Peer) needs(alternate *Rail) bool {
 	local, remote := false, false
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.state == railUp && !rl.alternate && rl.tier == alternate.tier {
+		if rl := &pr.rails[i]; rl.state == railUp && !rl.alternate && rl.tier == alternate.tier && rl.trust() >= trusted && !pr.lagging.Has(i) {
 			local = local || rl.local == alternate.local
 			remote = remote || rl.remote == alternate.remote
 		}

@@ -62,6 +62,10 @@ const (
 	// margin is how many times sooner another rail has to deliver before a piece is sent twice, or
 	// short messages change their rail: estimates vary, and changing to and fro costs.
 	margin = 2
+	// lagFactor is how many times more a rail could deliver that lags, and lagNanos for how long it
+	// has to: foreign flows and bursts pass. Opening another path costs a connection.
+	lagFactor = 8
+	lagNanos  = 1e9
 	// mostRate bounds a rate, in bytes a nanosecond (1 TB/s): a transport that delivers on return
 	// shows no time at all.
 	mostRate = 1e3

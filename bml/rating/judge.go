@@ -224,3 +224,16 @@ func (j *Judge) Stale(set Set, now int64) (stale Set) {
 	}
 	return stale
 }
+
+// Lags reports whether a rail has delivered much less than it could, in bytes a nanosecond, for
+// some time. The caller asks at each tick. Only a rail that has much under way shows it.
+func (j *Judge) Lags(rail int, could float64, now int64) bool {
+	m := &j.meters[rail]
+	switch {
+	case m.rate(now)*lagFactor >= could:
+		m.lagsSince = 0
+	case m.lagsSince == 0 && m.under() >= leastRoom:
+		m.lagsSince = now
+	}
+	return m.lagsSince != 0 && float64(now-m.lagsSince) > lagNanos
+}

@@ -370,3 +370,41 @@ func TestPromisedRoundTripCounts(t *testing.T) {
 	j.Renew(0, now)
 	assert.Greater(t, j.meters[0].expect(100, now), float64(milli)/2)
 }
+
+// A loaded rail that delivers less than an eighth of what it could lags after a second, until it
+// delivers more. One that carries little does not show it.
+func TestRailThatLags(t *testing.T) {
+	const could = 1.0 // bytes a nanosecond
+	for name, c := range map[string]struct {
+		rate  float64
+		under int64 // bytes that are always under way
+		want  bool
+	}{
+		"slow":       {could / 10, 256 << 10, true},
+		"shared":     {could / 4, 256 << 10, false},
+		"carries 8K": {could / 10, LeastPiece, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, now := New([]float64{could}, 0), int64(0)
+			deliver := func(rate float64, until int64) (lags bool) {
+				var marks []Mark
+				for ; now < until; now += int64(LeastPiece / rate) {
+					for j.Under(0) < c.under {
+						marks = append(marks, j.Posted(0, LeastPiece, now))
+					}
+					lags = j.Lags(0, could, now)
+					j.Delivered(0, LeastPiece, marks[0], now)
+					marks = marks[1:]
+				}
+				for range marks {
+					j.Dropped(0, LeastPiece)
+				}
+				return lags
+			}
+			require.False(t, deliver(could, 2e9))
+			require.False(t, deliver(c.rate, 2.9e9), "it is slow for less than a second")
+			require.Equal(t, c.want, deliver(c.rate, 5e9))
+			require.False(t, deliver(could, 6e9))
+		})
+	}
+}

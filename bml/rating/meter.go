@@ -22,6 +22,8 @@ type meter struct {
 	// base round trip. It fades from stalledAt on.
 	stall     float64
 	stalledAt int64
+	// lagsSince is when the rail began to lag; 0: it does not.
+	lagsSince int64
 	// away is when this process came back after it had stood still. What was posted before tells
 	// nothing about the rail.
 	away int64
