@@ -121,7 +121,7 @@ func TestExamples(t *testing.T) {
 		picture := filepath.Join(t.TempDir(), "one.svg")
 		stdout, stderr, err := p.run(t, 1, "failover", "-time", "1s", "-rate", "50", "-o", picture)
 		require.NoError(t, err, stderr)
-		assert.Contains(t, stdout, "every byte checked\nrails      failed 7 times, came back 7 times\npicture    "+picture+"\n")
+		assert.Regexp(t, `every byte checked\nrails      failed 7 times, came back 7 times; \d+\.\d [kM]B were sent again\npicture    `+regexp.QuoteMeta(picture)+`\n$`, stdout)
 		failures := strings.Count(stderr, " failed: ") + strings.Count(stderr, " failed once more ")
 		for _, more := range regexp.MustCompile(` failed (\d+) more times `).FindAllStringSubmatch(stderr, -1) {
 			n, err := strconv.Atoi(more[1])
@@ -137,7 +137,7 @@ func TestExamples(t *testing.T) {
 		// As a job of two ranks it cuts nothing.
 		picture = filepath.Join(t.TempDir(), "two.svg")
 		stdout = p.mustRun(t, 2, "failover", "-time", "300ms", "-o", picture)
-		assert.Contains(t, stdout, "every byte checked\nrails      failed 0 times, came back 0 times\npicture    "+picture+"\n")
+		assert.Contains(t, stdout, "every byte checked\nrails      failed 0 times, came back 0 times; 0.0 kB were sent again\npicture    "+picture+"\n")
 		svg = readSVG(t, picture)
 		assert.NotContains(t, svg, "cut by this program")
 	})
