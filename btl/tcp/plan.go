@@ -70,8 +70,8 @@ func openPlans(plans []*plan, connections int) (opened transport.Opened) {
 	return opened
 }
 
-// open makes the rail of connection n, from 0, of so many. If there is an error and a module, the
-// module goes on with other addresses.
+// open makes the rail of connection n, from 0; of is how many the interface gets. If there is an
+// error and a module, the module goes on with other addresses.
 func (p *plan) open(n, of int) (*module, error) {
 	cfg := p.cfg
 	cfg.Connection = uint8(n)

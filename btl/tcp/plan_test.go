@@ -29,7 +29,7 @@ func loopbackOnly() ([]candidate, error) {
 	return []candidate{{1, "lo", loopback4, 8, true, true, ""}}, nil
 }
 
-// loopbackList is a value of tcp.include: so many addresses of this machine.
+// loopbackList is a value of tcp.include, with a number of addresses of this machine.
 func loopbackList(addresses int) (list string) {
 	for n := range addresses {
 		list += fmt.Sprintf(",127.0.0.%d", n+1)
@@ -121,7 +121,7 @@ func TestConnectionsShareAnAddressThatComes(t *testing.T) {
 	require.Len(t, ports, 2, "each has a listener of its own")
 }
 
-// interfaces are the encoded addresses of a machine's rails, with so many connections of each
+// interfaces are the encoded addresses of a machine's rails, with a number of connections of each
 // interface.
 func interfaces(host byte, connections int, prefixes ...string) (list [][]byte) {
 	for n := range connections {
