@@ -258,6 +258,7 @@ func TestPullIsDeferredInsidePost(t *testing.T) {
 	}
 	require.True(t, m.next())
 	require.Equal(t, []error{ErrMovesAgain}, m.ends)
+	require.Zero(t, r.Stats().Resent, "no rail has had it")
 	require.Empty(t, r.resumed)
 	require.Equal(t, []workKind{workPull}, r.kindsOfWork())
 	r.pullLater(pr)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/mpigo/mpigo/bml/rating"
 	"github.com/mpigo/mpigo/btl"
 )
 
@@ -28,12 +29,13 @@ type RailStatus struct {
 	// Health, from 0 to 1000, is how far the rail and its modules are trusted since they last
 	// failed.
 	Health int
-	// Slow: the rail is up, and delivers long messages at less than a quarter of the rate of
-	// another one to the peer.
+	// Slow: the rail is up, had as much to carry as it takes at a time, and delivered it at less
+	// than a quarter of the rate of another one to the peer.
 	Slow bool
 	// ShortNanos is how long it takes until a short operation on it is known to be delivered, and
 	// MBps how many 10⁶ bytes a second it carries while it is busy. 0: not known. They are measured
-	// only while several rails to the peer are up.
+	// only while several rails to the peer are up. A rail that has little to carry shows a low
+	// rate.
 	ShortNanos, MBps int64
 	// Bytes of this rank's operations on the rail that were delivered: sent or written to the peer,
 	// or read from it. The headers of fragments count.
@@ -51,7 +53,11 @@ func (b *BML) Rails() []RailStatus {
 	var out []RailStatus
 	now := b.eng.Now()
 	for _, pr := range b.peers {
-		for i := 0; pr != nil && i < len(pr.rails); i++ {
+		if pr == nil {
+			continue
+		}
+		slow := pr.judge.Slow(rating.Set(pr.up), now)
+		for i := range pr.rails {
 			rl := &pr.rails[i]
 			state := rl.state.String()
 			if pr.state == PeerLost || b.closed != nil {
@@ -59,26 +65,13 @@ func (b *BML) Rails() []RailStatus {
 			}
 			out = append(out, RailStatus{
 				Peer: pr.rank, Rail: rl.name(), Remote: int(rl.remote), Alternate: rl.alternate || rl.tier > pr.rails[0].tier && !pr.isBeside(rl), State: state, First: rl == pr.first,
-				Health: int(rl.trust()), Slow: pr.isSlow(i, now),
+				Health: int(rl.trust()), Slow: slow.Has(i),
 				LocalErrors: rl.errors.local, PathErrors: rl.errors.path, RemoteErrors: rl.errors.remote,
 				ShortNanos: pr.judge.RoundTrip(i), MBps: int64(pr.judge.Measured(i, now) * 1e3), Bytes: rl.deliveredBytes, Cause: rl.recovery.cause,
 			})
 		}
 	}
 	return out
-}
-
-// slowFactor is by how much rates differ when the lower one is called slow. It only informs.
-const slowFactor = 4
-
-func (pr *Peer) isSlow(i int, now int64) bool {
-	own := pr.judge.Measured(i, now)
-	for j := range pr.rails {
-		if own > 0 && pr.up.Has(i) && pr.up.Has(j) && pr.judge.Measured(j, now) > slowFactor*own {
-			return true
-		}
-	}
-	return false
 }
 
 // Channel counts the numbered fragments between this rank and a peer.

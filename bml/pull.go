@@ -228,7 +228,7 @@ func (b *BML) findLagging(pr *Peer, now int64) {
 // noticeAway tells the judge if this rank has stood still since the last tick.
 func (pr *Peer) noticeAway(now int64) {
 	if pr.timer != nil && now-pr.at > awayNanos {
-		pr.judge.Returned(now)
+		pr.judge.Returned(pr.at, now)
 		pr.at = now
 	}
 }

@@ -306,8 +306,8 @@ func (b *BML) moveAgain(op *Op, err error, wasPosted, failedBefore bool) error {
 	before := t.left
 	t.giveBack(givenBack{op.span, op.isFragment(), op.mistakes}, op.isAgain)
 	pr.addLeft(t.left, before)
-	b.stats.Resent++
 	if wasPosted {
+		b.stats.Resent++
 		b.stats.ResentBytes += op.span.bytes()
 	}
 	return ErrMovesAgain

@@ -62,6 +62,8 @@ const (
 	// margin is how many times sooner another rail has to deliver before a piece is sent twice, or
 	// short messages change their rail: estimates vary, and changing to and fro costs.
 	margin = 2
+	// slowFactor is by how much rates differ when the lower one is called slow. It only informs.
+	slowFactor = 4
 	// lagFactor is how many times more a rail could deliver that lags, and lagNanos for how long it
 	// has to: foreign flows and bursts pass. Opening another path costs a connection.
 	lagFactor = 8

@@ -55,11 +55,13 @@ func (j *Judge) Delivered(rail int, n int64, mark Mark, now int64) {
 // they were. That is no sample.
 func (j *Judge) Dropped(rail int, n int64) { j.meters[rail].delivered += n }
 
-// Returned says that this process makes progress again, after it had stood still for so long that
-// what was posted before tells nothing about the rails.
-func (j *Judge) Returned(now int64) {
+// Returned says that this process makes progress again, after it had stood still since then for so
+// long that what was posted before tells nothing about the rails. A rail that was silent before is
+// still silent.
+func (j *Judge) Returned(since, now int64) {
 	for i := range j.meters {
-		j.meters[i].away, j.meters[i].last = now, now
+		m := &j.meters[i]
+		m.away, m.last = now, now-max(since-m.last, 0)
 	}
 }
 
@@ -223,6 +225,26 @@ func (j *Judge) Stale(set Set, now int64) (stale Set) {
 		}
 	}
 	return stale
+}
+
+// Slow are the rails of a set that have their room full, and deliver less than a quarter of what
+// another one delivers. A rail that is given little shows nothing, nor does a nil Judge.
+func (j *Judge) Slow(set Set, now int64) (slow Set) {
+	if j == nil {
+		return 0
+	}
+	best := 0.0
+	for i := range j.meters {
+		if set.Has(i) && j.meters[i].isMeasured() {
+			best = max(best, j.meters[i].rate(now))
+		}
+	}
+	for i := range j.meters {
+		if m := &j.meters[i]; set.Has(i) && m.isTried(now) && m.rate(now)*slowFactor < best {
+			slow |= 1 << i
+		}
+	}
+	return slow
 }
 
 // Lags reports whether a rail has delivered much less than it could, in bytes a nanosecond, for

@@ -129,7 +129,7 @@ func TestTrafficOfReturnTakesNoSample(t *testing.T) {
 	rate := j.meters[0].rate(now)
 	mark := j.Posted(0, LeastPiece, now)
 	now += 10 * second
-	j.Returned(now)
+	j.Returned(now-9*second, now)
 	j.Delivered(0, LeastPiece, mark, now+milli)
 	after, isMeasured := j.meters[0].rate(now+milli), j.meters[0].isMeasured()
 	assert.True(t, isMeasured)
@@ -298,7 +298,7 @@ func drive(t *testing.T, seed uint64) (answers []int64) {
 				under = append(under, flying{i, 1000, j.Posted(i, 1000, now)})
 			}
 			if rng.IntN(20) == 0 {
-				j.Returned(now)
+				j.Returned(now-rng.Int64N(now+1), now)
 			}
 		}
 		for i := range j.meters {
@@ -406,5 +406,57 @@ func TestRailThatLags(t *testing.T) {
 			require.Equal(t, c.want, deliver(c.rate, 5e9))
 			require.False(t, deliver(could, 6e9))
 		})
+	}
+}
+
+// carry has a rail deliver pieces at a rate until some time, with so many bytes always under way.
+func carry(j *Judge, rail int, rate float64, under, from, until int64) {
+	var marks []Mark
+	for now := from; now < until; now += int64(LeastPiece / rate) {
+		for j.Under(rail) < under {
+			marks = append(marks, j.Posted(rail, LeastPiece, now))
+		}
+		j.Delivered(rail, LeastPiece, marks[0], now)
+		marks = marks[1:]
+	}
+}
+
+// A rail is slow if it was given all that it takes. One that carries trials, or as little as a
+// program sends, is not.
+func TestSlowRailHasItsRoomFull(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate  float64
+		under int64
+		want  Set
+	}{
+		"slow":      {0.1, 1 << 20, 0b10},
+		"less slow": {0.4, 4 << 20, 0},
+		"idle":      {0.1, LeastPiece, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := New([]float64{1, 1}, 0)
+			carry(j, 0, 1, 1<<20, 0, second)
+			carry(j, 1, c.rate, c.under, 0, second)
+			require.Equal(t, c.want, j.Slow(0b11, second))
+			require.Zero(t, j.Slow(0b10, second), "there is no other")
+		})
+	}
+}
+
+// A rail that falls silent is slow soon, and stays so, also if this process stands still meanwhile.
+func TestSilentRailStaysSlow(t *testing.T) {
+	j, now := measured(1, 1)
+	for j.Under(1) < 8<<20 {
+		j.Posted(1, 256<<10, now)
+	}
+	require.Zero(t, j.Slow(0b11, now))
+	for range 5 {
+		carry(j, 0, 1, 1<<20, now, now+second)
+		now += second
+		require.EqualValues(t, 0b10, j.Slow(0b11, now))
+		rate := j.Measured(1, now)
+		j.Returned(now, now+second)
+		now += second
+		require.InEpsilon(t, rate, j.Measured(1, now), 1e-6, "the time away counts, or what was before does not")
 	}
 }

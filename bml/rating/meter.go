@@ -10,10 +10,13 @@ type meter struct {
 	posted, delivered int64
 	// bytes and busy are what was delivered, and in what time something was under way. Both fade.
 	bytes, busy float64
-	last        int64   // when something was delivered last, or the rail became busy
-	sampled     int64   // when something was delivered last
-	isFirst     bool    // nothing was delivered since the rail became busy
-	base        float64 // round trip of an empty rail; negative: not known
+	// full is how much of busy the rail had all under way that its room allows. Only then is its
+	// rate all that it can deliver.
+	full    float64
+	last    int64   // when something was delivered last, or the rail became busy
+	sampled int64   // when something was delivered last
+	isFirst bool    // nothing was delivered since the rail became busy
+	base    float64 // round trip of an empty rail; negative: not known
 	// promisedTrip is the round trip that counts until base is known.
 	promisedTrip float64
 	room         float64 // as far as it has grown
@@ -81,6 +84,7 @@ func (m *meter) deliver(n int64, was Mark, b *batch, now int64) {
 		return
 	}
 	m.slack.deliver(m, b, now)
+	wasFull := m.isFull(n, now)
 	span := float64(now - m.last)
 	if m.isFirst { // it has the round trip in it
 		span = max(span-m.trip(), span/2)
@@ -89,6 +93,10 @@ func (m *meter) deliver(n int64, was Mark, b *batch, now int64) {
 	fading := math.Exp(-float64(now-m.sampled) / memoryNanos)
 	m.bytes = fading*m.bytes + float64(n)
 	m.busy = fading*m.busy + span
+	m.full *= fading
+	if wasFull {
+		m.full += span
+	}
 	m.last, m.sampled = now, now
 	m.room = min(max(m.room, leastRoom)+float64(n), m.aim(now))
 }
@@ -135,6 +143,21 @@ func (m *meter) rate(now int64) float64 {
 	return min(max(m.bytes/max(busy, m.bytes/mostRate), leastRate), mostRate)
 }
 
+// isFull reports whether the rail has all under way that its room allows, ended bytes included.
+func (m *meter) isFull(ended, now int64) bool { return float64(m.under()+ended) >= m.roomNow(now) }
+
+// isTried reports whether the rail had its room full for most of the time that its rate is of.
+func (m *meter) isTried(now int64) bool {
+	busy, full := m.busy, m.full
+	if m.under() > 0 {
+		busy += float64(now - m.last)
+		if m.isFull(0, now) {
+			full += float64(now - m.last)
+		}
+	}
+	return m.isMeasured() && full > busy/2
+}
+
 // aim is the room that the rate asks for, in bytes.
 func (m *meter) aim(now int64) float64 {
 	if !m.isMeasured() {
@@ -147,7 +170,7 @@ func (m *meter) aim(now int64) float64 {
 func (m *meter) roomNow(now int64) float64 { return min(m.aim(now), m.room) }
 
 func (m *meter) hasRoom(now int64) bool {
-	return m.under() == 0 || float64(m.under()) < m.roomNow(now)
+	return m.under() == 0 || !m.isFull(0, now)
 }
 
 // piece is how long the next piece is, in bytes. all is the sum of the rates of the rails that it
