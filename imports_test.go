@@ -28,14 +28,15 @@ var mayImport = map[string][]string{
 	"internal/race":                  {}, // for tests
 	"internal/leaks":                 {}, // for tests
 	"internal/tunable":               {},
+	"internal/netdev":                {},
 	"request":                        {"progress", "internal/calls"},
 	"btl":                            {"progress"},
 	"btl/base":                       {"btl"},
 	"btl/transport":                  {"btl", "progress", "internal/tunable"},
 	"btl/btltest":                    {"btl", "btl/faults", "internal/race", "progress"},
 	"btl/faults":                     {"btl", "progress"},
-	"btl/tcp":                        {"btl", "btl/base", "btl/transport", "internal/tunable", "progress"},
-	"btl/ibverbs":                    {"btl", "btl/base", "btl/transport", "btl/ibverbs/libibverbs", "internal/tunable", "btl/ibverbs/verbs", "progress"},
+	"btl/tcp":                        {"btl", "btl/base", "btl/transport", "internal/netdev", "internal/tunable", "progress"},
+	"btl/ibverbs":                    {"btl", "btl/base", "btl/transport", "btl/ibverbs/libibverbs", "internal/netdev", "internal/rdma", "internal/tunable", "btl/ibverbs/verbs", "progress"},
 	"btl/ibverbs/libibverbs":         {"btl/ibverbs/verbs", "internal/rdma"},
 	"btl/ibverbs/simhca":             {"btl/ibverbs/verbs"},
 	"btl/ibverbs/verbs":              {},

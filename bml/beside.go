@@ -1,10 +1,35 @@
 package bml
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/mpigo/mpigo/btl"
+)
 
 // Rails of a later tier are spare. Those with Route.Beside carry long messages beside the rails of
-// the lowest tier: they are opened with the first long message to the peer, and take the pieces for
-// which they have room, as any rail does.
+// the lowest tier, if they promise enough: they are opened with the first long message to the peer,
+// and take the pieces for which they have room, as any rail does.
+
+// leastBesideShare is which part of the rate of the lowest tier the rails of another one have to
+// promise. With less they gain less than a fifth, and take processor time, and messages are written
+// that would be read. UCX leaves lanes out by the same ratio (UCX_MULTI_LANE_MAX_RATIO).
+const leastBesideShare = 1.0 / 4
+
+// leaveOutSlowTiers lets no rail be beside those of the lowest tier whose tier promises too little.
+// The rails are in the order of their tiers.
+func leaveOutSlowTiers(rails []Rail) {
+	promised := map[int]int64{}
+	for i := range rails {
+		if rl := &rails[i]; !rl.alternate && (rl.mayBeBeside || rl.tier == rails[0].tier) {
+			promised[rl.tier] += max(rl.module.Attrs().BandwidthMBps, 1)
+		}
+	}
+	least := leastBesideShare * float64(promised[rails[0].tier])
+	for i := range rails {
+		rl := &rails[i]
+		rl.mayBeBeside = rl.mayBeBeside && float64(promised[rl.tier]) >= least
+	}
+}
 
 // isBeside reports whether a rail may now take long messages beside those of a lower tier.
 func (pr *Peer) isBeside(rl *Rail) bool {
@@ -26,9 +51,21 @@ func (b *BML) wantLong(pr *Peer) {
 	b.prefer(pr)
 }
 
-// isMixed reports whether messages go by rails of several tiers. Not all of them can read remotely,
-// so no message is read then.
+// isMixed reports whether messages go by rails of several tiers.
 func (pr *Peer) isMixed() bool {
 	up := uint32(pr.up) // in the order of their tiers
 	return up != 0 && pr.rails[bits.TrailingZeros32(up)].tier < pr.rails[bits.Len32(up)-1].tier
+}
+
+// exposed are the rails by which a message of so many bytes is best read, or written. A message
+// that goes by rails of several tiers is not read: not all of them can, and the receiver's reads
+// leave nothing for the sender's fragments. One of a single piece has nothing to share.
+func (pr *Peer) exposed(bytes int, access btl.Access) RailSet {
+	switch {
+	case access == btl.AccessRemoteWrite:
+		return pr.Putters()
+	case bytes > remotePieceBytes && pr.isMixed():
+		return 0
+	}
+	return pr.Getters()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 )
 
@@ -93,7 +94,44 @@ func TestRailBesideTakesOver(t *testing.T) {
 	require.EqualValues(t, 0b11, pr.up)
 }
 
-// While messages go by rails of several tiers they are not read. Rails with remote writes write.
+// The rails of a later tier are beside the others if together they promise a quarter as much.
+func TestRailsBesidePromiseAQuarter(t *testing.T) {
+	for name, c := range map[string]struct {
+		promised []int64
+		tiers    []int
+		alone    int // a rail that may not be beside others by its route
+		want     RailSet
+	}{
+		"a quarter":          {[]int64{1000, 250}, []int{0, 1}, -1, 0b11},
+		"less":               {[]int64{1000, 249}, []int{0, 1}, -1, 0b01},
+		"of the sum":         {[]int64{1000, 1000, 499}, []int{0, 0, 1}, -1, 0b011},
+		"together":           {[]int64{1000, 1000, 250, 250}, []int{0, 0, 1, 1}, -1, 0b1111},
+		"each tier":          {[]int64{1000, 249, 250}, []int{0, 1, 2}, -1, 0b101},
+		"of those that may":  {[]int64{1000, 200, 200}, []int{0, 1, 1}, 2, 0b001},
+		"nothing is known":   {[]int64{0, 0}, []int{0, 1}, -1, 0b11},
+		"much more than all": {[]int64{1, 1e6}, []int{0, 1}, -1, 0b11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t, 2, withRails(len(c.tiers)), withGrace(10*sec), func(w *wire) {
+				for i, mbps := range c.promised {
+					w.attrs[i].BandwidthMBps = mbps
+				}
+			}, withRoutes(func(all []Route) {
+				for i := range all {
+					all[i].Tier, all[i].Beside = c.tiers[i], i != c.alone
+				}
+			}))
+			r := w.ranks[0]
+			r.cfg.Beside = true
+			resolve(w)
+			r.Transfer(nil, r.Peer(1), nil)
+			require.Equal(t, c.want, r.Peer(1).up)
+		})
+	}
+}
+
+// While messages go by rails of several tiers they are not read if they have several pieces. Rails
+// with remote writes write.
 func TestNoRemoteReadsByRailsOfSeveralTiers(t *testing.T) {
 	w := newWire(t, 2, withRails(2), withGrace(10*sec), func(w *wire) {
 		for i := range w.attrs {
@@ -104,7 +142,11 @@ func TestNoRemoteReadsByRailsOfSeveralTiers(t *testing.T) {
 	r.cfg.Beside = true
 	resolve(w)
 	pr := r.Peer(1)
-	sets := func() []RailSet { return []RailSet{pr.Getters(), pr.Putters()} }
+	sets := func() []RailSet {
+		short := pr.exposed(remotePieceBytes, btl.AccessRemoteRead)
+		require.Equal(t, pr.Getters(), short)
+		return []RailSet{pr.exposed(remotePieceBytes+1, btl.AccessRemoteRead), pr.exposed(1<<30, btl.AccessRemoteWrite)}
+	}
 	require.Equal(t, []RailSet{0b01, 0b01}, sets())
 	r.Transfer(nil, pr, nil)
 	require.EqualValues(t, 0b11, pr.up)

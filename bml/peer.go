@@ -185,14 +185,8 @@ func (pr *Peer) IsIdle() bool { return hasPath.has(pr.state) && pr.first.queue.E
 // IsRemote reports whether a message of so many bytes is worth remote access.
 func (pr *Peer) IsRemote(bytes int64) bool { return pr.rdmaBytes > 0 && bytes >= int64(pr.rdmaBytes) }
 
-// Getters are the rails that are up and have remote reads; none while messages go by rails of
-// several tiers.
-func (pr *Peer) Getters() RailSet {
-	if pr.isMixed() {
-		return 0
-	}
-	return pr.getters & pr.up
-}
+// Getters are the rails that are up and have remote reads.
+func (pr *Peer) Getters() RailSet { return pr.getters & pr.up }
 
 // Putters are the rails that are up and have remote writes.
 func (pr *Peer) Putters() RailSet { return pr.putters & pr.up }

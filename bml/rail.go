@@ -210,6 +210,7 @@ func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 		pr.rails[i] = b.newRail(pr, r)
 		pr.rails[i].index = uint8(i)
 	}
+	leaveOutSlowTiers(pr.rails)
 	b.useFirst(pr, 0)
 	// The descriptors of all modules have to fit into one fragment.
 	most := min((pr.leastSendBytes()-b.cfg.AnswerBytes)/remoteKeyBytes, maxModules)

@@ -15,7 +15,7 @@ import (
 // Two transports carry long messages of two processes together.
 func TestRailsOfTwoTransportsShareLongMessages(t *testing.T) {
 	got := launcher(t)(2, "beside", "--btl", "self,tcp,sm", "--set", "tcp.include=127.0.0.1", "--set", "pml.notices=false",
-		"--set", "pml.beside=true", "--set", "pml.protocol=copy")
+		"--set", "pml.protocol=copy")
 	assert.Equal(t, outcome{0, "tcp and sm carry long messages\n", ""}, got)
 }
 

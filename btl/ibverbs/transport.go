@@ -9,6 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/libibverbs"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/netdev"
+	"github.com/mpigo/mpigo/internal/rdma"
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
@@ -115,7 +117,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, ports[n].Device, ports[n].Port
 		m, err := New(cfg)
 		if err == nil {
-			rails[n] = transport.Rail{Module: m, Port: port, Absent: m.(*module).Absent}
+			rails[n] = transport.Rail{Module: m, Port: port, Absent: m.(*module).Absent, Wires: netdev.Wires("/", rdma.NetDevs("/", cfg.Device, cfg.Port)...)}
 		}
 		return err
 	}

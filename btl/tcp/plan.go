@@ -23,7 +23,8 @@ const maxRails = 32
 type plan struct {
 	cfg     Config
 	port    string
-	source  *source // nil: the rails keep the addresses of the start
+	wires   []string // transport.Rail's
+	source  *source  // nil: the rails keep the addresses of the start
 	modules []*module
 }
 
@@ -63,7 +64,7 @@ func openPlans(plans []*plan, connections int) (opened transport.Opened) {
 				opened.LeftOut = append(opened.LeftOut, err)
 			}
 			if broken[p] = m == nil; m != nil {
-				opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: p.port, Absent: m.Absent})
+				opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: p.port, Wires: p.wires, Absent: m.Absent})
 			}
 		}
 	}

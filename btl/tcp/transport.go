@@ -9,6 +9,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/netdev"
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
@@ -78,7 +79,7 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 			port = first.Address.String()
 			cfg.Rail = "tcp:" + port
 		}
-		p := &plan{cfg: cfg, port: port}
+		p := &plan{cfg: cfg, port: port, wires: netdev.Wires("/", first.Name)}
 		if s, ok := sourceOf(first, include, exclude); ok {
 			p.source = &s
 		}

@@ -100,6 +100,9 @@ type Rail struct {
 	Module btl.Module
 	// Port names the device or address for messages, "" if there is nothing to name.
 	Port string
+	// Wires are the network interfaces of this machine that the rail uses. A rail of another
+	// transport that has one of them shares its bandwidth. nil: not known, or none.
+	Wires []string
 	// Absent says why the device or address cannot be used now, nil if it can. It looks each time.
 	// remote: it has to lead to other machines. A nil Absent is that of a rail that is never
 	// absent. The caller holds the lock of the rank's engine.

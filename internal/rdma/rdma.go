@@ -90,6 +90,26 @@ func ReadPort(root, device string, port int) Port {
 	return p
 }
 
+// NetDevs are the network devices of a port's GIDs, and those of its device: a port of InfiniBand
+// carries IP by the latter.
+func NetDevs(root, device string, port int) []string {
+	names := ReadPort(root, device, port).NetDevs
+	if !isName(device) {
+		return names
+	}
+	dir := filepath.Join(root, "sys/class/infiniband", device)
+	more := list(filepath.Join(dir, "device/net"))
+	if soft := firstLine(read(filepath.Join(dir, "parent"))); isName(soft) { // a device in software
+		more = append(more, soft)
+	}
+	for _, name := range more {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // parse sets the fields from the files of the port's directory; line returns the first line of a
 // file. gids are the indices of the GID table.
 func (p *Port) parse(line func(name string) string, gids []int) {

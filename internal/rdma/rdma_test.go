@@ -27,6 +27,24 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
+func TestNetDevsOfPortAndDevice(t *testing.T) {
+	root := tree(t, map[string]string{
+		"sys/class/infiniband/rxe0/parent":                      "eth0\n",
+		"sys/class/infiniband/rxe0/ports/1/gids/0":              "0000:0000:0000:0000:0000:ffff:0a0a:0001\n",
+		"sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0":   "eth0.7\n",
+		"sys/class/infiniband/mlx5_0/device/net/ib0/address":    "x\n",
+		"sys/class/infiniband/mlx5_0/ports/1/link_layer":        "InfiniBand\n",
+		"sys/class/infiniband/mlx5_1/ports/1/gids/0":            "0000:0000:0000:0000:0000:ffff:0a0a:0002\n",
+		"sys/class/infiniband/mlx5_1/ports/1/gid_attrs/ndevs/0": "eth1\n",
+		"sys/class/infiniband/mlx5_1/device/net/eth1/address":   "x\n",
+	})
+	assert.Equal(t, []string{"eth0.7", "eth0"}, rdma.NetDevs(root, "rxe0", 1))
+	assert.Equal(t, []string{"ib0"}, rdma.NetDevs(root, "mlx5_0", 1))
+	assert.Equal(t, []string{"eth1"}, rdma.NetDevs(root, "mlx5_1", 1))
+	assert.Empty(t, rdma.NetDevs(root, "gone", 1))
+	assert.Empty(t, rdma.NetDevs(root, "../net", 1))
+}
+
 func TestDevicesReadsPortsAndGIDs(t *testing.T) {
 	const rxe, mlx = "sys/devices/virtual/infiniband/rxe0/", "sys/devices/pci0000:00/infiniband/mlx5_0/"
 	root := tree(t, map[string]string{

@@ -61,6 +61,7 @@ type rail struct {
 	transport string // the name of its transport
 	port      string // the device or address, "" if there is nothing to name
 	module    btl.Module
+	wires     []string                // transport.Rail's
 	absent    func(remote bool) error // transport.Rail's Absent
 }
 
@@ -124,7 +125,7 @@ func (r *Rails) Open() error {
 		}
 		for _, o := range opened.Rails {
 			r.cfg.Add(o.Module)
-			r.list = append(r.list, rail{transport: t.Name, port: o.Port, module: o.Module, absent: o.Absent})
+			r.list = append(r.list, rail{transport: t.Name, port: o.Port, module: o.Module, wires: o.Wires, absent: o.Absent})
 		}
 	}
 	return r.Suffice()

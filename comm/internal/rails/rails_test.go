@@ -237,6 +237,32 @@ func TestRailsThatLeadLessWellAreSpare(t *testing.T) {
 	require.Nil(t, list[4].Endpoint)
 }
 
+// TestRailsOfOneInterfaceAreNotBeside: a rail of a later transport that uses an interface of the
+// first one adds no bandwidth.
+func TestRailsOfOneInterfaceAreNotBeside(t *testing.T) {
+	r := railsOfRank(t, 0, 2, "btl", "ibverbs,tcp")
+	m := new(stubModule)
+	r.list = []rail{
+		{transport: "ibverbs", module: m, wires: []string{"eth0"}},
+		{transport: "ibverbs", module: m, wires: []string{"bond0", "eth1"}},
+		{transport: "tcp", module: m, wires: []string{"eth1.7", "eth1"}},
+		{transport: "tcp", module: m, wires: []string{"eth2"}},
+		{transport: "tcp", module: m},
+	}
+	r.Card(false)
+	r.cards = []wireup.Card{{}, {Host: "there", Rails: []wireup.Rail{{BTL: "ibverbs"}, {BTL: "tcp"}, {BTL: hostNameEntry}}}}
+	for i := range r.allowed {
+		r.allowed[i].Leads = nil
+	}
+	list, err := r.Resolve(1)
+	require.NoError(t, err)
+	beside := map[int]bool{}
+	for _, l := range list {
+		beside[l.Local] = l.Beside
+	}
+	require.Equal(t, map[int]bool{0: false, 1: false, 2: false, 3: true, 4: true}, beside)
+}
+
 // TestOneRankOfAMachineWarns: the first rank of a machine that lacks a transport warns.
 func TestOneRankOfAMachineWarns(t *testing.T) {
 	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}}}

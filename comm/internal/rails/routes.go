@@ -18,8 +18,8 @@ import (
 // A peer is reached by the first transport in btl that leads there, with the rails that lead there
 // best. The others are spare, and so are alternates: nothing is opened for them until they are
 // needed. Of the spare ones, those of the same transport come first. If the first leads there over
-// a network, the others may carry long messages beside it
-// (pml.beside). Memory of one machine has no bandwidth that a network would add to.
+// a network, the others may carry long messages beside it (pml.beside), unless they use the same
+// interfaces here. Memory of one machine has no bandwidth that a network would add to.
 // An extra pair takes part once a probe has shown that it leads there, and so does a rail that was
 // absent at the start.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
@@ -29,6 +29,7 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	card := r.cards[peer]
 	var routes Routes
 	overNetwork := false // the first routes are
+	var wires []string   // that they use here
 	limited := r.allWaysTo(peer)
 	tier := 0 // of level 0 of a transport
 	for place, t := range r.allowed {
@@ -40,9 +41,12 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 		levels := 1
 		if len(routes.List) == 0 && len(ways) > 0 {
 			overNetwork = t.Reach == transport.Anywhere
+			for _, w := range ways {
+				wires = append(wires, r.list[w.Local].wires...)
+			}
 		}
 		for _, w := range ways {
-			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier + w.Level, Extra: w.Extra, Alternate: w.Alternate, Beside: overNetwork && w.Level == 0}
+			route := pml.Route{Module: r.list[w.Local].module, Local: w.Local, Remote: w.Remote, Tier: tier + w.Level, Extra: w.Extra, Alternate: w.Alternate, Beside: overNetwork && w.Level == 0 && !r.uses(w.Local, wires)}
 			levels = max(levels, w.Level+1)
 			if w.Alternate || w.Extra || w.Level > 0 {
 				now = routes.up == 0
@@ -57,6 +61,11 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 		return nil, r.unreachable(peer, card, routes.Refused)
 	}
 	return routes.List, nil
+}
+
+// uses reports whether a rail, by its place in list, uses one of some interfaces.
+func (r *Rails) uses(place int, wires []string) bool {
+	return slices.ContainsFunc(r.list[place].wires, func(name string) bool { return slices.Contains(wires, name) })
 }
 
 // absentPair is why a pair of rails cannot be used at first; nil if both are there.
