@@ -182,7 +182,7 @@ func (b *BML) Leftovers() []string {
 		add(pr.grace.timer != nil && !pr.grace.isNeeded(), "rank %d: a grace timer", pr.rank)
 		for i := range pr.rails {
 			rl := &pr.rails[i]
-			add(rl.state != railUp && !(rl.alternate && pr.isSpare(rl)), "rank %d: rail %d is %v", pr.rank, rl.local, rl.state)
+			add(rl.state != railUp && !pr.isSpare(rl), "rank %d: rail %d is %v", pr.rank, rl.local, rl.state)
 			add(!rl.queue.Empty(), "rank %d: rail %d has a queue", pr.rank, rl.local)
 		}
 	}

@@ -109,10 +109,9 @@ func (b *BML) revoke(g *Registration) {
 
 // Expose makes buf reachable for the peer's remote reads, or writes, by every rail that can and is
 // up, or may come back, and returns the list of remote key descriptors; nil if no rail can, or the
-// message moves better otherwise. The
-// list is valid until the transfer ends. The caller passes only the bytes that the message has: a
-// key reaches no farther than the message, except in memory of AddMemory, where it reaches the
-// whole block.
+// message moves better otherwise. The list is valid until the transfer ends. The caller passes only
+// the bytes that the message has: a key reaches no farther than the message, except in memory of
+// AddMemory, where it reaches the whole block.
 func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	pr := t.peer
 	set := pr.exposed(len(buf), access)

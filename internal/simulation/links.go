@@ -11,7 +11,8 @@ import (
 
 // Which modules of two ranks have a link. On networks of their own, the modules of one rail have.
 // If the plan is switched, all modules have: the rails between modules are first ones, extra ones
-// and alternates (transport.Pairs), and ranks may have different numbers of modules.
+// and alternates (transport.Pairs), and ranks may have different numbers of modules. Else the last
+// rail may be a spare one.
 
 // port is the module of a rank on a rail.
 type port struct{ rank, rail int }
@@ -41,10 +42,15 @@ func (s *setup) portsOf(rank int) int {
 // pairs are the rails from a rank to another one, or to itself if no other rail leads there.
 func (s *setup) pairs(from, to int) []transport.Pair {
 	leads := func(local, remote int) int {
-		if s.switched && from != to || local == remote {
+		switch {
+		case s.switched && from != to:
+			return 1
+		case local != remote:
+			return 0
+		case s.spare && local == len(s.rails)-1:
 			return 1
 		}
-		return 0
+		return 2
 	}
 	return transport.Pairs(s.portsOf(from), s.portsOf(to), leads, from < to)
 }
@@ -147,6 +153,13 @@ func (s *setup) drawNetwork(seed uint64, t Transport) *rand.Rand {
 	return rng
 }
 
+// drawSpare draws whether there is a spare rail. It has random numbers of its own.
+func (s *setup) drawSpare(seed uint64, t Transport) {
+	rng := rand.New(rand.NewPCG(seed, 0x73706172+uint64(t)))
+	s.spare = !s.switched && len(s.rails) > 1 && rng.IntN(4) == 0
+	s.beside = rng.IntN(2) == 0
+}
+
 // insertNetworkActions adds the actions that only plans with a switch, or with impaired links,
 // have. Each fault is repaired some time later.
 func (p *plan) insertNetworkActions(rng *rand.Rand) {
@@ -202,7 +215,8 @@ func (w *world) cross(only link, a action) {
 }
 
 // isMissing reports whether a rail between two ranks is not up that has to be when everything is
-// repaired. An alternate has to be up while one of its modules has no other rail.
+// repaired. An alternate has to be up while one of its modules has no other rail, and a spare rail
+// while no other one is.
 func (w *world) isMissing(from, to int) bool {
 	s := &w.plan.setup
 	if _, known := w.ranks[from].p.RailsUp(to); known == 0 {
@@ -228,6 +242,9 @@ func (w *world) isMissing(from, to int) bool {
 	return slices.ContainsFunc(s.pairs(from, to), func(p transport.Pair) bool {
 		l := link{{from, p.Local}, {to, p.Remote}}
 		isNeeded := !p.Alternate || local>>p.Local&1 == 0 || remote>>p.Remote&1 == 0
+		if p.Level > 0 && len(up) > 0 {
+			isNeeded = false
+		}
 		return isNeeded && !up[l] && !s.isDead(l)
 	})
 }

@@ -77,6 +77,8 @@ type setup struct {
 
 	switched  bool   // all rails are one network, see links.go
 	ports     []int  // number of rails of each rank; nil: all have all
+	spare     bool   // the last rail leads less well than the others
+	beside    bool   // and may carry long messages beside them
 	deadPorts []port // of the victims, that are never repaired
 	impaired  bool   // links are slow or lossy at times
 	wires     *wires // nil: there are none
@@ -203,6 +205,7 @@ func draw(seed uint64, t Transport) *plan {
 	}
 	s.drawRefusals(seed, t)
 	network := s.drawNetwork(seed, t)
+	s.drawSpare(seed, t)
 	s.drawWires(seed, t)
 	p := &plan{seed: seed, transport: t, setup: s}
 	p.drawActions(rng)

@@ -111,7 +111,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 		}
 		r.p = pml.New(pml.Config{
 			Rank: i, Size: s.ranks, Engine: r.eng, EagerBytes: s.eager, Protocol: s.protocol, RDMABytes: s.rdma, WindowBytes: s.window,
-			GraceNanos: grace, Resolve: r.resolve,
+			GraceNanos: grace, Resolve: r.resolve, Beside: s.beside,
 			OnIllegal: func(what string) { w.fail("transition", "rank %d: %s", i, what) },
 			OnRail: func(e pml.RailEvent) {
 				w.result.Rails++
@@ -164,7 +164,7 @@ func (r *rank) resolve(peer int) (routes []pml.Route, err error) {
 	add := func(p transport.Pair) {
 		t := r.tap(p.Local)
 		open := func() (btl.Endpoint, error) { return t.connect(port{peer, p.Remote}) }
-		route := pml.Route{Module: t, Local: p.Local, Remote: p.Remote, Tier: p.Level, Extra: p.Extra, Alternate: p.Alternate, Reopen: open}
+		route := pml.Route{Module: t, Local: p.Local, Remote: p.Remote, Tier: p.Level, Extra: p.Extra, Alternate: p.Alternate, Beside: true, Reopen: open}
 		// As package comm does, an extra rail or an alternate is opened later if others are up.
 		isUp := slices.ContainsFunc(routes, func(o pml.Route) bool { return o.Endpoint != nil })
 		if !(p.Extra || p.Alternate || p.Level > 0) || !isUp {
