@@ -28,7 +28,8 @@ const (
 type completionQueue struct {
 	c       *context
 	channel *compChannel
-	ring    []cqe
+	entries int   // how many completions it holds
+	ring    []cqe // grows up to entries: most queues never hold many, and a simulation makes many
 	head    uint64
 	tail    uint64
 	armed   arming
@@ -59,7 +60,7 @@ func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, er
 			return nil, invalid(call, "the completion channel belongs to another device")
 		}
 	}
-	q := &completionQueue{c: c, channel: ch, ring: make([]cqe, powerOfTwo(entries))}
+	q := &completionQueue{c: c, channel: ch, entries: powerOfTwo(entries), ring: make([]cqe, 1)}
 	c.cqs++
 	if ch != nil {
 		ch.cqs++
@@ -67,7 +68,7 @@ func (c *context) CreateCQ(entries int, channel verbs.CompChannel) (verbs.CQ, er
 	return q, nil
 }
 
-func (q *completionQueue) Entries() int { return len(q.ring) }
+func (q *completionQueue) Entries() int { return q.entries }
 
 func (q *completionQueue) at(i uint64) *cqe { return &q.ring[i&uint64(len(q.ring)-1)] }
 
@@ -76,9 +77,16 @@ func (q *completionQueue) reserve() *cqe {
 	if q.broken {
 		return nil
 	}
-	if q.tail-q.head == uint64(len(q.ring)) {
+	if q.tail-q.head == uint64(q.entries) {
 		q.fail()
 		return nil
+	}
+	if q.tail-q.head == uint64(len(q.ring)) {
+		bigger := make([]cqe, 2*len(q.ring))
+		for i := q.head; i < q.tail; i++ {
+			bigger[i&uint64(len(bigger)-1)] = *q.at(i)
+		}
+		q.ring = bigger
 	}
 	e := q.at(q.tail)
 	q.tail++
