@@ -209,7 +209,7 @@ func (b *BML) refresh(pr *Peer) {
 	}
 	to := PeerUp
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.state != railUp && rl.recovery.wasUp && !(rl.alternate && pr.isSpare(rl)) {
+		if rl := &pr.rails[i]; rl.state != railUp && rl.recovery.wasUp && !pr.isSpare(rl) {
 			to = PeerDegraded
 		}
 	}

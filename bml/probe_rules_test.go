@@ -111,6 +111,20 @@ func TestSpareRailStaysClosedOnceOthersAreBack(t *testing.T) {
 	require.Zero(t, w.rails[1][0].opened)
 }
 
+// A spare rail that is not needed and fails leaves the peer as well reached as before.
+func TestSpareRailThatFailsUnneeded(t *testing.T) {
+	w := newWire(t, 2, withRails(2), mended, withGrace(10*sec), withRoutes(func(all []Route) { all[1].Tier = 1 }))
+	resolve(w)
+	pr := w.ranks[0].Peer(1)
+	w.rails[1][0].lose(1, pathError(1))
+	require.Equal(t, PeerUp, pr.State())
+	require.Nil(t, pr.rails[1].recovery.timer, "it is opened when it is needed")
+	w.rails[0][0].lose(1, pathError(0))
+	require.Equal(t, PeerNoPath, pr.State())
+	answers(w, 1)
+	require.Equal(t, PeerDegraded, pr.State())
+}
+
 // Rails that were never up have at most 8 of the 32 PROBEs of a module under way. Others have more.
 func TestProbesOfUnprovenRailsAreBounded(t *testing.T) {
 	for _, c := range []struct {
