@@ -65,7 +65,7 @@ type Peer struct {
 	inliner       btl.Inliner       // nil: nothing goes inline
 	shortSender   btl.ShortSender   // the inliner, if it is one
 	shortReceiver btl.ShortReceiver // the first rail's endpoint, if it is one
-	slotReceiver  btl.SlotReceiver  // the first rail's endpoint, if it is one
+	runReceiver   btl.RunReceiver   // the first rail's endpoint, if it is one
 	inlineBytes   int               // longest fragment to go inline; 0 without inliner
 	// sendSeq counts the numbered fragments posted, recvSeq those handed up.
 	sendSeq, recvSeq uint64
@@ -218,5 +218,5 @@ func (b *BML) refresh(pr *Peer) {
 
 // stopInline keeps fragments from going inline: the first rail is down, or others wait for it.
 func (pr *Peer) stopInline() {
-	pr.inliner, pr.shortSender, pr.shortReceiver, pr.slotReceiver, pr.inlineBytes = nil, nil, nil, nil, 0
+	pr.inliner, pr.shortSender, pr.shortReceiver, pr.runReceiver, pr.inlineBytes = nil, nil, nil, nil, 0
 }

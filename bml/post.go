@@ -45,8 +45,8 @@ func (pr *Peer) ShortSender() (btl.ShortSender, uint32) { return pr.shortSender,
 func (pr *Peer) CountSent() { pr.sendSeq++ }
 
 // ShortReceiver returns the endpoint that can hand over the next fragment of the peer without
-// Arrived, nil if there is none, and the number of that fragment. TakeNext counts a fragment that
-// was handed over.
+// Arrived, nil if there is none, and the number of that fragment. TakeNext counts what was
+// handed over.
 func (pr *Peer) ShortReceiver() (btl.ShortReceiver, uint32) {
 	if len(pr.early) > 0 || pr.via == nil || pr.state >= PeerFailing {
 		return nil, 0
@@ -54,13 +54,12 @@ func (pr *Peer) ShortReceiver() (btl.ShortReceiver, uint32) {
 	return pr.shortReceiver, uint32(pr.recvSeq)
 }
 
-// SlotReceiver is ShortReceiver for an endpoint whose slots the caller may read; TakeNextRun counts
-// the fragments.
-func (pr *Peer) SlotReceiver() (btl.SlotReceiver, uint32) {
+// RunReceiver is ShortReceiver for an endpoint that hands over runs.
+func (pr *Peer) RunReceiver() (btl.RunReceiver, uint32) {
 	if from, _ := pr.ShortReceiver(); from == nil {
 		return nil, 0
 	}
-	return pr.slotReceiver, uint32(pr.recvSeq)
+	return pr.runReceiver, uint32(pr.recvSeq)
 }
 
 // Inlined is the number of fragments that have gone inline.

@@ -371,7 +371,7 @@ func (b *BML) useFirst(pr *Peer, index int) {
 	if pr.inliner != nil && !b.cfg.NoShortcuts {
 		pr.shortSender, _ = first.endpoint.(btl.ShortSender)
 		pr.shortReceiver, _ = first.endpoint.(btl.ShortReceiver)
-		pr.slotReceiver, _ = first.endpoint.(btl.SlotReceiver)
+		pr.runReceiver, _ = first.endpoint.(btl.RunReceiver)
 	}
 	if pr.inliner != nil {
 		pr.inlineRail = first.index

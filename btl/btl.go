@@ -244,6 +244,22 @@ type ShortReceiver interface {
 	ReceiveShort(polls int, tag Tag, first, second uint64, buf []byte) int
 }
 
+// RunReceiver is a ShortReceiver that hands over several fragments in a row.
+type RunReceiver interface {
+	ShortReceiver
+	// ReceiveRun does what ReceiveShort does, up to so many times, with second one higher in its
+	// upper half each time. to.Taken is told of each fragment, and says where the next one goes. It
+	// returns how many fragments it has handed up, or −1 if it cannot look now.
+	ReceiveRun(polls, most int, tag Tag, first, second uint64, buf []byte, to Run) int
+}
+
+// Run takes the fragments of a ReceiveRun.
+type Run interface {
+	// Taken says that a fragment of n bytes is in the buffer. It returns the buffer of the next one,
+	// or false to end the run.
+	Taken(n int) (next []byte, more bool)
+}
+
 // DeliveryCounter is an endpoint whose device acknowledges messages that this rank has not looked
 // at yet, and may break in between. The delivery counters of both ends then tell whether anything
 // was lost.

@@ -574,18 +574,21 @@ func TestPanicInShortPathReleasesLock(t *testing.T) {
 	p.worlds[1].job.eng.Unlock()
 }
 
-// countingSlots counts the calls of TakeSlots, and the fragments.
-type countingSlots struct {
+// countingRuns counts the runs that are not empty, and their fragments.
+type countingRuns struct {
 	btl.Endpoint
 	btl.ShortSender
-	btl.SlotReceiver
+	btl.RunReceiver
 	runs, fragments *int
 }
 
-func (e countingSlots) TakeSlots(n int) {
-	*e.runs++
-	*e.fragments += n
-	e.SlotReceiver.TakeSlots(n)
+func (e countingRuns) ReceiveRun(polls, most int, tag btl.Tag, first, second uint64, buf []byte, to btl.Run) int {
+	n := e.RunReceiver.ReceiveRun(polls, most, tag, first, second, buf, to)
+	if n > 0 {
+		*e.runs++
+		*e.fragments += n
+	}
+	return n
 }
 
 // WaitAll takes the messages of receives in order in one step, and allocates nothing.
@@ -593,7 +596,7 @@ func TestWaitAllTakesRunOfShortMessages(t *testing.T) {
 	const window = 32
 	runs, fragments := 0, 0
 	p := newShortProgram(t, 0, overSM, func(ep btl.Endpoint) btl.Endpoint {
-		return countingSlots{ep, ep.(btl.ShortSender), ep.(btl.SlotReceiver), &runs, &fragments}
+		return countingRuns{ep, ep.(btl.ShortSender), ep.(btl.RunReceiver), &runs, &fragments}
 	})
 	buf, reqs, sends := make([]byte, 8), make([]request.Request, window), make([]request.Request, window)
 	exchange := func() {

@@ -63,25 +63,22 @@ func (p *PML) matchFast(pr *peer, frag []byte) bool {
 	}
 	data := frag[matchBytes:]
 	if p.blocking.ctx == c {
-		if !p.blocking.takes(p, pr.Rank(), int(h.tag), data) {
+		if !p.blocking.awaits(pr.Rank(), int(h.tag), len(data)) {
 			return false
 		}
-		pr.TakeNext()
-		p.consumed(pr, len(data))
-		p.traceMatched(pr, &h, int64(len(data)))
+		pr.TakeNext(1)
+		p.blocking.take(pr, &h, data)
 		return true
 	}
 	r := c.posted.first(pr.Rank(), int(h.tag))
 	if r == nil || r.world == request.AnySource {
 		return false
 	}
-	pr.TakeNext()
+	pr.TakeNext(1)
 	c.posted.remove(r)
-	p.consumed(pr, len(data))
-	r.move(recvMatched)
-	r.gotTag = int(h.tag)
-	p.traceMatched(pr, &h, int64(len(data)))
+	r.matched(pr, &h, int64(len(data)))
 	r.complete(data)
+	p.consumed(pr, 1, len(data))
 	return true
 }
 
@@ -104,10 +101,9 @@ func (p *PML) deliver(pr *peer, in *incoming, data []byte) error {
 	}
 	if r != nil {
 		c.posted.remove(r)
-		r.matched(pr, int(in.tag))
-		p.traceMatched(pr, &in.matchHdr, in.length)
-		p.consumedMessage(pr, in.kind, len(data))
+		r.matched(pr, &in.matchHdr, in.length)
 		r.begin(in, data)
+		p.consumedMessage(pr, in.kind, len(data))
 		return nil
 	}
 	if c.handler != nil {

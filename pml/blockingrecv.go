@@ -56,15 +56,23 @@ func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag
 	return nil
 }
 
-// takes receives an eager message, and reports whether it did.
-func (d *blockingRecv) takes(p *PML, rank, tag int, data []byte) bool {
-	if d.world != rank || d.tag != tag && d.tag != request.AnyTag || d.need == 0 || len(data) > len(d.buf) {
-		return false
-	}
-	d.gotTag, d.bytes = tag, copy(d.buf, data)
-	d.need = 0
-	p.countReceived(d.bytes)
-	return true
+// awaits reports whether a message of so many bytes is the one that it waits for, and fits.
+func (d *blockingRecv) awaits(rank, tag, bytes int) bool {
+	return d.world == rank && (d.tag == tag || d.tag == request.AnyTag) && d.need > 0 && bytes <= len(d.buf)
+}
+
+// take receives an eager message that it awaits.
+func (d *blockingRecv) take(pr *peer, h *matchHdr, data []byte) {
+	copy(d.buf, data)
+	d.p.countReceived(1, len(data))
+	d.p.traceMatched(pr, h, int64(len(data)))
+	d.end(pr, int(h.tag), len(data))
+}
+
+// end ends it, with its message in the buffer.
+func (d *blockingRecv) end(pr *peer, tag, bytes int) {
+	d.gotTag, d.bytes, d.need = tag, bytes, 0
+	d.p.consumed(pr, 1, bytes)
 }
 
 // postBlocking posts the blocking receive that waits, if there is one, as a request. Functions that

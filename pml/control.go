@@ -204,12 +204,6 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 	return awaited
 }
 
-// countReceived counts a message of which so many bytes are in the buffer.
-func (p *PML) countReceived(bytes int) {
-	p.stats.Received++
-	p.stats.ReceivedBytes += int64(bytes)
-}
-
 // A rank that does not sleep counts as idle after idleNanos. It looks at the clock every idleTurns
 // turns of progress only. How long these take depends on what else the rank and the host do.
 const (

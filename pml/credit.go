@@ -148,18 +148,21 @@ func (p *PML) unbuffer(pr *peer, kind btl.Tag, bytes int) {
 }
 
 // consumed counts a fragment with data that was received or dropped.
-func (p *PML) consumed(pr *peer, bytes int) {
+func (p *PML) consumed(pr *peer, messages, bytes int) {
 	c := &pr.credit
-	c.received += int64(bytes) + fragmentCostBytes
+	c.received += int64(bytes) + int64(messages)*fragmentCostBytes
 	if 2*(c.received-c.reported) > c.window {
 		p.sendCredit(pr, false)
 	}
 }
 
+// unreported is how much may be consumed before it is reported.
+func (c *credit) unreported() int { return int(c.window/2 - (c.received - c.reported)) }
+
 // consumedMessage counts the first fragment of a message that was received or dropped.
 func (p *PML) consumedMessage(pr *peer, kind btl.Tag, bytes int) {
 	if countsBytes(kind, bytes) {
-		p.consumed(pr, bytes)
+		p.consumed(pr, 1, bytes)
 		return
 	}
 	c := &pr.credit

@@ -126,6 +126,7 @@ type PML struct {
 	freeSent  request.Pool
 	messages  messagePool
 	blocking  blockingRecv
+	run       run // TakeRun
 	// shortReceives counts messages received the short way since the last turn of progress, and
 	// their KiB.
 	shortReceives int

@@ -141,8 +141,7 @@ func (r *RecvRequest) Start() {
 // accept receives a message that was unexpected, and frees it.
 func (r *RecvRequest) accept(m *message) {
 	p, pr := r.p, r.p.peer(m.source)
-	r.matched(pr, int(m.tag))
-	p.traceMatched(pr, &m.matchHdr, m.length)
+	r.matched(pr, &m.matchHdr, m.length)
 	r.begin(&m.incoming, m.data)
 	p.unbuffer(pr, m.kind, len(m.data))
 	p.consumedMessage(pr, m.kind, len(m.data))
@@ -150,12 +149,13 @@ func (r *RecvRequest) accept(m *message) {
 }
 
 // matched notes which message the receive has matched.
-func (r *RecvRequest) matched(pr *peer, tag int) {
+func (r *RecvRequest) matched(pr *peer, h *matchHdr, length int64) {
 	r.move(recvMatched)
-	r.from, r.gotTag = pr, tag
+	r.from, r.gotTag = pr, int(h.tag)
 	if r.gotSource == request.AnySource {
 		r.gotSource, _ = r.ctx.group.Rank(pr.Rank())
 	}
+	r.p.traceMatched(pr, h, length)
 }
 
 // complete ends a receive that has matched, with its whole message.
@@ -165,7 +165,7 @@ func (r *RecvRequest) complete(data []byte) {
 		err = truncated(int64(len(data)), len(r.buf))
 	}
 	n := copy(r.buf, data)
-	r.p.countReceived(n)
+	r.p.countReceived(1, n)
 	r.received(n, err)
 }
 
@@ -466,7 +466,7 @@ func (r *RecvRequest) finish(err error) {
 	failed := err != nil
 	if !failed {
 		got = r.want
-		r.p.countReceived(int(got))
+		r.p.countReceived(1, int(got))
 		if r.length > int64(len(r.buf)) {
 			err = truncated(r.length, len(r.buf))
 		}

@@ -243,7 +243,7 @@ func (o *Object) takeShort(st *Status) bool {
 	}
 	source, tag, bytes, ok := o.short.TakeShort()
 	if ok && st != nil {
-		o.fill(st, source, tag, bytes)
+		o.Fill(st, source, tag, bytes)
 	}
 	return ok
 }
@@ -254,13 +254,10 @@ func (o *Object) MayTake(r Request) bool {
 	return r.o == o && r.gen == o.gen && o.state == Active && o.waiter == nil && o.ending == 0
 }
 
-// Taken is Complete without an error and Take in one, for a shortcut. It sets *st unless st is nil.
-// The caller counts the completions of a run, by Engine.CountCompletions, and releases the object
-// if Taken returns true. Nothing waits for the object.
-func (o *Object) Taken(st *Status, source, tag int, bytes int64) (release bool) {
-	if st != nil {
-		o.fill(st, source, tag, bytes)
-	}
+// Taken is Complete without an error and Take in one, for a shortcut. The caller sets the status, by
+// Fill, counts the completions of a run, by Engine.CountCompletions, and releases the object if
+// Taken returns true. Nothing waits for the object.
+func (o *Object) Taken() (release bool) {
 	o.active = 0
 	if o.persistent {
 		o.state = Inactive
@@ -348,7 +345,7 @@ func (o *Object) Abandoned() bool { return o.ending&isOrphan != 0 }
 
 // outcome sets *st to the status of a complete object, and returns its described error.
 func (o *Object) outcome(st *Status) error {
-	o.fill(st, o.source, o.tag, o.bytes)
+	o.Fill(st, o.source, o.tag, o.bytes)
 	st.Cancelled = o.cancelled
 	if o.err != nil {
 		return o.op.Describe(o.err)
@@ -356,8 +353,8 @@ func (o *Object) outcome(st *Status) error {
 	return nil
 }
 
-// fill sets *st to the status of a successful transfer.
-func (o *Object) fill(st *Status, source, tag int, bytes int64) {
+// Fill sets *st to the status of a successful transfer.
+func (o *Object) Fill(st *Status, source, tag int, bytes int64) {
 	st.Source, st.Tag, st.Bytes, st.Cancelled, st.Err = source, tag, bytes, false, nil
 	switch {
 	case o.ElemBytes > 0:

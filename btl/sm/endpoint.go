@@ -12,10 +12,10 @@ import (
 )
 
 var (
-	_ btl.Endpoint     = (*endpoint)(nil)
-	_ btl.ShortSender  = (*endpoint)(nil)
-	_ btl.SlotReceiver = (*endpoint)(nil)
-	_ btl.StaleSender  = (*endpoint)(nil)
+	_ btl.Endpoint    = (*endpoint)(nil)
+	_ btl.ShortSender = (*endpoint)(nil)
+	_ btl.RunReceiver = (*endpoint)(nil)
+	_ btl.StaleSender = (*endpoint)(nil)
 )
 
 // endpoint is this rank's end of one incarnation of the connection to a peer.
@@ -127,56 +127,82 @@ func fillShort(to unsafe.Pointer, first, second uint64, payload []byte) {
 	}
 }
 
+// takeSlot copies the next fragment to buf, on the terms of ReceiveShort, if it is in its slot. It
+// returns the length of its payload, or −1. The caller advances.
+func (c *consumer) takeSlot(polls int, tag btl.Tag, first, second uint64, buf []byte) int {
+	want := c.epoch | uint64(tag)<<32 | uint64(c.seq)
+	w := atomic.LoadUint64(c.word)
+	for uint32(w) != c.seq {
+		if polls--; polls <= 0 {
+			return -1
+		}
+		progress.Relax()
+		w = atomic.LoadUint64(c.word)
+	}
+	n, from := w>>40&inData, unsafe.Add(unsafe.Pointer(c.word), 8)
+	payload := n - shortHeader
+	if (w^want)&^(inData<<40) != 0 || n > slotData || payload > uint64(len(buf)) || !hasWords(from, first, second) {
+		return -1
+	}
+	copyShort(buf, unsafe.Add(from, shortHeader), payload)
+	return int(payload)
+}
+
+// takeData is takeSlot for a fragment that is in the data.
+func (e *endpoint) takeData(in *inbound, tag btl.Tag, first, second uint64, buf []byte) int {
+	w := atomic.LoadUint64(in.word)
+	if uint32(w) != in.seq || btl.Tag(w>>32) != tag || (w^in.epoch)>>epochShift != 0 || w>>40&inData <= slotData {
+		return -1
+	}
+	at, n, ok := in.described(w)
+	payload := n - shortHeader
+	if !ok || payload > uint64(len(buf)) { // what cannot be right, the next turn of progress reports
+		return -1
+	}
+	from := in.place(at)
+	timed, begin := in.timed(), uint64(0)
+	if timed != 0 {
+		begin = memcopy.Ticks()
+	}
+	if !hasWords(from, first, second) {
+		return -1
+	}
+	copyShort(buf, unsafe.Add(from, shortHeader), payload)
+	if timed != 0 {
+		in.answerTimed(timed, memcopy.Ticks()-begin)
+	}
+	e.out.freeData(in.dataRead())
+	in.takeData(at, n)
+	in.dataDone = in.dataTail
+	return int(payload)
+}
+
+// hasWords reports whether a fragment begins with two words.
+func hasWords(from unsafe.Pointer, first, second uint64) bool {
+	return binary.LittleEndian.Uint64((*[8]byte)(from)[:]) == first &&
+		binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(from, 8))[:]) == second
+}
+
+// copyShort copies n bytes, often 8.
+func copyShort(to []byte, from unsafe.Pointer, n uint64) {
+	if n == 8 {
+		*(*[8]byte)(to) = *(*[8]byte)(from)
+	} else {
+		copy(to, unsafe.Slice((*byte)(from), n))
+	}
+}
+
 // ReceiveShort implements btl.ShortReceiver.
 func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, buf []byte) int {
 	in := e.p.in
 	if !e.plain || in == nil || in.reads != e.Epoch() {
 		return -1
 	}
-	word, seq := in.word, in.seq
-	w := atomic.LoadUint64(word)
-	for uint32(w) != seq {
-		if polls--; polls <= 0 {
-			return -1
+	n := in.takeSlot(polls, tag, first, second, buf)
+	if n < 0 {
+		if n = e.takeData(in, tag, first, second, buf); n < 0 {
+			return n
 		}
-		progress.Relax()
-		w = atomic.LoadUint64(word)
-	}
-	if btl.Tag(w>>32) != tag || (w^in.epoch)>>epochShift != 0 {
-		return -1
-	}
-	n, from := int(w>>40&inData), unsafe.Add(unsafe.Pointer(word), 8)
-	var at, begin uint64
-	var timed uint16
-	isInSlot := n <= slotData
-	if !isInSlot {
-		position, long, ok := in.described(w)
-		if !ok {
-			return -1 // the next turn of progress reports it
-		}
-		at, n, from = position, int(long), in.place(position)
-		if timed = in.timed(); timed != 0 {
-			begin = memcopy.Ticks()
-		}
-	}
-	n -= shortHeader
-	if n < 0 || n > len(buf) ||
-		binary.LittleEndian.Uint64((*[8]byte)(from)[:]) != first ||
-		binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(from, 8))[:]) != second {
-		return -1
-	}
-	if n == 8 {
-		*(*[8]byte)(buf) = *(*[8]byte)(unsafe.Add(from, shortHeader))
-	} else {
-		copy(buf, unsafe.Slice((*byte)(unsafe.Add(from, shortHeader)), n))
-	}
-	if !isInSlot {
-		if timed != 0 {
-			in.answerTimed(timed, memcopy.Ticks()-begin)
-		}
-		e.out.freeData(in.dataRead())
-		in.takeData(at, uint64(n+shortHeader))
-		in.dataDone = in.dataTail
 	}
 	in.advance()
 	if in.due() {
@@ -185,26 +211,26 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 	return n
 }
 
-// Slots implements btl.SlotReceiver.
-func (e *endpoint) Slots() (btl.Slots, bool) {
+// ReceiveRun implements btl.RunReceiver. It takes what is in slots.
+func (e *endpoint) ReceiveRun(polls, most int, tag btl.Tag, first, second uint64, buf []byte, to btl.Run) (taken int) {
 	in := e.p.in
 	if !e.plain || in == nil || in.reads != e.Epoch() {
-		return btl.Slots{}, false
+		return -1
 	}
-	return btl.Slots{
-		Base: in.slots, Mask: in.slotMask, Stride: slotBytes, Taken: in.tail, Word: in.epoch, Longest: slotData,
-		Most: in.untilDue(),
-	}, true
-}
-
-// TakeSlots implements btl.SlotReceiver.
-func (e *endpoint) TakeSlots(n int) {
-	in := e.p.in
-	in.tail += uint64(n)
-	in.look()
+	most = min(most, in.untilDue())
+	for more := true; more && taken < most; taken++ {
+		n := in.takeSlot(polls, tag, first, second, buf)
+		if n < 0 {
+			break
+		}
+		in.advance()
+		second += 1 << 32
+		buf, more = to.Taken(n)
+	}
 	if in.due() {
 		e.m.release(in)
 	}
+	return taken
 }
 
 // shortHeader is the length of the header that SendShort and ReceiveShort take in two words.

@@ -89,6 +89,9 @@ func (s *side) payload(number int) []byte { return content(2*number+s.m.cfg.Rank
 
 func (s *side) send(n int) bool { return s.sendBy(s.rng.IntN(3), n) }
 
+// wordsOf are the words that a fragment begins with, as those of messages in a row do.
+func wordsOf(number int) (first, second uint64) { return 7, uint64(number)<<32 | 3 }
+
 // sendBy sends a fragment with n bytes of payload by SendShort (0), SendInline (1) or Send.
 func (s *side) sendBy(call, n int) bool {
 	if s.ep.State() != btl.Up {
@@ -96,12 +99,13 @@ func (s *side) sendBy(call, n int) bool {
 	}
 	number := len(s.sent)
 	s.sent = append(s.sent, n)
-	first, data := uint64(number), s.payload(number)
-	hdr := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, first), ^first)
+	first, second := wordsOf(number)
+	data := s.payload(number)
+	hdr := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, first), second)
 	ok := false
 	switch call {
 	case 0:
-		ok = s.ep.SendShort(1, first, ^first, data)
+		ok = s.ep.SendShort(1, first, second, data)
 	case 1:
 		ok = s.ep.SendInline(1, hdr, data)
 	default:
@@ -117,7 +121,7 @@ func (s *side) sendBy(call, n int) bool {
 
 func (s *side) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	check := func() {
-		require.EqualValues(s.t, s.got, binary.LittleEndian.Uint64(frag))
+		require.EqualValues(s.t, s.got, binary.LittleEndian.Uint64(frag[8:])>>32)
 		require.True(s.t, string(s.other.payload(s.got)) == string(frag[shortHeader:]), "fragment %d changed", s.got)
 	}
 	check()
@@ -145,7 +149,8 @@ func (s *side) Drained(btl.Module, btl.Path)            {}
 
 func (s *side) receiveShort() bool {
 	buf := make([]byte, s.p.longest)
-	n := s.ep.ReceiveShort(1, 1, uint64(s.got), ^uint64(s.got), buf)
+	first, second := wordsOf(s.got)
+	n := s.ep.ReceiveShort(1, 1, first, second, buf)
 	if n < 0 {
 		return false
 	}
@@ -155,26 +160,29 @@ func (s *side) receiveShort() bool {
 	return true
 }
 
+// sideRun is a btl.Run of a side.
+type sideRun struct {
+	s    *side
+	most int
+	buf  [slotData]byte
+}
+
+func (r *sideRun) Taken(n int) ([]byte, bool) {
+	s := r.s
+	require.True(s.t, string(s.other.payload(s.got)) == string(r.buf[:n]), "fragment %d changed", s.got)
+	s.got++
+	s.p.inRuns++
+	r.most--
+	return r.buf[:], r.most > 0
+}
+
 // receiveRun takes up to 8 fragments from their slots.
 func (s *side) receiveRun() {
-	slots, ok := s.ep.Slots()
-	if !ok {
-		return
-	}
-	n := 0
-	for most := min(1+s.rng.IntN(8), slots.Most); n < most; n++ {
-		var buf [slotData]byte
-		number := uint64(s.got)
-		length := slots.Take(1, 1, number, ^number, buf[:])
-		if length < 0 {
-			break
-		}
-		require.True(s.t, string(s.other.payload(s.got)) == string(buf[:length]), "fragment %d changed", s.got)
-		s.got++
-	}
-	if n > 0 {
-		s.p.inRuns += n
-		s.ep.TakeSlots(n)
+	run := &sideRun{s: s, most: 1 + s.rng.IntN(8)}
+	before := s.got
+	first, second := wordsOf(before)
+	if n := s.ep.ReceiveRun(1, 100, 1, first, second, run.buf[:], run); n >= 0 {
+		require.Equal(s.t, s.got-before, n)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 //
 // A slot begins with its word, and the word is all that the consumer polls:
 //
-//	bits  0–31  btl.SlotSequence of the number of the fragment, from 1; 0 if it was claimed
+//	bits  0–31  slotSequence of the number of the fragment, from 1; 0 if it was claimed
 //	bits 32–39  tag
 //	bits 40–51  length, if the fragment is in the slot; else inData
 //	bits 52–63  epoch, its low 12 bits
@@ -147,7 +147,7 @@ func (p *producer) fits(n int) bool { return n <= slotData && p.head-p.freed <= 
 // word is the word of the next slot.
 func (p *producer) word(tag btl.Tag, length uint64) uint64 {
 	p.head++
-	return p.epoch | length<<40 | uint64(tag)<<32 | uint64(btl.SlotSequence(p.head))
+	return p.epoch | length<<40 | uint64(tag)<<32 | uint64(slotSequence(p.head))
 }
 
 // commit publishes a slot.
@@ -314,7 +314,7 @@ func (p *producer) freeData(read uint64) {
 func (p *producer) retract() bool {
 	word := (*uint64)(p.slot(p.head - 1))
 	w := atomic.LoadUint64(word)
-	return uint32(w) == btl.SlotSequence(p.head) && atomic.CompareAndSwapUint64(word, w, 0)
+	return uint32(w) == slotSequence(p.head) && atomic.CompareAndSwapUint64(word, w, 0)
 }
 
 // consumer is the receiving end of a ring.
@@ -344,6 +344,10 @@ func (c *consumer) reset() {
 
 func (c *consumer) setEpoch(epoch uint32) { c.epoch = uint64(epoch) << epochShift }
 
+// slotSequence is what a slot's word has of the number of its fragment: never 0, which is the word
+// of a slot without one.
+func slotSequence(number uint64) uint32 { return uint32(number) | 1<<31 }
+
 // advance moves to the next slot.
 func (c *consumer) advance() {
 	c.tail++
@@ -352,7 +356,7 @@ func (c *consumer) advance() {
 
 func (c *consumer) look() {
 	c.word = (*uint64)(c.slot(c.tail))
-	c.seq = btl.SlotSequence(c.tail + 1)
+	c.seq = slotSequence(c.tail + 1)
 }
 
 // ready reports whether there is a next fragment, and returns its word.
@@ -390,7 +394,7 @@ func (c *consumer) keepLast() {
 		return
 	}
 	word := (*uint64)(c.slot(c.tail - 1))
-	if w := atomic.LoadUint64(word); uint32(w) == btl.SlotSequence(c.tail) {
+	if w := atomic.LoadUint64(word); uint32(w) == slotSequence(c.tail) {
 		atomic.CompareAndSwapUint64(word, w, 0)
 	}
 }

@@ -81,20 +81,25 @@ func TestShortPathsOfFailedEndpoint(t *testing.T) {
 	require.Equal(t, -1, eb.ReceiveShort(1, 1, 0, 0, make([]byte, 8)))
 }
 
-// A view of the slots takes only the expected fragment, never one that is not in its slot or of
-// another incarnation, and what it takes makes room again.
-func TestSlotsTakeOnlyExpectedFragments(t *testing.T) {
+// oneRun is a btl.Run of one fragment.
+type oneRun struct{ bytes int }
+
+func (r *oneRun) Taken(n int) ([]byte, bool) {
+	r.bytes = n
+	return nil, false
+}
+
+// A run takes only the expected fragment, never one that is not in its slot or of another
+// incarnation, and what it takes makes room again.
+func TestRunTakesOnlyExpectedFragments(t *testing.T) {
 	_, b, _, jb, ea, eb := shortPair(t)
 	room := make([]byte, 16)
 	take := func(tag btl.Tag, first, second uint64, buf []byte) int {
-		v, ok := eb.Slots()
-		require.True(t, ok)
-		require.Positive(t, v.Most)
-		n := v.Take(3, tag, first, second, buf)
-		if n >= 0 {
-			eb.TakeSlots(1)
-		}
-		return n
+		run := oneRun{-1}
+		n := eb.ReceiveRun(3, 10, tag, first, second, buf, &run)
+		require.Equal(t, run.bytes >= 0, n == 1)
+		require.GreaterOrEqual(t, n, 0)
+		return run.bytes
 	}
 	require.Equal(t, -1, take(1, 2, 3, room), "nothing is there")
 	for i := range uint64(5000) {
@@ -125,6 +130,5 @@ func TestSlotsTakeOnlyExpectedFragments(t *testing.T) {
 	}
 	require.True(t, ea.SendShort(1, 0, 0, make([]byte, 8)))
 	eb.Fail(errEnough)
-	_, ok := eb.Slots()
-	require.False(t, ok)
+	require.Equal(t, -1, eb.ReceiveRun(3, 10, 1, 0, 0, room, &oneRun{}))
 }
