@@ -29,7 +29,7 @@ type Config struct {
 	RemoteAccess btl.Caps
 	RDMABytes    int
 	// NoShortcuts: fragments take no path that passes the layer above by (ShortSender,
-	// ShortReceiver, SlotReceiver), because it looks at each of them.
+	// ShortReceiver, RunReceiver), because it looks at each of them.
 	NoShortcuts bool
 	// Beside: rails with Route.Beside carry long messages beside those of a lower tier.
 	Beside bool

@@ -161,6 +161,6 @@ func (pr *Peer) IsNext(seq uint32) bool {
 	return seq == uint32(pr.recvSeq) && len(pr.early) == 0 && pr.via != nil && pr.state < PeerFailing
 }
 
-// TakeNext counts n fragments, the first of which IsNext was true for, and which the layer above has
-// handled itself.
+// TakeNext counts n fragments, for the first of which IsNext was true, and which the layer above
+// has handled itself.
 func (pr *Peer) TakeNext(n int) { pr.recvSeq += uint64(n) }

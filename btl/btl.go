@@ -255,8 +255,8 @@ type RunReceiver interface {
 
 // Run takes the fragments of a ReceiveRun.
 type Run interface {
-	// Taken says that a fragment of n bytes is in the buffer. It returns the buffer of the next one,
-	// or false to end the run.
+	// Taken says that a fragment of n bytes is in the buffer. It returns the buffer of the next
+	// one, or false to end the run.
 	Taken(n int) (next []byte, more bool)
 }
 

@@ -114,6 +114,8 @@
 //	kinds.go         the table of the kinds of fragments
 //	upper.go         events from the BTLs and from package bml
 //	arrive.go        matching of fragments that arrive
+//	eager.go         what a whole message changes, and how a call that waits for it takes it
+//	short.go         sends and receives that are posted in one step
 //	match.go         queues of posted receives and unexpected messages
 //	context.go       matching spaces, one for each communicator and kind of traffic
 //	control.go       contexts that a layer above controls, for collectives

@@ -11,9 +11,9 @@ import "github.com/mpigo/mpigo/request"
 //  3. the peer's credit, last: to give credit is to post a fragment. By that rails may fail, and
 //     other receives end.
 //
-// Progress hands the message up (arrive.go): Arrived, matchFast or deliver, match, complete. Here is
-// the shorter way of a call that waits for the message of one source and tag: it polls for exactly
-// the fragment that it expects, whose header it knows. A rail that can hand such a fragment over
+// Progress hands the message up (arrive.go): Arrived, matchFast or deliver, complete. Here is the
+// shorter way of a call that waits for the message of one source and tag: it polls for exactly the
+// fragment that it expects, whose header it knows. A rail that can hand such a fragment over
 // (btl.ShortReceiver) copies it straight to where it belongs. What arrives instead, or by another
 // rail, the next turn of progress takes.
 
@@ -22,9 +22,10 @@ const (
 	// delays what else there is to do by up to 1 µs. With fewer polls, more messages arrive during
 	// a turn, and take the longer way.
 	pollsAhead = 32
-	// maxShortReceives bounds the messages, and their KiB, that are received the shorter way between
-	// two turns of progress. Without it, a stream of messages from one peer would keep timers,
-	// other peers and other rails waiting for as long as it lasts. The bound is some microseconds.
+	// maxShortReceives bounds the messages, and their KiB, that are received the shorter way
+	// between two turns of progress. Without it, a stream of messages from one peer would keep
+	// timers, other peers and other rails waiting for as long as it lasts. The bound is some
+	// microseconds.
 	maxShortReceives = 128
 )
 
@@ -47,7 +48,7 @@ func (p *PML) countTaken(pr *peer, messages, bytes int) {
 	p.countReceived(messages, bytes)
 }
 
-// IsTurnDue reports whether no more messages are received the shorter way before a turn of progress.
+// IsTurnDue reports whether no more messages are received the shorter way before a turn.
 func (p *PML) IsTurnDue() bool { return p.shortReceives >= maxShortReceives }
 
 // receiveShort receives the next MATCH of a peer into buf if it is of this context, has this tag

@@ -254,8 +254,8 @@ func (o *Object) MayTake(r Request) bool {
 	return r.o == o && r.gen == o.gen && o.state == Active && o.waiter == nil && o.ending == 0
 }
 
-// Taken is Complete without an error and Take in one, for a shortcut. The caller sets the status, by
-// Fill, counts the completions of a run, by Engine.CountCompletions, and releases the object if
+// Taken is Complete without an error and Take in one, for a shortcut. The caller sets the status
+// (Fill), counts the completions of a run (Engine.CountCompletions), and releases the object if
 // Taken returns true. Nothing waits for the object.
 func (o *Object) Taken() (release bool) {
 	o.active = 0

@@ -156,7 +156,7 @@ func (e *endpoint) takeData(in *inbound, tag btl.Tag, first, second uint64, buf 
 	}
 	at, n, ok := in.described(w)
 	payload := n - shortHeader
-	if !ok || payload > uint64(len(buf)) { // what cannot be right, the next turn of progress reports
+	if !ok || payload > uint64(len(buf)) { // the next turn of progress reports what is not right
 		return -1
 	}
 	from := in.place(at)
