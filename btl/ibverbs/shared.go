@@ -49,6 +49,11 @@ const (
 	maxSharedDepth = 1 << 16
 	// sharedChunk is how many receives are registered at a time.
 	sharedChunk = 32
+	// spareOfPeer is how many receives may be lost for each peer until the queue counts as broken.
+	// When it breaks, each connection of the module costs the queue at its other end a receive. A
+	// rail to each of a peer's modules is most (bml's maxModules), so one broken queue does not
+	// break those of its peers.
+	spareOfPeer = 8
 	// rnrForever: a device that finds no receive at the peer's tries again until there is one.
 	rnrForever = 7
 )
@@ -72,7 +77,8 @@ func (h *hca) planShared(cfg *Config) (sharePlan, error) {
 		return sharePlan{}, nil
 	}
 	a := &h.attr
-	p := sharePlan{capacity: min(cfg.SharedDepth+cfg.SharedDepth/4, a.MaxSRQWR, a.MaxCQE*3/4)}
+	spare := min(max(cfg.SharedDepth/4, spareOfPeer*peers), cfg.SharedDepth)
+	p := sharePlan{capacity: min(cfg.SharedDepth+spare, a.MaxSRQWR, a.MaxCQE*3/4)}
 	p.most = min(cfg.SharedDepth, p.capacity-p.capacity/5)
 	if a.MaxSRQ < 1 || p.most < leastShared {
 		if cfg.Shared == SharedAuto {
