@@ -199,7 +199,9 @@ func (m *message) nanos() int64 {
 }
 
 // heldNanos is how long a rail may hold up a message: a remote access that is under way when its
-// rail falls silent uses the buffer until the rail is well again, or fails.
+// rail falls silent uses the buffer until the rail delivers again, or fails. A TCP connection
+// doubles its time-out at each repetition, so it delivers up to as long again after its path is
+// well.
 func (p *plan) heldNanos() (longest int64) {
 	if p.cfg.protocol == pml.Copy {
 		return 0
@@ -207,7 +209,7 @@ func (p *plan) heldNanos() (longest int64) {
 	longest = remoteExtra
 	for _, may := range p.mayFail {
 		for _, s := range may {
-			longest = max(longest, remoteExtra+s.to-s.from-afterFault)
+			longest = max(longest, remoteExtra+2*(s.to-s.from-afterFault))
 		}
 	}
 	return longest
