@@ -39,6 +39,16 @@ func WithSetting(key, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, setting{key, value}) }
 }
 
+// WithGrace is the tunable pml.grace: how long operations wait for a rail when none to the peer is
+// up. 0: not at all.
+func WithGrace(d time.Duration) Option { return WithSetting("pml.grace", d.String()) }
+
+// WithTransports is the tunable btl: the transports that the job may use, the preferred one first;
+// "self" reaches the rank itself. RunLocal ignores it.
+func WithTransports(names ...string) Option {
+	return WithSetting("btl", strings.Join(names, ","))
+}
+
 // WithFabric configures the fabric that joins the ranks of RunLocal. RunLocal sets Ranks; Virtual
 // is ErrNotSupported. Init ignores the option.
 func WithFabric(cfg loop.Config) Option {
@@ -321,52 +331,3 @@ type alone struct{}
 func (alone) barrier() error       { return nil }
 func (alone) leave() error         { return nil }
 func (alone) abort(a wireup.Abort) { os.Exit(exitStatus(a.Code)) }
-
-// Run is a whole program: Init, body, Finalize. If body returns an error or panics, or if Init or
-// Finalize fails, Run prints one line with the rank and the error on standard error, and ends the
-// whole job with exit status 1. It does not return then. Before the line of a panic, it prints the
-// stack.
-func Run(body func(world *Comm) error) {
-	world, err := Init()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "mpigo: %s\n", oneLine(err))
-		os.Exit(1)
-	}
-	guard(world, body, func(err error) {
-		if err == nil {
-			if err = world.Finalize(); errors.Is(err, ErrFinalized) {
-				err = nil // body has called Finalize
-			}
-		}
-		if err == nil {
-			return
-		}
-		world.job.fail(err)
-	})
-}
-
-// guard calls body and passes its result to done: its error, its panic as an error, or an error
-// that says that it has ended its goroutine.
-func guard(world *Comm, body func(world *Comm) error, done func(error)) {
-	returned := false
-	var err error
-	defer func() {
-		if !returned {
-			if p := recover(); p != nil {
-				err = newRankPanic(p)
-			} else {
-				err = errGoexit
-			}
-		}
-		done(err)
-	}()
-	err = body(world)
-	returned = true
-}
-
-var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
-
-// oneLine is the text of an error without line ends.
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
-}

@@ -43,7 +43,8 @@ type job struct {
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
 	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
-	check      *checker // checked mode; nil if it is off
+	check      *checker    // checked mode; nil if it is off
+	onStop     func(error) // is told why calls end, once they do; nil: nobody is
 	closed     bool
 	recording  *recording // nil unless something is recorded
 	// introspection is the connection on which the launcher asks what this rank does; nil: none.
@@ -105,6 +106,9 @@ func (j *job) stop(cause error) {
 	j.eng.Lock()
 	if j.ended == nil {
 		j.ended = cause
+		if j.onStop != nil {
+			j.onStop(cause)
+		}
 	}
 	j.eng.Unlock()
 	j.eng.Stop(cause)

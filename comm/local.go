@@ -131,9 +131,7 @@ func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 // done finishes a rank whose body has ended with err, and returns the rank's error.
 func (l *local) done(j *job, err error) error {
 	if err == nil {
-		if err = j.world.Finalize(); errors.Is(err, ErrFinalized) {
-			err = nil // body has called Finalize
-		}
+		err = j.world.finalizeOnce()
 	}
 	l.mu.Lock()
 	if aborted := l.aborts[j.rank]; aborted != nil && errors.Is(err, errGoexit) {

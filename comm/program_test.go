@@ -23,6 +23,10 @@ const programVariable = "COMM_TEST_PROGRAM"
 func runProgram(name string) {
 	main := map[string]func(){ // programs that do not use comm.Run
 		"deferred panic":  deferredPanicMain,
+		"run context":     runContextMain,
+		"cancelled":       cancelledMain,
+		"panic":           panicMain,
+		"options":         optionsMain,
 		"deferred in all": deferredInAllMain,
 		"init again":      initAgainMain,
 		"exec":            func() { execMain(true) },

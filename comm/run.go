@@ -1,0 +1,105 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Run is a whole program: Init with opts, body, Finalize. If body returns an error or panics, or if
+// Init or Finalize fails, Run prints one line with the rank and the error on standard error, and
+// ends the whole job with exit status 1. It does not return then. Before the line of a panic, it
+// prints the stack.
+func Run(body func(world *Comm) error, opts ...Option) {
+	world, err := Init(opts...)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mpigo: %s\n", oneLine(err))
+		os.Exit(1)
+	}
+	guard(world, body, func(err error) {
+		if err == nil {
+			err = world.finalizeOnce()
+		}
+		if err != nil {
+			world.job.fail(err)
+		}
+	})
+}
+
+// RunContext is Run for a program that goes on afterwards: it returns the error, and never ends the
+// process.
+//
+// The context of body ends with ctx, when the job ends the calls of this rank, and when RunContext
+// returns; context.Cause says why. If ctx ends, every call of this rank that is under way, and every
+// later one, ends with an error that Is context.Cause(ctx). Buffers of such calls may still change
+// until RunContext returns.
+//
+// If body returns an error or panics, or if ctx ends before it returns, this rank leaves the job
+// without Finalize: calls of other ranks that need it end with ErrProcFailed, and the launcher takes
+// the end of this process for a failure. The error of a panic is a *PanicError.
+func RunContext(ctx context.Context, body func(ctx context.Context, world *Comm) error, opts ...Option) error {
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	world, err := Init(opts...)
+	if err != nil {
+		return err
+	}
+	j := world.job
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(ErrFinalized)
+	j.eng.Lock()
+	j.onStop = cancel
+	j.eng.Unlock()
+	stopWatching := context.AfterFunc(ctx, func() {
+		j.stop(fmt.Errorf("the context of RunContext has ended: %w", context.Cause(ctx)))
+	})
+	defer stopWatching()
+	guard(world, func(world *Comm) error { return body(inner, world) }, func(e error) { err = e })
+	if err == nil {
+		err = world.finalizeOnce()
+	}
+	if err == nil {
+		return nil
+	}
+	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, oneLine(err)))
+	j.eng.Lock()
+	defer j.eng.Unlock()
+	return fmt.Errorf("rank %d: %w", j.rank, errors.Join(err, j.close(ErrFinalized)))
+}
+
+// finalizeOnce is Finalize, unless that was called before.
+func (c *Comm) finalizeOnce() error {
+	if err := c.Finalize(); !errors.Is(err, ErrFinalized) {
+		return err
+	}
+	return nil
+}
+
+// guard calls body and passes its result to done: its error, its panic as an error, or an error
+// that says that it has ended its goroutine.
+func guard(world *Comm, body func(world *Comm) error, done func(error)) {
+	returned := false
+	var err error
+	defer func() {
+		if !returned {
+			if p := recover(); p != nil {
+				err = newRankPanic(p)
+			} else {
+				err = errGoexit
+			}
+		}
+		done(err)
+	}()
+	err = body(world)
+	returned = true
+}
+
+var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
+
+// oneLine is the text of an error without line ends.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
+}
