@@ -32,13 +32,13 @@ func Run(body func(world *Comm) error, opts ...Option) {
 // process.
 //
 // The context of body ends with ctx, when the job ends the calls of this rank, and when RunContext
-// returns; context.Cause says why. If ctx ends, every call of this rank that is under way, and every
-// later one, ends with an error that Is context.Cause(ctx). Buffers of such calls may still change
-// until RunContext returns.
+// returns; context.Cause says why. If ctx ends, every call of this rank that is under way, and
+// every later one, ends with an error that Is context.Cause(ctx). Buffers of such calls may still
+// change until RunContext returns.
 //
 // If body returns an error or panics, or if ctx ends before it returns, this rank leaves the job
-// without Finalize: calls of other ranks that need it end with ErrProcFailed, and the launcher takes
-// the end of this process for a failure. The error of a panic is a *PanicError.
+// without Finalize: calls of other ranks that need it end with ErrProcFailed, and the launcher
+// takes the end of this process for a failure. The error of a panic is a *PanicError.
 func RunContext(ctx context.Context, body func(ctx context.Context, world *Comm) error, opts ...Option) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("run: %w", err)

@@ -31,6 +31,14 @@ func ExampleRunContext() {
 	// Output: 1
 }
 
+// A program that is to use TCP, and to give up soon when no rail is left.
+func ExampleWithTransports() {
+	comm.Run(func(world *comm.Comm) error {
+		fmt.Println("rank", world.Rank())
+		return nil
+	}, comm.WithTransports("self", "tcp"), comm.WithGrace(2*time.Second))
+}
+
 // toldVariable names a directory in which each rank makes a file when it has printed its line. No
 // process ends before: the launcher would end the others.
 const toldVariable = "MPIGO_TEST_TOLD"
@@ -100,8 +108,8 @@ func TestContextOfRunEndsCalls(t *testing.T) {
 	assert.Equal(t, "true true\ntrue true\n", got.stdout, got.stderr)
 }
 
-// panicMain has RunContext return a panic as an error, with its stack.
-func panicMain() {
+// panicContextMain has RunContext return a panic as an error, with its stack.
+func panicContextMain() {
 	err := comm.RunContext(context.Background(), func(context.Context, *comm.Comm) error {
 		var nowhere *int
 		*nowhere = 1
@@ -119,7 +127,7 @@ func panicMain() {
 func TestRunContextReturnsPanic(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	got := execute(t, "panic", self)
+	got := execute(t, "panic, context", self)
 	assert.Equal(t, outcome{0, "true rank 0: panic: runtime error: invalid memory address or nil pointer dereference\nrun: context canceled\n", ""}, got)
 }
 

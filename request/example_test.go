@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -137,6 +138,19 @@ func ExampleRequest_WaitContext() {
 	// countdown from 10: context canceled
 	// active: true canceled: true
 	// <nil>
+}
+
+// Done is for select: the request makes progress meanwhile.
+func ExampleRequest_Done() {
+	r := begin(10)[0]
+	select {
+	case <-r.Done():
+		st, err := r.Wait() // returns at once
+		fmt.Println(st.Bytes, "turns,", err)
+	case <-time.After(time.Minute):
+		fmt.Println("late")
+	}
+	// Output: 10 turns, <nil>
 }
 
 // Each Test makes one turn of progress.

@@ -98,6 +98,7 @@ type Object struct {
 	err         error
 	traced      uint64 // the recorder's number of the operation; 0: it is not traced
 	moreWaiters []*progress.Waiter
+	done        chan struct{} // of Done, whose waiter is among them; nil: it was not called
 
 	auditor Auditor // if isAudited
 	target  *Object // of the object of an audited handle; nil for all others
@@ -280,6 +281,7 @@ func (o *Object) notify(finish bool) {
 		signal(w, finish)
 	}
 	o.moreWaiters = o.moreWaiters[:0]
+	o.done = nil
 }
 
 func signal(w *progress.Waiter, finish bool) {
