@@ -60,7 +60,8 @@ func TestAlternateIsUsedWhileNeeded(t *testing.T) {
 	for range 7 {
 		w.pass(sec)
 	}
-	require.NotEqual(t, railUp, pr.rails[2].state, "it stays open")
+	require.True(t, pr.rails[2].recovery.isClosing)
+	w.rails[2][0].lose(1, pathError(2)) // as the peer is asked to
 	require.Equal(t, PeerUp, pr.state)
 	require.EqualValues(t, 1, w.ranks[0].Stats().RailsFailed, "its end counts as a failure")
 }
@@ -138,8 +139,9 @@ func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 	require.False(t, pr.needs(alternate))
 	w.passDelivering(4900 * msec)
 	require.Equal(t, railUp, alternate.state)
+	require.False(t, alternate.recovery.isClosing)
 	w.passDelivering(200 * msec)
-	require.NotEqual(t, railUp, alternate.state)
+	require.True(t, alternate.recovery.isClosing)
 
 	// One that has its health back while it is not needed is closed too.
 	w = newWire(t, 2, withGrace(10*sec), mended, withAlternate)
@@ -152,9 +154,9 @@ func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 	w.ranks[0].recover(&alternate.trustee)
 	answers(w, 0)
 	w.passDelivering(5700 * msec)
-	require.Equal(t, railUp, alternate.state)
+	require.False(t, alternate.recovery.isClosing)
 	w.passDelivering(200 * msec)
-	require.NotEqual(t, railUp, alternate.state)
+	require.True(t, alternate.recovery.isClosing)
 }
 
 // Without a grace time a peer is not lost while an alternate may lead there.
@@ -340,20 +342,50 @@ func TestAlternateStandsInForLaggingRail(t *testing.T) {
 	require.EqualValues(t, 0b111, pr.up)
 }
 
-// Only the end that has opened an alternate closes it: the other one may not know why it is needed.
-func TestOpenerClosesAlternate(t *testing.T) {
+// An alternate that is not needed here is up until the peer, which was asked to, closes it. That is
+// no failure, however the transport tells it.
+func TestPeerIsAskedToCloseAlternate(t *testing.T) {
 	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
 	resolve(w)
-	pr := w.ranks[0].Peer(1)
+	r, pr := w.ranks[0], w.ranks[0].Peer(1)
 	rl := &pr.rails[2]
-	w.ranks[0].Arrived(w.rails[2][0], 1, TagProbe, railMessage(railHeader{sender: rl.remote, receiver: rl.local, epoch: 2}))
+	r.Arrived(w.rails[2][0], 1, TagProbe, railMessage(railHeader{sender: rl.remote, receiver: rl.local, epoch: 2}))
 	w.settle()
 	require.Equal(t, railUp, rl.state)
 	require.EqualValues(t, 0b011, pr.up, "it is not needed here")
-	w.passDelivering(10 * sec)
-	require.Equal(t, railUp, rl.state)
-	rl.recovery.isByPeer = false
-	w.ranks[0].useAlternates(pr)
 	w.passDelivering(6 * sec)
-	require.NotEqual(t, railUp, rl.state)
+	require.Equal(t, railUp, rl.state)
+	require.True(t, rl.recovery.isClosing)
+	w.rails[2][0].lose(1, pathError(2))
+	require.True(t, isClosed(rl.recovery.cause))
+	require.Equal(t, fullHealth, rl.trust())
+	require.Zero(t, r.Stats().RailsFailed)
+}
+
+// An end that is asked closes an alternate unless it needs it, or has another incarnation of it.
+func TestAlternateIsClosedUnlessNeeded(t *testing.T) {
+	for name, c := range map[string]struct {
+		isNeeded bool
+		epoch    uint32
+		want     railState
+	}{
+		"not needed": {false, 2, railFailing}, "needed": {true, 2, railUp}, "earlier": {false, 1, railUp},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
+			resolve(w)
+			r, pr := w.ranks[0], w.ranks[0].Peer(1)
+			rl := &pr.rails[2]
+			if c.isNeeded {
+				w.rails[0][0].lose(1, pathError(0))
+			}
+			r.Arrived(w.rails[2][0], 1, TagProbe, railMessage(railHeader{sender: rl.remote, receiver: rl.local, epoch: 2}))
+			w.settle()
+			require.Equal(t, railUp, rl.state)
+			h := railHeader{sender: rl.remote, receiver: rl.local, epoch: c.epoch, notNeeded: true}
+			r.Arrived(w.rails[1][0], 1, TagRailDown, railMessage(h))
+			require.Equal(t, c.want, rl.state)
+			require.Equal(t, fullHealth, rl.trust())
+		})
+	}
 }

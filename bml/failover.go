@@ -22,6 +22,9 @@ import (
 //     numbers. The peer drops fragments that it has already.
 //  6. Transfers that are done, and wait until their buffers are safe (fence.go), go on.
 //
+// An alternate that is not needed any more fails in the same way, without being a failure: a
+// RAILDOWN asks the peer to begin (closeAlternate).
+//
 // If no other rail can carry RAILDOWN, the PROBE of the next incarnation tells the same (probe.go):
 // neither rank makes one before its half of the last one is drained.
 
@@ -95,7 +98,11 @@ func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 		if rl.state == railUp {
 			wereUp |= 1 << rl.index
 		}
-		b.stopRail(rl, err)
+		if rl.recovery.isClosing { // this end has asked for it
+			b.stopRail(rl, rl.notNeeded())
+		} else {
+			b.stopRail(rl, err)
+		}
 	}
 	if len(failed) == 0 {
 		return
@@ -105,7 +112,7 @@ func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	b.useAlternates(pr)
 	for _, rl := range failed {
 		pr.empty(&rl.queue, func(op *Op) { b.divert(rl, op) })
-		if wereUp.Has(int(rl.index)) && !isClosed(err) && (!rl.alternate || tookTraffic.Has(int(rl.index))) {
+		if wereUp.Has(int(rl.index)) && !isClosed(rl.recovery.cause) && (!rl.alternate || tookTraffic.Has(int(rl.index))) {
 			b.stats.RailsFailed++
 			if pr.IsAlive() {
 				b.tellRail(rl, err)
@@ -221,6 +228,12 @@ func (b *BML) railDownArrived(pr *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if h.gaveUp {
 		err := &btl.Error{Rail: by.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN", Err: errGaveUp}
 		b.fail(pr, b.CauseOf(err), nil)
+		return
+	}
+	if h.notNeeded {
+		if rl != nil && rl.state == railUp && rl.endpoint.Epoch() == h.epoch && !pr.needs(rl) {
+			b.failRail(rl, rl.notNeeded())
+		}
 		return
 	}
 	if rl != nil && rl.endpoint != nil && rl.endpoint.Epoch() <= h.epoch && rl.state != railDown {

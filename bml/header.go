@@ -22,6 +22,7 @@ type railHeader struct {
 	sender, receiver uint8
 	version          uint8
 	gaveUp           bool // in RAILDOWN: the sender has given the receiver up
+	notNeeded        bool // in RAILDOWN: the rail is up, and is to be closed unless it is needed
 	epoch            uint32
 	// counters are of an incarnation that is drained at the sender.
 	counters deliveryCounters
@@ -39,7 +40,10 @@ type deliveryCounters struct {
 func (h *railHeader) encode(p []byte) {
 	binary.LittleEndian.PutUint64(p, uint64(h.sender)|uint64(h.version)<<8|uint64(h.receiver)<<16|uint64(h.epoch)<<32)
 	if h.gaveUp {
-		p[3] = 1
+		p[3] |= 1
+	}
+	if h.notNeeded {
+		p[3] |= 2
 	}
 	binary.LittleEndian.PutUint64(p[8:], uint64(h.counters.epoch)|uint64(h.counters.delivered)<<32)
 	binary.LittleEndian.PutUint64(p[16:], uint64(h.counters.taken)|uint64(h.padding)<<32)
@@ -51,7 +55,7 @@ func (h *railHeader) decode(p []byte, version uint8) error {
 	}
 	first := binary.LittleEndian.Uint64(p)
 	h.sender, h.version, h.receiver, h.epoch = uint8(first), uint8(first>>8), uint8(first>>16), uint32(first>>32)
-	h.gaveUp = p[3]&1 != 0
+	h.gaveUp, h.notNeeded = p[3]&1 != 0, p[3]&2 != 0
 	second := binary.LittleEndian.Uint64(p[8:])
 	h.counters = deliveryCounters{epoch: uint32(second), delivered: uint32(second >> 32), taken: binary.LittleEndian.Uint32(p[16:])}
 	h.padding = binary.LittleEndian.Uint32(p[20:])

@@ -47,7 +47,7 @@ type recovery struct {
 	attempts  int             // to make the next incarnation, since the last one was up
 	probes    int             // periods in which this incarnation has not delivered a PROBE
 	isProbing bool            // a PROBE is under way
-	isByPeer  bool            // the peer began this incarnation: it may need it, and closes it
+	isClosing bool            // the peer is asked to close it: it is not needed here
 	delivers  bool            // a PROBE was delivered: the path works, the peer is busy
 	flaps     int             // failures since the rail was calm last
 	upSince   int64           // engine's time

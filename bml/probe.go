@@ -54,7 +54,6 @@ func (b *BML) planReopen(rl *Rail) {
 	}
 	b.later(rl, wait, func(rl *Rail) {
 		if !rl.peer.isSpare(rl) {
-			rc.isByPeer = false
 			b.reopen(rl)
 			b.probe(rl)
 		}
@@ -71,16 +70,29 @@ func (b *BML) useAlternates(pr *Peer) {
 			b.open(rl)
 		case pr.needs(rl):
 			b.stopTimer(&rl.recovery.timer)
+			rl.recovery.isClosing = false
 		case rl.health == fullHealth && rl.recovery.timer == nil:
 			b.later(rl, idleAlternate, b.closeAlternate)
 		}
 	}
 }
 
+// closeAlternate asks the peer to close an alternate that is not needed here, now and while the
+// peer needs it. What is up at both ends has to be closed by an end that was told: to the other one
+// it would look like a failure, which would lower the health of its modules, so that alternates
+// were needed again.
 func (b *BML) closeAlternate(rl *Rail) {
-	if !rl.peer.needs(rl) && !rl.recovery.isByPeer {
-		b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassClosed, Side: btl.SideLocal, Native: "not needed"})
+	if rl.state != railUp || rl.peer.needs(rl) || rl.peer.up == 0 {
+		return
 	}
+	rl.recovery.isClosing = true
+	b.sendAboutRail(rl, TagRailDown, railHeader{epoch: rl.endpoint.Epoch(), notNeeded: true})
+	b.later(rl, idleAlternate, b.closeAlternate)
+}
+
+// notNeeded is why an end closes a rail.
+func (rl *Rail) notNeeded() *btl.Error {
+	return &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassClosed, Side: btl.SideLocal, Native: "not needed"}
 }
 
 // open has the next incarnation of a rail made, unless that is under way.
@@ -119,7 +131,7 @@ func (b *BML) reopen(rl *Rail) {
 	if j := rl.peer.judge; j != nil {
 		j.Renew(int(rl.index), b.eng.Now())
 	}
-	rc.probes, rc.delivers = 0, false
+	rc.probes, rc.delivers, rc.isClosing = 0, false, false
 	b.later(rl, probePeriod, b.probe)
 }
 
@@ -195,7 +207,6 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 		return // of a rail that this rank does not use
 	}
 	if rl.state == railDown {
-		rl.recovery.isByPeer = true
 		b.reopen(rl)
 	}
 	if rl.state == railDown || rl.endpoint.Epoch() != h.epoch {

@@ -14,9 +14,9 @@ var closedChannel = func() chan struct{} {
 }()
 
 // Done returns a channel for select that is closed when the present start of the operation has
-// ended: it is complete, with or without an error, or was freed, or the job has ended. Then Wait and
-// Test return at once, and have the status and the error. For a null, inactive or complete request
-// the channel is closed already. Calls during one start return the same channel.
+// ended: it is complete, with or without an error, or was freed, or the job has ended. Then Wait
+// and Test return at once, and have the status and the error. For a null, inactive or complete
+// request the channel is closed already. Calls during one start return the same channel.
 //
 // Progress goes on without a call: a goroutine of the library waits for the request as Wait does,
 // until it ends. Goroutines may share the request.

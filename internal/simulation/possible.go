@@ -16,7 +16,8 @@ import (
 // rail may be in any state, if that can come about at all. Two examples of how: a rank answers
 // RAILDOWN of an incarnation that it has not joined at once, and may join it afterwards, while the
 // peer's half drains (RAILDOWNACK, sender up, receiver down); a BTL hands up what was delivered by
-// an incarnation that is over, after the BML has made the next one (newer).
+// an incarnation that is over, after the BML has made the next one (newer). A RAILDOWN that asks
+// the peer to close an alternate comes from a rail that is up.
 //
 // Messages between ranks of which one has lost the other are not counted. Some combinations are
 // impossible. When a RNDVRESTARTNOTIFY, RNDVRESTARTACK or RNDVRESTARTNACK arrives, the send is
@@ -128,7 +129,7 @@ RAILDOWN | failing, newer | down; down, older; failing; failing, older; gone; pr
 RAILDOWN | failing, newer | probing, older; up, older
 RAILDOWN | probing | down; down, older; probing; probing, older; up; up, older
 RAILDOWN | probing, newer | failing, older; gone; probing, older; unknown; up, older
-RAILDOWN | up | down; down, older; probing; probing, older; up
+RAILDOWN | up | down; down, older; failing; probing; probing, older; up
 RAILDOWN | up, newer | failing, newer
 RAILDOWNACK | down | failing, newer; probing
 RAILDOWNACK | down, older | down, newer; failing, newer
