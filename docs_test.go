@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 var (
@@ -21,6 +23,8 @@ var (
 	namePattern = regexp.MustCompile("`([a-z]+)\\.([A-Za-z]\\w*(?:\\.\\w+)?)`")
 	// fencePattern finds what stands between two lines of three backquotes.
 	fencePattern = regexp.MustCompile("(?s)```\n(.*?)```")
+	// tunablePattern finds `key` in backquotes, and the mark behind it.
+	tunablePattern = regexp.MustCompile("`([a-z.]+)`( †)?")
 )
 
 func TestArchitectureNamesWhatExists(t *testing.T) {
@@ -89,6 +93,24 @@ func TestArchitectureHasPeerTableOfBML(t *testing.T) {
 		}
 	}
 	require.Fail(t, "no table of a peer's transitions in bml/doc.go")
+}
+
+// TestTunablesPageMarksThoseThatMustAgree: it marks the tunables whose description says that all
+// ranks have the same.
+func TestTunablesPageMarksThoseThatMustAgree(t *testing.T) {
+	marked := map[string]bool{}
+	for row := range strings.Lines(readText(t, "docs/tunables.md")) {
+		if cells := strings.Split(row, "|"); len(cells) > 1 {
+			for _, m := range tunablePattern.FindAllStringSubmatch(cells[1], -1) {
+				marked[m[1]] = m[2] != ""
+			}
+		}
+	}
+	for _, row := range tunable.All() {
+		is, listed := marked[row.Key]
+		require.True(t, listed, "docs/tunables.md lists %s", row.Key)
+		require.Equal(t, strings.Contains(row.Doc, "the same at all ranks"), is, "docs/tunables.md marks %s", row.Key)
+	}
 }
 
 func readText(t *testing.T, file string) string {

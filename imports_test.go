@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/verbs":              {},
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
 	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
-	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/fence", "internal/memcopy", "progress"},
+	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/fence", "internal/memcopy", "internal/tunable", "progress"},
 	"btl/pinned":                     {"btl"},
 	"bml":                            {"bml/rating", "btl", "btl/pinned", "request", "progress"},
 	"bml/rating":                     {},

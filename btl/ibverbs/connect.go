@@ -10,6 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/btl/transport"
 )
 
 const (
@@ -250,7 +251,7 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 			m.refuse(p, msg)
 		case m.RailError() != nil || m.reopen || !m.portUp:
 		case int(msg.end.frag) != m.cfg.FragBytes:
-			m.reject(p, msg, rejectionFor(fmt.Errorf("fragments of %d bytes here, of %d there", m.cfg.FragBytes, msg.end.frag)))
+			m.reject(p, msg, rejectionFor(transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), p.rank, int64(msg.end.frag))))
 		case !m.knows(p, msg): // it is handled then
 		default:
 			e, err := m.newEndpoint(p, msg.epoch)

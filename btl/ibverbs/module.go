@@ -13,6 +13,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
+	"github.com/mpigo/mpigo/btl/transport"
 )
 
 const (
@@ -271,7 +272,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	case c.size != uint32(m.cfg.Size):
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
 	case int(c.frag) != m.cfg.FragBytes:
-		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("fragments of %d bytes there, of %d here", c.frag, m.cfg.FragBytes))
+		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), rank, int64(c.frag)))
 	case m.codec == nil:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}

@@ -161,5 +161,5 @@ func TestConnectToPeerWithOtherFragmentsFails(t *testing.T) {
 func testConnectToPeerWithOtherFragmentsFails(t *testing.T, link verbs.LinkLayer) {
 	w, _, b := newWorld(t, link, Config{})
 	b.m.cfg.FragBytes = 300
-	w.rejected("", "fragments of 300 bytes here")
+	w.rejected("", "ibverbs.frag.bytes is 236 at rank 1 and 8K at rank 0: set it to the same value for all ranks")
 }

@@ -17,6 +17,9 @@ import (
 // devicesKey is the tunable that chooses ports, and allDevices its value that stands for all.
 const devicesKey, allDevices = "ibverbs.devices", "all"
 
+// fragKey is the tunable for the longest fragment. It is the same at all ranks.
+const fragKey = "ibverbs.frag.bytes"
+
 // Transport describes the rails over InfiniBand and RoCE, one for each port.
 func Transport() transport.Transport {
 	return transport.Transport{
@@ -162,7 +165,7 @@ func noUsablePort(leftOut []error) error {
 // configOf is the configuration from the user's settings.
 func configOf(set tunable.Set) Config {
 	cfg := Config{
-		FragBytes:   int(set.Bytes("ibverbs.frag.bytes")) + btl.MaxHeaderBytes,
+		FragBytes:   int(set.Bytes(fragKey)) + btl.MaxHeaderBytes,
 		RecvDepth:   int(set.Int("ibverbs.recv.depth")),
 		SendDepth:   int(set.Int("ibverbs.send.depth")),
 		Shared:      Shared(set.String("ibverbs.srq")),

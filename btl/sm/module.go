@@ -35,11 +35,14 @@ import (
 	"math"
 	"math/bits"
 	"os"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/base"
+	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/internal/memcopy"
+	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -221,10 +224,25 @@ func (m *module) admit(rank int, c *address) error {
 		return fmt.Errorf("rail %s: %w: address of rank %d for rank %d", railName, btl.ErrUnreachable, c.rank, rank)
 	case uint64(c.size) != l.ranks:
 		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, l.ranks))
-	case uint64(c.slots) != l.ring.slots || c.data != l.ring.dataBytes || c.longest != l.longest:
-		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf(
-			"rings of %d slots, %d bytes and fragments of %d there, of %d, %d and %d here",
-			c.slots, c.data, c.longest, l.ring.slots, l.ring.dataBytes, l.longest))
+	}
+	if err := m.differ(rank, c); err != nil {
+		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", err)
+	}
+	return nil
+}
+
+// differ is an error if the peer's rings are not laid out as this rank's. The sizes of rings are
+// those that the settings were rounded to. Longer fragments may make rings longer, so they come
+// first.
+func (m *module) differ(rank int, c *address) error {
+	l := &m.own.layout
+	switch {
+	case c.longest != l.longest:
+		return transport.DifferInFragments(fragKey, m.cfg.Rank, int64(l.longest), rank, int64(c.longest))
+	case uint64(c.slots) != l.ring.slots:
+		return transport.Differ(slotsKey, m.cfg.Rank, strconv.FormatUint(l.ring.slots, 10), rank, strconv.FormatUint(uint64(c.slots), 10))
+	case c.data != l.ring.dataBytes:
+		return transport.Differ(ringKey, m.cfg.Rank, tunable.FormatBytes(int64(l.ring.dataBytes)), rank, tunable.FormatBytes(int64(c.data)))
 	}
 	return nil
 }

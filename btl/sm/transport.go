@@ -5,6 +5,9 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
+// The tunables of rings, which are the same at all ranks of a machine.
+const slotsKey, ringKey, fragKey = "sm.ring.slots", "sm.ring.bytes", "sm.frag.bytes"
+
 // Transport describes the rail between ranks of one machine.
 func Transport() transport.Transport {
 	return transport.Transport{Name: railName, Priority: 30, Reach: transport.Host, Open: openRail}
@@ -13,9 +16,9 @@ func Transport() transport.Transport {
 func openRail(env *transport.Env) (transport.Opened, error) {
 	m, err := New(Config{
 		Rank: env.Rank, Size: env.Size, Events: env.Events, Wakeup: env.Wakeup,
-		RingSlots: int(env.Settings.Int("sm.ring.slots")),
-		RingBytes: env.Settings.Bytes("sm.ring.bytes"),
-		FragBytes: env.Settings.Bytes("sm.frag.bytes") + btl.MaxHeaderBytes,
+		RingSlots: int(env.Settings.Int(slotsKey)),
+		RingBytes: env.Settings.Bytes(ringKey),
+		FragBytes: env.Settings.Bytes(fragKey) + btl.MaxHeaderBytes,
 	})
 	if err != nil {
 		return transport.Opened{}, err

@@ -109,16 +109,19 @@ func TestConnectToBadAddressFails(t *testing.T) {
 		_, err := m.Connect(btl.Path{Peer: 1}, d.encode())
 		require.ErrorIs(t, err, btl.ErrUnreachable, name)
 	}
-	for name, change := range map[string]func(*railAddress){
-		"size":      func(c *railAddress) { c.size = 3 },
-		"fragments": func(c *railAddress) { c.frag-- },
+	for want, change := range map[string]func(*railAddress){
+		"a job of 3 ranks there, of 2 here": func(c *railAddress) { c.size = 3 },
+		"tcp.frag.bytes is 128K at rank 0 and 64K at rank 1: set it to the same value for all ranks, by mpirun-go --set": func(c *railAddress) {
+			c.frag -= 64 << 10
+		},
 	} {
 		d := c
 		change(&d)
 		_, err := m.Connect(btl.Path{Peer: 1}, d.encode())
 		var be *btl.Error
-		require.ErrorAs(t, err, &be, name)
+		require.ErrorAs(t, err, &be, want)
 		require.Equal(t, btl.ClassUsage, be.Class)
+		require.ErrorContains(t, err, want)
 	}
 }
 

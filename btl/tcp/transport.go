@@ -19,7 +19,10 @@ const (
 	excludeKey, excludeNone = "tcp.exclude", "none"
 )
 
-const connectionsKey = "tcp.connections"
+const (
+	connectionsKey = "tcp.connections"
+	fragKey        = "tcp.frag.bytes" // the same at all ranks
+)
 
 // Transport describes the rails over TCP: for each interface one, or as many as tcp.connections
 // says.
@@ -122,8 +125,8 @@ func configOf(env *transport.Env) Config {
 		Rank: env.Rank, Size: env.Size, Events: env.Events, Wakeup: env.Wakeup, AsyncProgress: env.AsyncProgress(),
 		FirstPort:      first,
 		LastPort:       last,
-		FragBytes:      int(set.Bytes("tcp.frag.bytes")) + btl.MaxHeaderBytes,
-		EagerBytes:     int(min(set.Bytes("tcp.eager.bytes"), set.Bytes("tcp.frag.bytes"))) + btl.MaxHeaderBytes,
+		FragBytes:      int(set.Bytes(fragKey)) + btl.MaxHeaderBytes,
+		EagerBytes:     int(min(set.Bytes("tcp.eager.bytes"), set.Bytes(fragKey))) + btl.MaxHeaderBytes,
 		ConnectTimeout: set.Duration("tcp.deadline"),
 		UserTimeout:    set.Duration("tcp.deadline"),
 		KeepAlive:      set.Duration("tcp.keepalive"),
