@@ -20,8 +20,8 @@ type (
 	// stats=json as a JSON object on one line. Its fields: go doc github.com/mpigo/mpigo/pml.Stats.
 	Stats = pml.Stats
 
-	// RailStatus is the state of a rail, which is a path to another rank. Its fields: go doc
-	// github.com/mpigo/mpigo/bml.RailStatus.
+	// RailStatus is the state of a rail, which is a path to another rank. pml.RailStatus is itself
+	// an alias, of bml.RailStatus. Its fields: go doc github.com/mpigo/mpigo/bml.RailStatus.
 	RailStatus = pml.RailStatus
 )
 
