@@ -142,7 +142,7 @@ func TestFailRailIsDeferred(t *testing.T) {
 		}
 		require.Equal(t, btl.Failed, ep.state)
 		require.ErrorIs(t, ep.cause, errOtherEnd)
-		require.ErrorContains(t, ep.cause, "rail wire1 to rank 1: path: RAILDOWN")
+		require.ErrorContains(t, ep.cause, "rail wire1 to rank 1: RAILDOWN")
 	}
 }
 

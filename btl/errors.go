@@ -99,7 +99,10 @@ func (e *Error) Error() string {
 	if e.Peer != AllPeers {
 		s += fmt.Sprintf(" to rank %d", e.Peer)
 	}
-	s += ": " + e.Class.String()
+	// That the path does not work is said by what follows, if anything does.
+	if e.Class != ClassPath || e.Native == "" && e.Err == nil {
+		s += ": " + e.Class.String()
+	}
 	if e.Native != "" {
 		s += ": " + e.Native
 	}

@@ -92,5 +92,5 @@ func (e *endpoint) continueGoodbye() bool {
 		return false
 	}
 	_ = unix.Shutdown(e.fd, unix.SHUT_WR)
-	return undelivered(e.fd, e.isLocal) == 0
+	return undelivered(e.fd, e.local.IsValid() && e.local == e.remote) == 0
 }

@@ -82,10 +82,10 @@ type endpoint struct {
 	wantsOut bool   // the poller waits for room in the socket
 	writeErr unix.Errno
 
-	local   netip.Addr // of the connection; invalid before there is one
-	isLocal bool       // both ends of the connection have this address
-	attempt *attempt   // nil unless an attempt is under way
-	pause   pause
+	// local and remote are the addresses of the connection; invalid before there is one.
+	local, remote netip.Addr
+	attempt       *attempt // nil unless an attempt is under way
+	pause         pause
 
 	health health
 }
@@ -191,7 +191,7 @@ func (e *endpoint) open(fd int) error {
 		return err
 	}
 	e.fd, e.buf = fd, buf
-	e.local, e.isLocal = endsOf(fd)
+	e.local, e.remote = endsOf(fd)
 	e.enter(phaseReady)
 	e.p.everConnected, m.link.isMoved = true, false
 	m.ready = append(m.ready, e)

@@ -56,7 +56,7 @@ func (m *module) checkHealth() int {
 		// Time in which this rank did not check counts no more than that of a rank that sleeps.
 		if e.health.waited += min(gap, every+maxSleepNanos); e.health.waited >= int64(m.cfg.UserTimeout) {
 			e.fail(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
-				fmt.Errorf("the peer's machine has acknowledged nothing for %v: %w", m.cfg.UserTimeout, unix.ETIMEDOUT)))
+				fmt.Errorf("%s: the peer's machine has acknowledged nothing for %v: %w", e.connection(), m.cfg.UserTimeout, unix.ETIMEDOUT)))
 			n++
 		}
 	}

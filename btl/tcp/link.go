@@ -26,7 +26,7 @@ import (
 var (
 	errNoAddress = errors.New("this machine no longer has the address")
 	errLinkDown  = errors.New("the interface is down")
-	errNoCarrier = errors.New("the interface has no link")
+	errNoCarrier = errors.New("the interface has no link (its cable, or the port at the other end)")
 	errChanging  = errors.New("they are changing")
 )
 
@@ -323,6 +323,8 @@ func (m *module) cannotReach(p *peer) error {
 	return m.linkError(p)
 }
 
+// linkError is an error of the local side, also if the link is lost because of what is at the other
+// end of the cable: no connection by this interface works.
 func (m *module) linkError(p *peer) *btl.Error {
 	return m.NewError(p.rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), m.link.down)
 }

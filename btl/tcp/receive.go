@@ -105,7 +105,12 @@ func (e *endpoint) protocolError(what string) {
 
 // connectionLost fails the endpoint because the system has lost its connection.
 func (e *endpoint) connectionLost(errno unix.Errno) {
-	e.fail(e.m.pathError(e.p.rank, errno, "connection"))
+	e.fail(e.m.pathError(e.p.rank, errno, e.connection()))
+}
+
+// connection names the connection for errors.
+func (e *endpoint) connection() string {
+	return fmt.Sprintf("connection from %v to %v", e.local, e.remote)
 }
 
 // peerEnded fails the endpoint because the peer has ended the connection without a good-bye: its
@@ -115,7 +120,7 @@ func (e *endpoint) peerEnded() {
 		e.connectionLost(e.writeErr)
 		return
 	}
-	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", base.ErrPeerFailed))
+	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.connection(), base.ErrPeerFailed)))
 }
 
 // readUnwritable goes on reading connections that cannot be written to any more, because what the

@@ -137,16 +137,15 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// endsOf is the local address of a connection, and whether the peer has the same one. The address
-// is invalid if the system does not say.
-func endsOf(fd int) (local netip.Addr, same bool) {
-	here, err := unix.Getsockname(fd)
-	if err != nil {
-		return netip.Addr{}, false
+// endsOf are the addresses of a connection's ends. They are invalid if the system does not say.
+func endsOf(fd int) (local, remote netip.Addr) {
+	if here, err := unix.Getsockname(fd); err == nil {
+		local = addrPortOf(here).Addr()
 	}
-	local = addrPortOf(here).Addr()
-	there, err := unix.Getpeername(fd)
-	return local, err == nil && addrPortOf(there).Addr() == local
+	if there, err := unix.Getpeername(fd); err == nil {
+		remote = addrPortOf(there).Addr()
+	}
+	return local, remote
 }
 
 func (m *module) sizeBuffers(fd int) error {

@@ -444,6 +444,7 @@ func TestEndOfProcessFailsEndpoint(t *testing.T) {
 		until(t, "the end of the other end", func() bool { return c.vb.drained == before+1 }, c.b)
 		require.Equal(t, btl.ClassPath, c.vb.failed.Class)
 		require.Contains(t, []string{"EOF", "ECONNRESET"}, c.vb.failed.Native)
+		require.ErrorContains(t, c.vb.failed, "connection from 127.0.0.1 to 127.0.0.1")
 		require.Equal(t, btl.SideRemote, c.vb.failed.Side)
 		c.ea.Fail(errors.New("its end"))
 		c.until(t, "our end", func() bool { return c.ea.State() == btl.Drained })
