@@ -82,7 +82,9 @@ type Stats struct {
 	// the first was late.
 	TwiceBytes int64
 	// LocalErrors, PathErrors and RemoteErrors count the errors of rails that are evidence against
-	// this rank's module, the path, and the peer.
+	// this rank's module, the path, and the peer. A lost link is the module's, whichever end of the
+	// cable has lost it. Each failed try to open a rail again counts, too: while a port is down,
+	// about two a second for each of its rails.
 	LocalErrors, PathErrors, RemoteErrors uint64
 	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was
 	// posted again.

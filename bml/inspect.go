@@ -41,7 +41,8 @@ type RailStatus struct {
 	// or read from it. The headers of fragments count.
 	Bytes int64
 	// LocalErrors, PathErrors and RemoteErrors count its errors that are evidence against this
-	// rank's module, the path, and the peer.
+	// rank's module, the path, and the peer. A lost link is the module's, whichever end of the
+	// cable has lost it. Each failed try to open the rail again counts, too: about two a second.
 	LocalErrors, PathErrors, RemoteErrors ErrorCounts
 	// Cause of its last failure while it was up, or why it was down from the start; nil if there
 	// was none.

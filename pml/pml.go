@@ -86,7 +86,9 @@ type Stats struct {
 	// or no rail had it any more.
 	Restarts uint64
 	// LocalErrors, PathErrors and RemoteErrors count the errors of rails that are evidence against
-	// this rank's module, the path, and the peer.
+	// this rank's module, the path, and the peer. A lost link is the module's, whichever end of the
+	// cable has lost it. Each failed try to open a rail again counts, too: while a port is down,
+	// about two a second for each of its rails.
 	LocalErrors, PathErrors, RemoteErrors uint64
 	// Refused counts operations that every rail called wrong in itself, each of which ended a
 	// message.
