@@ -202,7 +202,7 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		got = launch(2, "calls", append(flags, ports(taken))...)
 		assert.Equal(t, 1, got.status)
 		assert.Regexp(t, fmt.Sprintf(`(?m)^mpigo: world: init: rank \d: rail tcp:lo: listen on 127.0.0.1: none of ports %d to %d is free: `+
-			`address already in use \(%s: each rank of a machine takes one port\)$`, taken, taken, ports(taken)), got.stderr)
+			`address already in use \(%s: each rank of a machine takes one port: give more ports\)$`, taken, taken, ports(taken)), got.stderr)
 	})
 	t.Run("without a transport", func(t *testing.T) {
 		got := launch(3, "calls", "--btl", "self,ibverbs,sm", "--set", "ibverbs.devices=nowhere")

@@ -86,11 +86,11 @@ func (p *plan) open(n, of int) (*module, error) {
 	}
 	if err != nil {
 		if cfg.LastPort != 0 && errors.Is(err, syscall.EADDRINUSE) {
-			ports := "one port"
+			ports, advice := "one port", "give more ports"
 			if of > 1 {
-				ports = fmt.Sprintf("%d ports", of)
+				ports, advice = fmt.Sprintf("%d ports", of), "give more ports, or set "+connectionsKey+" lower"
 			}
-			err = fmt.Errorf("%w (tcp.ports=%d-%d: each rank of a machine takes %s)", err, cfg.FirstPort, cfg.LastPort, ports)
+			err = fmt.Errorf("%w (%s=%d-%d: each rank of a machine takes %s: %s)", err, portsKey, cfg.FirstPort, cfg.LastPort, ports, advice)
 		}
 		err = fmt.Errorf("rail %s: %w", cfg.Rail, err)
 	}

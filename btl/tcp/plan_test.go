@@ -90,7 +90,7 @@ func TestConnectionWithoutPortIsLeftOut(t *testing.T) {
 	require.Len(t, o.Rails, 1)
 	require.Len(t, o.LeftOut, 1)
 	require.ErrorContains(t, o.LeftOut[0], "rail tcp:lo#2: listen on 127.0.0.1: none of ports")
-	require.ErrorContains(t, o.LeftOut[0], "each rank of a machine takes 4 ports")
+	require.ErrorContains(t, o.LeftOut[0], "each rank of a machine takes 4 ports: give more ports, or set tcp.connections lower)")
 }
 
 // TestConnectionsShareAnAddressThatComes: all rails of an interface that comes late get its

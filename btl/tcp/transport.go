@@ -21,6 +21,7 @@ const (
 
 const (
 	connectionsKey = "tcp.connections"
+	portsKey       = "tcp.ports"
 	fragKey        = "tcp.frag.bytes" // the same at all ranks
 )
 
@@ -30,7 +31,7 @@ func Transport() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Priority: 10, Reach: transport.Anywhere, Open: openRails,
 		Leads: leads, Explain: Explain,
-		Choices: []string{includeKey, excludeKey}, Abundant: true, Unknown: unknownWords, Nobodys: nobodysWords,
+		Choices: []string{includeKey, excludeKey}, Abundant: true, Demands: []string{connectionsKey, portsKey}, Unknown: unknownWords, Nobodys: nobodysWords,
 	}
 }
 
@@ -120,7 +121,7 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 func configOf(env *transport.Env) Config {
 	set := env.Settings
 	// Package tunable refuses bad ranges.
-	first, last, _ := tunable.ParseRange(set.String("tcp.ports"))
+	first, last, _ := tunable.ParseRange(set.String(portsKey))
 	return Config{
 		Rank: env.Rank, Size: env.Size, Events: env.Events, Wakeup: env.Wakeup, AsyncProgress: env.AsyncProgress(),
 		FirstPort:      first,

@@ -52,8 +52,10 @@ type Transport struct {
 	// all, unless the user asked for the transport.
 	Rare bool
 	// Abundant: a machine may have many devices or addresses that are of no use. Those that were
-	// left out are reported only if the user named the ones to be used.
+	// left out are reported only if the user named the ones to be used, or has set one of Demands.
 	Abundant bool
+	// Demands are the tunables by which a user says how many rails to make, and from what.
+	Demands []string
 	// Unknown lists the user's words in Choices that name nothing on this machine, a line for each
 	// tunable. nil: there are none.
 	Unknown func(settings tunable.Set) []string

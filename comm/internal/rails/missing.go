@@ -90,7 +90,7 @@ func (r *Rails) warnsOfLeftOut(t transport.Transport) bool {
 	if r.settings().Bool("verbose") || len(r.whyLeftOut(t.Name)) == 0 || !r.isFirstWithAsFew(t.Name) {
 		return false
 	}
-	return !t.Abundant || transport.Chosen(r.settings(), t.Choices[0]) != ""
+	return !t.Abundant || transport.Chosen(r.settings(), t.Choices[0]) != "" || transport.Chosen(r.settings(), t.Demands...) != ""
 }
 
 // isFirstWithout reports whether all lower ranks of this machine have a transport.

@@ -303,7 +303,8 @@ func TestOneRankOfAMachineWarnsOfDevices(t *testing.T) {
 	}
 }
 
-// TestWarnsOfLeftOut: addresses that were left out are reported only if the user has named some.
+// TestWarnsOfLeftOut: addresses that were left out are reported only if the user has named
+// some, or said how many rails there are to be.
 func TestWarnsOfLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		settings  []string
@@ -313,6 +314,8 @@ func TestWarnsOfLeftOut(t *testing.T) {
 		{nil, "ibverbs", true},
 		{nil, "tcp", false},
 		{[]string{"tcp.include", "lo"}, "tcp", true},
+		{[]string{"tcp.connections", "4"}, "tcp", true},
+		{[]string{"tcp.ports", "20000-20001"}, "tcp", true},
 		{[]string{"tcp.include", "lo", "verbose", "true"}, "tcp", false},
 		{nil, "sm", false},
 	} {
