@@ -12,7 +12,7 @@ var (
 	// ErrPending: the operation has neither completed nor failed.
 	ErrPending = errors.New("still pending")
 	// ErrInStatus: some requests failed; Status.Err of each has its error.
-	ErrInStatus = errors.New("error in status")
+	ErrInStatus = errors.New("some requests failed")
 	// ErrCount: a negative count, or a slice of the wrong length.
 	ErrCount = errors.New("invalid count")
 	// ErrTruncate: the message was longer than the receive's buffer.
@@ -56,8 +56,10 @@ func (e *statusError) Error() string {
 	var b strings.Builder
 	b.WriteString(ErrInStatus.Error())
 	rest := len(e.failed)
+	separator := ": "
 	for _, why := range reasons[:min(len(reasons), maxReasons)] {
-		b.WriteString("; ")
+		b.WriteString(separator)
+		separator = "; "
 		if n := counts[why]; n > 1 {
 			fmt.Fprintf(&b, "%d requests, first of them ", n)
 		}

@@ -139,7 +139,7 @@ func TestErrorTexts(t *testing.T) {
 	a.complete(message, errBoom)
 	c.complete(message, errBang)
 	err := WaitAll(ha, hb, hc)
-	assert.EqualError(t, err, "error in status; request 0: op a: boom; request 2: op c: bang")
+	assert.EqualError(t, err, "some requests failed: request 0: op a: boom; request 2: op c: bang")
 
 	var many []Request
 	for i := range 10 {
@@ -147,7 +147,7 @@ func TestErrorTexts(t *testing.T) {
 		o.complete(message, errBoom)
 		many = append(many, h)
 	}
-	assert.EqualError(t, WaitAll(many...), "error in status; 10 requests, first of them request 0: op 0: boom")
+	assert.EqualError(t, WaitAll(many...), "some requests failed: 10 requests, first of them request 0: op 0: boom")
 
 	many = nil
 	for i := range 10 {
@@ -155,7 +155,7 @@ func TestErrorTexts(t *testing.T) {
 		o.complete(message, fmt.Errorf("reason %d", max(i-1, 0)))
 		many = append(many, h)
 	}
-	assert.EqualError(t, WaitAll(many...), "error in status; 2 requests, first of them request 0: op 0: reason 0; request 2: op 2: reason 1; "+
+	assert.EqualError(t, WaitAll(many...), "some requests failed: 2 requests, first of them request 0: op 0: reason 0; request 2: op 2: reason 1; "+
 		"request 3: op 3: reason 2; request 4: op 4: reason 3; and 5 more")
 
 	_, hp := r.persistent("p")
@@ -180,7 +180,7 @@ func TestErrorTexts(t *testing.T) {
 	r.Stop(nil)
 	_, err = hb.Wait()
 	assert.EqualError(t, err, "op b: progress engine stopped")
-	assert.EqualError(t, WaitAll(hb), "error in status; request 0: op b: progress engine stopped")
+	assert.EqualError(t, WaitAll(hb), "some requests failed: request 0: op b: progress engine stopped")
 	_, _, err = WaitAny(hb)
 	assert.EqualError(t, err, "wait any: progress engine stopped")
 	assert.ErrorIs(t, err, progress.ErrStopped)
