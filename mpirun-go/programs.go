@@ -103,10 +103,10 @@ func (b *builder) resolve(name string) (string, error) {
 // tempDir creates the directory for binaries. Its name is absolute, because go, the ranks and the
 // watchdog run in other directories.
 func tempDir() (string, error) {
-	parent, from := os.TempDir(), "the default of TMPDIR"
+	parent, from, set := os.TempDir(), "the default of TMPDIR", "TMPDIR"
 	for _, variable := range []string{"TMPDIR", "GOTMPDIR"} { // the latter is for executable files
 		if value := os.Getenv(variable); value != "" {
-			parent, from = value, "from "+variable
+			parent, from, set = value, "from "+variable, variable
 		}
 	}
 	parent, err := filepath.Abs(parent)
@@ -115,7 +115,7 @@ func tempDir() (string, error) {
 	}
 	dir, err := os.MkdirTemp(parent, "mpirun-go-")
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		return "", fmt.Errorf("the package cannot be built: no directory can be made in %s (%s): %w; set GOTMPDIR to a directory that exists and can be written", parent, from, path.Err)
+		return "", fmt.Errorf("the package cannot be built: no directory can be made in %s (%s): %w; set %s to a directory that exists and can be written", parent, from, path.Err, set)
 	}
 	return dir, err
 }
