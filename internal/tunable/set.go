@@ -65,6 +65,18 @@ func FromEnv(getenv func(name string) string) (Set, error) {
 	return set, errors.Join(bad...)
 }
 
+// CheckVariable returns an error that Is ErrValue if a variable is that of a tunable which does not
+// accept the value. An empty variable counts as not set.
+func CheckVariable(name, value string) error {
+	for _, t := range table() {
+		if t.Env() == name && value != "" {
+			_, err := t.parse(value)
+			return err
+		}
+	}
+	return nil
+}
+
 // With returns a copy of the Set with one tunable set from text. The error Is ErrUnknown, and names
 // a similar key if there is one, or Is ErrValue.
 func (s Set) With(key, text string, origin Origin) (Set, error) {

@@ -82,10 +82,20 @@ func Find(key string) (Tunable, bool) {
 // nearest returns the known key with the smallest edit distance to key, for "did you mean" in
 // messages, or "" if none is close.
 func nearest(key string) string {
-	best, bestDistance := "", len(key)/2+2
+	var keys []string
 	for _, t := range All() {
-		if d := editDistance(strings.ToLower(key), t.Key); d < bestDistance {
-			best, bestDistance = t.Key, d
+		keys = append(keys, t.Key)
+	}
+	return Nearest(strings.ToLower(key), keys, len(key)/2+1)
+}
+
+// Nearest returns the first of the words with the smallest edit distance to a misspelt one, or "" if
+// none is within most.
+func Nearest(misspelt string, words []string, most int) string {
+	best, bestDistance := "", most+1
+	for _, w := range words {
+		if d := editDistance(misspelt, w); d < bestDistance {
+			best, bestDistance = w, d
 		}
 	}
 	return best

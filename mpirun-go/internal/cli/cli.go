@@ -280,6 +280,9 @@ func (c *Command) flagError(err error, parsed []string) error {
 		if hint := foreignFlagHint(name); hint != "" {
 			return fmt.Errorf("no such flag: %s: %s", typed, hint)
 		}
+		if near := nearestFlag(name); near != "" {
+			return fmt.Errorf("no such flag: %s: did you mean %s?", typed, flagName(near))
+		}
 		return fmt.Errorf("no such flag: %s", typed)
 	}
 	if name, missing := strings.CutPrefix(text, "flag needs an argument: -"); missing {
@@ -307,6 +310,16 @@ func cutQuoted(s, sep string) (before, after string, found bool) {
 	}
 	after, found = strings.CutPrefix(s[len(value):], sep)
 	return value, after, found
+}
+
+// nearestFlag returns the flag that a misspelt one is likely to mean, or "". One letter in three may
+// differ.
+func nearestFlag(misspelt string) string {
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	(&Command{}).jobFlags(flags)
+	names := []string{"wdir", "version", "help"}
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	return tunable.Nearest(misspelt, names, len(misspelt)/3)
 }
 
 func isJobFlag(name string) bool {

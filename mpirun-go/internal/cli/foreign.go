@@ -26,6 +26,8 @@ func foreignFlagHint(name string) string {
 		return "use --wdir DIR"
 	case "report-bindings", "display-map", "display-allocation":
 		return "there is none; --map-by and --bind-to core decide, and taskset -cp PID shows where a rank may run"
+	case "rf", "rankfile":
+		return "there is none; the order of hosts in -H or --hostfile, and --map-by, place the ranks"
 	case "bootstrap", "rmk":
 		return "use --launcher ssh, slurm or local"
 	case "bootstrap-exec", "launcher-exec", "rsh-agent":

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 func parseRanks(s string) (int, error) {
@@ -23,7 +25,7 @@ func parseVar(s string) (Var, error) {
 	if name == "" || strings.ContainsRune(s, 0) {
 		return Var{}, errors.New("want NAME or NAME=VALUE")
 	}
-	return Var{Name: name, Value: value, FromLauncher: !given}, nil
+	return Var{Name: name, Value: value, FromLauncher: !given}, tunable.CheckVariable(name, value)
 }
 
 // ParseSetting parses KEY=VALUE. It accepts every key.
