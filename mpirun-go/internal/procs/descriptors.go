@@ -29,8 +29,8 @@ func CheckDescriptors(ranks int) error {
 }
 
 // ExplainDescriptors adds to an error about too many open files which limit is too low, and what
-// the given number of ranks on this machine needs. It returns any other error as it is, and one
-// that it has explained before.
+// suffices for the given number of ranks on this machine with any flags of the launcher. It returns
+// any other error as it is, and one that it has explained before.
 func ExplainDescriptors(err error, ranks int) error {
 	switch {
 	case errors.As(err, new(*DetailedError)):
@@ -40,12 +40,12 @@ func ExplainDescriptors(err error, ranks int) error {
 	case !errors.Is(err, unix.EMFILE):
 		return err
 	}
-	need, limit := Descriptors(ranks), "too low"
+	need, limit := Descriptors(ranks), "low"
 	if files := (unix.Rlimit{}); unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
 		limit = strconv.FormatUint(files.Cur, 10)
 		need = max(need, 2*int(min(files.Cur, 1<<20)))
 	}
-	return &DetailedError{fmt.Sprintf("%v: the limit on open files is %s, and mpirun-go needs about %d for %d ranks of this host: run ulimit -n %d before", err, limit, need, ranks, need), err}
+	return &DetailedError{fmt.Sprintf("%v: the limit on open files is %s, which does not suffice for %d ranks of this host; %d do: run ulimit -n %d before", err, limit, ranks, need, need), err}
 }
 
 // ranksOfHost is the number of ranks on the host of a rank with the given environment.
