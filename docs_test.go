@@ -95,6 +95,19 @@ func TestArchitectureHasPeerTableOfBML(t *testing.T) {
 	require.Fail(t, "no table of a peer's transitions in bml/doc.go")
 }
 
+// TestReadmeShowsPartOfAnExample: the nonblocking calls in README.md are part of an example that is
+// compiled and run.
+func TestReadmeShowsPartOfAnExample(t *testing.T) {
+	_, snippet, found := strings.Cut(readText(t, "README.md"), "```go\nrecv, err := ")
+	require.True(t, found)
+	snippet, _, _ = strings.Cut("recv, err := "+snippet, "```")
+	var indented strings.Builder
+	for line := range strings.Lines(snippet) {
+		indented.WriteString("\t\t" + line)
+	}
+	require.Contains(t, readText(t, "comm/example_test.go"), indented.String())
+}
+
 // TestTunablesPageMarksThoseThatMustAgree: it marks the tunables whose description says that all
 // ranks have the same.
 func TestTunablesPageMarksThoseThatMustAgree(t *testing.T) {
