@@ -89,8 +89,8 @@ func nearest(key string) string {
 	return Nearest(strings.ToLower(key), keys, len(key)/2+1)
 }
 
-// Nearest returns the first of the words with the smallest edit distance to a misspelt one, or "" if
-// none is within most.
+// Nearest returns the first of the words with the smallest edit distance to a misspelt one, or ""
+// if none is within most.
 func Nearest(misspelt string, words []string, most int) string {
 	best, bestDistance := "", most+1
 	for _, w := range words {

@@ -312,8 +312,8 @@ func cutQuoted(s, sep string) (before, after string, found bool) {
 	return value, after, found
 }
 
-// nearestFlag returns the flag that a misspelt one is likely to mean, or "". One letter in three may
-// differ.
+// nearestFlag returns the flag that a misspelt one is likely to mean, or "". One letter in three
+// may differ.
 func nearestFlag(misspelt string) string {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	(&Command{}).jobFlags(flags)
