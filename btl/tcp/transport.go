@@ -181,13 +181,20 @@ func nobodysWords(set tunable.Set, addresses [][]byte) string {
 }
 
 // unknownWords lists what tcp.include and tcp.exclude name that this machine does not have, a line
-// for each: a typing error, or an interface of another machine.
+// for each: a typing error, or an interface of another machine. Words of which a rail waits for what
+// they name are not listed: that rail is left out, which says the same.
 func unknownWords(set tunable.Set) []string {
 	found, err := candidates()
 	if err != nil {
 		return nil
 	}
-	return unknownLines(set, found, func(string) bool { return true })
+	include, exclude := wordsOf(set, includeKey, includeAll), wordsOf(set, excludeKey, excludeNone)
+	chosen, _ := choose(hostname(), found, include, exclude)
+	words := awaited(found, include, exclude, chosen)
+	hasNoRail := func(word string) bool {
+		return !slices.ContainsFunc(words, func(w awaitedWord) bool { return w.text == word })
+	}
+	return unknownLines(set, found, hasNoRail)
 }
 
 // unknownLines is unknownWords of a machine with given addresses. Words of tcp.include for which

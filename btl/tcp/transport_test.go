@@ -80,7 +80,8 @@ func TestOpenWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestUnknownWords: words of the user that name nothing on this machine are listed, and others not.
+// TestUnknownWords: words of the user that name nothing on this machine are listed, unless a rail
+// waits for it, as for l0. Others are not.
 func TestUnknownWords(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
@@ -88,7 +89,7 @@ func TestUnknownWords(t *testing.T) {
 	require.Empty(t, unknownWords(settings(t, "tcp.include", "lo,127.0.0.1,127.0.0.2,127.0.0.0/8")))
 	require.Equal(t, []string{
 		"tcp.exclude=none-such: " + host + " has no interface or address none-such",
-		"tcp.include=lo,l0,[2001:db8::77]: " + host + " has no interface or address l0, [2001:db8::77]",
+		"tcp.include=lo,l0,[2001:db8::77]: " + host + " has no interface or address [2001:db8::77]",
 	}, unknownWords(settings(t, "tcp.include", "lo,l0,[2001:db8::77]", "tcp.exclude", "none-such")))
 }
 
