@@ -100,7 +100,7 @@ func (b *BML) gracePartOver(pr *Peer, parts uint32) {
 	}
 	switch {
 	case pr.AwaitsPath() && pr.grace.parts >= pr.graceEnd:
-		b.fail(pr, b.CauseOf(pr.cause), nil)
+		b.fail(pr, b.CauseOf(pr.whyNoPath()), nil)
 	case pr.AwaitsPath() || pr.grace.isNeeded():
 		b.startGracePart(pr)
 	}

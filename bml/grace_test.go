@@ -63,6 +63,23 @@ func TestPeerWithoutPathFailsAfterGraceTime(t *testing.T) {
 	require.ErrorContains(t, r.sent[0], "injected")
 }
 
+// The error of a peer without a path names its rails.
+func TestErrorOfPeerWithoutPathNamesItsRails(t *testing.T) {
+	for rails, want := range map[int]string{
+		2: "rail wire1 to rank 1: injected fault; rail wire0 to rank 1: injected fault",
+		6: "rail wire2 to rank 1: injected fault; and 2 more",
+	} {
+		w, _, pr := newGraceWire(t, rails, 10*sec)
+		for i, rail := range w.rails {
+			rail[0].lose(1, pathError(i))
+		}
+		w.pass(13 * sec)
+		require.False(t, pr.IsAlive())
+		require.ErrorIs(t, pr.cause, request.ErrUnreachable)
+		require.ErrorContains(t, pr.cause, want)
+	}
+}
+
 // A rank that makes no calls for long loses one part of the grace time at most.
 func TestBusyRankLosesOnePartOfGraceTime(t *testing.T) {
 	w, _, pr := newGraceWire(t, 1, 10*sec)
@@ -317,7 +334,7 @@ func TestErrorOfUnknownRailCountsForAllRails(t *testing.T) {
 			f := w.flying[0]
 			w.flying = nil
 			w.end(f, err)
-			w.pass(11 * sec)
+			w.pass(13 * sec)
 		}
 		require.False(t, pr.IsAlive())
 		require.ErrorIs(t, pr.cause, err)
