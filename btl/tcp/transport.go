@@ -181,8 +181,8 @@ func nobodysWords(set tunable.Set, addresses [][]byte) string {
 }
 
 // unknownWords lists what tcp.include and tcp.exclude name that this machine does not have, a line
-// for each: a typing error, or an interface of another machine. Words of which a rail waits for what
-// they name are not listed: that rail is left out, which says the same.
+// for each: a typing error, or an interface of another machine. Words that a rail waits for are not
+// listed: that rail is left out, which says the same.
 func unknownWords(set tunable.Set) []string {
 	found, err := candidates()
 	if err != nil {
