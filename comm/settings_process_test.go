@@ -20,7 +20,7 @@ func TestSettingThatRanksMustShareIsNamed(t *testing.T) {
 		{"self,sm", "MPIGO_SM_FRAG_BYTES=32K", "sm.frag.bytes is (64K at rank 0 and 32K at rank 1|32K at rank 1 and 64K at rank 0): set it"},
 	} {
 		script := `if [ "$MPIGO_RANK" = 1 ]; then export ` + c.set + `; fi; exec "$0"`
-		got := execute(t, "calls", mpirun, "-n", "2", "--oversubscribe", "--timeout", "3m", "--btl", c.btl, "sh", "-c", script, self)
+		got := execute(t, "calls", mpirun, "-n", "2", "--oversubscribe", "--timeout", "3m", "--btl", c.btl, "--set", "pml.grace=100ms", "sh", "-c", script, self)
 		assert.Equal(t, 1, got.status, c.set)
 		assert.Regexp(t, c.want, got.stderr) // of the rank that fails first
 	}
