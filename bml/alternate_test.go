@@ -286,14 +286,30 @@ func TestClosedAlternateIsOpenedAtOnce(t *testing.T) {
 	require.Equal(t, railProbing, rl.state)
 }
 
+// Errors with two peers, whose machine may be dead, open no alternates to others.
+func TestTimeoutsToDeadPeersOpenNoAlternatesToOthers(t *testing.T) {
+	const n = 10
+	w := newWire(t, n, withGrace(10*sec), mended, withAlternate)
+	r := w.ranks[0]
+	for p := 1; p < n; p++ {
+		require.NoError(t, r.Resolve(r.Peer(p)))
+	}
+	for p := 1; p <= 2; p++ {
+		w.rails[0][0].lose(p, &btl.Error{Rail: "wire0", Peer: p, Class: btl.ClassTimeout, Side: btl.SideBoth, Err: btl.ErrInjected})
+	}
+	require.Less(t, r.Peer(3).rails[0].trust(), trusted)
+	w.pass(50 * msec)
+	for p := 3; p < n; p++ {
+		require.Equal(t, railDown, r.Peer(p).rails[2].state)
+	}
+}
+
 // An alternate is opened, and used, while a rail of one of its modules is up and not trusted.
 func TestAlternateStandsInForIllRail(t *testing.T) {
 	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
 	resolve(w)
 	r, pr := w.ranks[0], w.ranks[0].Peer(1)
-	for range 2 { // failures of other rails of the module
-		r.penalizeEnd(&pr.rails[0].own.trustee, modulePenalty)
-	}
+	r.penalizeEnd(&pr.rails[0].trustee, fullHealth)
 	require.Equal(t, railUp, pr.rails[0].state)
 	answers(w, 2)
 	require.EqualValues(t, 0b111, pr.up)

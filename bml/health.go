@@ -47,6 +47,7 @@ type recovery struct {
 	attempts  int             // to make the next incarnation, since the last one was up
 	probes    int             // periods in which this incarnation has not delivered a PROBE
 	isProbing bool            // a PROBE is under way
+	hasPlace  bool            // and is counted among those of the module (ownModule.probes)
 	isClosing bool            // the peer is asked to close it: it is not needed here
 	delivers  bool            // a PROBE was delivered: the path works, the peer is busy
 	flaps     int             // failures since the rail was calm last
@@ -88,7 +89,7 @@ type trustee struct {
 	health health
 	// deliveredBytes went by its rails, with headers; seenBytes of them before this period.
 	deliveredBytes, seenBytes int64
-	best                      float64         // highest rate of its rails, bytes a nanosecond
+	peak                      peak            // highest rate of its rails
 	timer                     *progress.Timer // of the period; nil in full health
 	peer                      *Peer           // nil: a module of this rank
 }
@@ -112,7 +113,7 @@ func (b *BML) railsOf(t *trustee) (rails []*Rail) {
 type ownModule struct {
 	trustee
 	module btl.Module
-	probes int // PROBEs under way
+	probes int // PROBEs under way, of those that count
 }
 
 // ownModuleOf returns what is known of a module.
@@ -186,12 +187,11 @@ func penaltyOf(class btl.Class, side btl.Side) (own, far health) {
 
 // penalizeEnd takes from the health of a module.
 func (b *BML) penalizeEnd(t *trustee, penalty health) {
-	if penalty == 0 {
-		return
+	if before := t.health; penalty > 0 && before > 0 {
+		t.health = max(before-penalty, 0)
+		b.preferBy(t) // looks at all peers, to each of which a rail may have failed just now
+		b.recover(t)
 	}
-	t.health = max(t.health-penalty, 0)
-	b.preferBy(t)
-	b.recover(t)
 }
 
 // recover gives health back for what is delivered: a step for each period in which something was.

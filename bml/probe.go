@@ -30,7 +30,8 @@ const (
 
 	// maxModuleProbes is how many PROBEs a module has under way. Each is as long as the longest
 	// fragment, and takes room from fragments to other peers. Rails that have never been up may
-	// have no path, so they leave most of these to other rails.
+	// have no path, so they leave most of these to other rails, and give their place to another one
+	// if their PROBE is not delivered within probePeriod: many may lead nowhere.
 	maxModuleProbes, maxUnprovenProbes = 32, 8
 
 	// An alternate that has not been needed for idleAlternate is closed.
@@ -145,6 +146,9 @@ func (b *BML) probe(rl *Rail) {
 	if !rc.wasUp {
 		most = maxUnprovenProbes
 	}
+	if !rc.wasUp {
+		rl.giveUpPlace()
+	}
 	hasRoom := rc.isProbing || rl.own.probes < most
 	period := probePeriod
 	switch {
@@ -160,15 +164,23 @@ func (b *BML) probe(rl *Rail) {
 	}
 	b.later(rl, period, b.probe)
 	if hasRoom && !rc.isProbing {
-		rc.isProbing = true
+		rc.isProbing, rc.hasPlace = true, true
 		rl.own.probes++
 		b.postProbe(rl, TagProbe, func(isDelivered bool) {
 			rc.isProbing = false
-			rl.own.probes--
+			rl.giveUpPlace()
 			if isDelivered {
 				rc.delivers = true
 			}
 		})
+	}
+}
+
+// giveUpPlace lets another rail of the module be probed in place of this one, if it has a place.
+func (rl *Rail) giveUpPlace() {
+	if rl.recovery.hasPlace {
+		rl.recovery.hasPlace = false
+		rl.own.probes--
 	}
 }
 

@@ -189,6 +189,7 @@ func (b *BML) pullTick(pr *Peer) {
 	pr.noticeAway(now)
 	pr.timer = nil
 	if !pr.isShared() || !pr.IsAlive() || !pr.isBusy && pr.shorts.isEmpty() && len(pr.transfers) == 0 {
+		b.noneLags(pr, now)
 		return
 	}
 	pr.isBusy = false
@@ -202,27 +203,6 @@ func (b *BML) pullTick(pr *Peer) {
 	b.helpTails(pr, now)
 	b.pull(pr)
 	b.tryStale(pr, now)
-}
-
-// findLagging finds the rails that deliver much less than both their modules have delivered by some
-// rail. An alternate may do better (needs).
-func (b *BML) findLagging(pr *Peer, now int64) {
-	before := pr.lagging
-	pr.lagging = 0
-	for i := range pr.rails {
-		rl, rate := &pr.rails[i], pr.judge.Measured(i, now)
-		if !pr.up.Has(i) || rate == 0 {
-			continue
-		}
-		rl.own.best, rl.far.best = max(rl.own.best, rate), max(rl.far.best, rate)
-		if pr.judge.Lags(i, min(rl.own.best, rl.far.best), now) {
-			pr.lagging |= 1 << i
-		}
-	}
-	if pr.lagging != before {
-		b.prefer(pr)
-		b.useAlternates(pr)
-	}
 }
 
 // noticeAway tells the judge if this rank has stood still since the last tick.

@@ -390,11 +390,12 @@ func (pr *Peer) leastSendBytes() int {
 }
 
 // needs reports whether an alternate is of use: one of its modules has no other rail of the tier
-// that is up, trusted, and as fast as its modules can be.
+// that is up, trusted, and as fast as its modules can be. What is known of this rank's module is
+// not held against a rail: errors with other peers may be theirs.
 func (pr *Peer) needs(alternate *Rail) bool {
 	local, remote := false, false
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.state == railUp && !rl.alternate && rl.tier == alternate.tier && rl.trust() >= trusted && !pr.lagging.Has(i) {
+		if rl := &pr.rails[i]; rl.state == railUp && !rl.alternate && rl.tier == alternate.tier && min(rl.health, rl.far.health) >= trusted && !pr.lagging.Has(i) {
 			local = local || rl.local == alternate.local
 			remote = remote || rl.remote == alternate.remote
 		}

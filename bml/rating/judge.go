@@ -61,7 +61,7 @@ func (j *Judge) Dropped(rail int, n int64) { j.meters[rail].delivered += n }
 func (j *Judge) Returned(since, now int64) {
 	for i := range j.meters {
 		m := &j.meters[i]
-		m.away, m.last = now, now-max(since-m.last, 0)
+		m.away, m.last, m.lagsSince = now, now-max(since-m.last, 0), 0
 	}
 }
 

@@ -460,3 +460,24 @@ func TestSilentRailStaysSlow(t *testing.T) {
 		require.InEpsilon(t, rate, j.Measured(1, now), 1e-6, "the time away counts, or what was before does not")
 	}
 }
+
+// A rail that was slow for a moment, ten seconds ago, has not lagged for a second: nothing was sent
+// since, and so nobody asked.
+func TestMomentBeforeIdleTimeIsNoLag(t *testing.T) {
+	j, now := New([]float64{1}, 0), int64(1)
+	send := func(n, took int64) {
+		m := j.Posted(0, n, now)
+		now += took
+		j.Delivered(0, n, m, now)
+	}
+	for range 100 {
+		send(1e6, milli) // 1 byte/ns
+	}
+	m := j.Posted(0, 1e6, now)
+	now += 900 * milli // held up once
+	require.False(t, j.Lags(0, 1, now))
+	j.Delivered(0, 1e6, m, now)
+	now += 10_000 * milli // nothing to send
+	m = j.Posted(0, 1e6, now)
+	require.False(t, j.Lags(0, 1, now), "at the first tick of the next message")
+}

@@ -63,7 +63,7 @@ func (m *meter) isStale(now int64) bool {
 func (m *meter) post(n, now int64) Mark {
 	if m.under() == 0 {
 		if m.isStale(now) {
-			m.room = leastRoom
+			m.room, m.lagsSince = leastRoom, 0
 		}
 		m.last, m.isFirst = now, true
 	}
