@@ -79,8 +79,11 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 			left++
 		}
 	}
-	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate, Cause: cause, Left: left})
+	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.isFurther(), Cause: cause, Left: left})
 }
+
+// isFurther reports whether another rail of the same module, and so of the same name, comes before.
+func (rl *Rail) isFurther() bool { return rl.peer.by(rl.module, 1<<rl.index-1) != nil }
 
 // trustee is what has health: a rail, a module of this rank, or a module of one peer as this rank
 // sees it. What happens on a rail counts for the modules at its ends, and so for every rail that

@@ -165,6 +165,28 @@ func TestFirstTimeOfExtraRailIsNotTold(t *testing.T) {
 	}
 }
 
+// The event of a rail that has the name of another one says so, whichever kind of rail it is.
+func TestEventOfFurtherRailOfAModule(t *testing.T) {
+	for _, spare := range []bool{false, true} {
+		w := newWire(t, 2, withRails(2), mended, withGrace(10*sec), withRoutes(func(all []Route) {
+			all[1].Module, all[1].Local, all[1].Endpoint = all[0].Module, all[0].Local, nil
+			if spare {
+				all[1].Tier = 1
+			} else {
+				all[1].Alternate = true
+			}
+		}))
+		resolve(w)
+		r, pr := w.ranks[0], w.ranks[0].Peer(1)
+		r.takeOut(pr, pathError(0), &pr.rails[0])
+		r.reopen(&pr.rails[1])
+		r.railReturned(&pr.rails[1])
+		require.Len(t, r.events, 2)
+		require.False(t, r.events[0].Alternate)
+		require.True(t, r.events[1].Up && r.events[1].Alternate)
+	}
+}
+
 // A PROBE by a rail that was never opened here, and cannot be, is not answered.
 func TestProbeOfRailThatCannotBeOpened(t *testing.T) {
 	w := newWire(t, 2, withRails(2), withGrace(10*sec), withRoutes(func(all []Route) {

@@ -64,8 +64,9 @@ const (
 	margin = 2
 	// slowFactor is by how much rates differ when the lower one is called slow. It only informs.
 	slowFactor = 4
-	// lagFactor is how many times more a rail could deliver that lags, and lagNanos for how long it
-	// has to: foreign flows and bursts pass. Opening another path costs a connection.
+	// A rail lags if it delivers less than 1/lagFactor of what it could for lagNanos: less than
+	// with seven foreign flows on its path, and for longer than bursts last. To open another path
+	// costs a connection.
 	lagFactor = 8
 	lagNanos  = 1e9
 	// mostRate bounds a rate, in bytes a nanosecond (1 TB/s): a transport that delivers on return

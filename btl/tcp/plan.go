@@ -60,7 +60,7 @@ func openPlans(plans []*plan, connections int) (opened transport.Opened) {
 				continue
 			}
 			m, err := p.open(n, most)
-			if err != nil {
+			if err != nil && n == 0 || m == nil { // the next ones lack the same addresses
 				opened.LeftOut = append(opened.LeftOut, err)
 			}
 			if broken[p] = m == nil; m != nil {

@@ -72,7 +72,7 @@ func table() []Tunable {
 			Doc: "rails of each interface over TCP, each with a connection of its own to a peer, for networks that limit a single flow; a rank makes fewer if it would have more than 32 rails"},
 		{Key: "tcp.ports", Kind: String, Default: "any",
 			wellFormed: wellFormedRange, form: "any, or FIRST-LAST with ports from 1 to 65535, such as 20000-20099",
-			Doc: "ports that ranks may listen on, for firewalls: each rank of a machine takes one for each of its TCP rails, of which an interface has tcp.connections; any: the system chooses"},
+			Doc: "ports that ranks may listen on, for firewalls: each rank of a machine takes tcp.connections of them, on each of its interfaces; any: the system chooses"},
 		{Key: "tcp.frag.bytes", Kind: Bytes, Default: "128K", Min: 256, Max: 2 << 20,
 			Doc: "largest payload of one fragment over TCP; the same at all ranks"},
 		{Key: "tcp.eager.bytes", Kind: Bytes, Default: "64K", Min: 256, Max: 2 << 20,

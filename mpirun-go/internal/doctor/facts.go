@@ -73,14 +73,16 @@ type Interface struct {
 
 func (i Interface) used() bool { return i.Why == "" }
 
-// addresses is how many addresses ranks of the host use.
-func (f *Facts) addresses() (n int) {
+// rails is how many rails over TCP ranks of the host have, without further connections. The
+// addresses of an interface belong to one.
+func (f *Facts) rails() int {
+	names := map[string]bool{}
 	for _, i := range f.Interfaces {
 		if i.used() {
-			n++
+			names[i.Rail] = true
 		}
 	}
-	return n
+	return len(names)
 }
 
 // maxGIDs bounds the GIDs of a port in Facts. A line with them must stay below the length that the

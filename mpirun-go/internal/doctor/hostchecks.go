@@ -177,7 +177,7 @@ func tcpPorts(j *Job, h *Host) (list []result) {
 	for _, why := range h.Facts.TCPListen {
 		list = append(list, result{Broken, "cannot listen on " + why, "a free port of tcp.ports=" + text, "ss -ltnp; or a wider range: --set tcp.ports=FIRST-LAST"})
 	}
-	connections := tcp.Connections(j.Settings, h.Facts.addresses())
+	connections := tcp.Connections(j.Settings, h.Facts.rails())
 	need, whose, each := h.Slots*connections, "ranks", "a port for each rank, and spares"
 	if connections > 1 {
 		whose, each = fmt.Sprintf("ranks with %d connections", connections), "a port for each connection of each rank, and spares"
@@ -234,7 +234,7 @@ const moduleFiles = 6
 
 func openFiles(j *Job, h *Host) []result {
 	f := h.Facts
-	rails := f.addresses()
+	rails := f.rails()
 	connections := tcp.Connections(j.Settings, rails)
 	further := (connections - 1) * rails
 	need := uint64(64 + j.ranks()*max(rails, 1) + further*(j.ranks()+moduleFiles))
@@ -247,9 +247,9 @@ func openFiles(j *Job, h *Host) []result {
 		level = Broken // the launcher has the same limit, and starts no such job
 	}
 	need = max(need, uint64(procs.Descriptors(h.Slots)))
-	over := fmt.Sprintf("%d addresses", rails)
+	over := fmt.Sprintf("%d interfaces", rails)
 	if connections > 1 {
-		over = fmt.Sprintf("%d connections of each of %d addresses", connections, rails)
+		over = fmt.Sprintf("%d connections of each of %d interfaces", connections, rails)
 	}
 	return one(result{level, found, fmt.Sprintf("%d, for %d ranks over %s", need, j.ranks(), over),
 		fmt.Sprintf("ulimit -n %d; as root: echo '* - nofile %d' >/etc/security/limits.d/nofile.conf", need, need)})
