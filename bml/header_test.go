@@ -73,6 +73,7 @@ func FuzzRailHeader(f *testing.F) {
 	f.Add(railMessage(railHeader{sender: 3, receiver: 3, epoch: 7, padding: 2}))
 	f.Add(railMessage(railHeader{padding: 1})[:railBytes])
 	f.Add(railMessage(railHeader{sender: 3, receiver: 3, gaveUp: true, epoch: 7}))
+	f.Add(railMessage(railHeader{sender: 3, receiver: 3, notNeeded: true, epoch: 7}))
 	f.Add(make([]byte, railBytes))
 	f.Fuzz(func(t *testing.T, frag []byte) {
 		var h railHeader
@@ -83,7 +84,7 @@ func FuzzRailHeader(f *testing.F) {
 		var back [railBytes]byte
 		h.encode(back[:])
 		want := slices.Clone(frag[:railBytes])
-		want[3] &= 1 // the rest is reserved
+		want[3] &= 3 // the rest is reserved
 		require.Equal(t, want, back[:])
 	})
 }
