@@ -478,6 +478,6 @@ func TestMomentBeforeIdleTimeIsNoLag(t *testing.T) {
 	require.False(t, j.Lags(0, 1, now))
 	j.Delivered(0, 1e6, m, now)
 	now += 10_000 * milli // nothing to send
-	m = j.Posted(0, 1e6, now)
+	j.Posted(0, 1e6, now)
 	require.False(t, j.Lags(0, 1, now), "at the first tick of the next message")
 }
