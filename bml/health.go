@@ -79,7 +79,7 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 			left++
 		}
 	}
-	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.isFurther(), Cause: cause, Left: left})
+	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate || rl.isFurther(), Cause: cause, Left: left})
 }
 
 // isFurther reports whether another rail of the same module, and so of the same name, comes before.

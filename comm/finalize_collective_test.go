@@ -106,6 +106,7 @@ func unfinishedProgram(w *comm.Comm) error {
 func TestUnfinishedCollectiveFailsJob(t *testing.T) {
 	got := launcher(t)(2, "unfinished", "--set", "check=true")
 	assert.Equal(t, 1, got.status, got.stderr)
-	assert.Regexp(t, `^mpigo: rank 1: world: finalize: still pending: world: ibarrier: .*; `+
-		`started at finalize_collective_test.go:\d+\n`, got.stderr)
+	// Rank 0 may have come to Finalize before, and then says so.
+	assert.Regexp(t, `^mpigo: rank 1: world: finalize: still pending: world: ibarrier.*: .*; `+
+		`started at finalize_collective_test.go:\d+`, got.stderr)
 }
