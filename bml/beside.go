@@ -57,9 +57,9 @@ func (pr *Peer) isMixed() bool {
 	return up != 0 && pr.rails[bits.TrailingZeros32(up)].tier < pr.rails[bits.Len32(up)-1].tier
 }
 
-// exposed are the rails by which a message of so many bytes is best read, or written. A message
-// that goes by rails of several tiers is not read: not all of them can, and the receiver's reads
-// leave nothing for the sender's fragments. One of a single piece has nothing to share.
+// exposed are the rails that a message is made reachable on, for remote reads or for remote writes.
+// A message that goes by rails of several tiers is not read: some of them cannot read, and the
+// receiver's reads leave nothing for the sender's fragments. A message of one piece is read.
 func (pr *Peer) exposed(bytes int, access btl.Access) RailSet {
 	switch {
 	case access == btl.AccessRemoteWrite:

@@ -247,9 +247,9 @@ type ShortReceiver interface {
 // RunReceiver is a ShortReceiver that hands over several fragments in a row.
 type RunReceiver interface {
 	ShortReceiver
-	// ReceiveRun does what ReceiveShort does, up to so many times, with second one higher in its
-	// upper half each time. to.Taken is told of each fragment, and says where the next one goes. It
-	// returns how many fragments it has handed up, or −1 if it cannot look now.
+	// ReceiveRun calls ReceiveShort up to most times, in effect. The upper half of second is one
+	// higher each time. to.Taken is told of each fragment, and returns the buffer of the next one.
+	// ReceiveRun returns how many fragments it has handed up, or −1 if it cannot look now.
 	ReceiveRun(polls, most int, tag Tag, first, second uint64, buf []byte, to Run) int
 }
 

@@ -56,7 +56,7 @@ func (p *PML) Recv(st *request.Status, c *Context, buf []byte, elem, source, tag
 	return nil
 }
 
-// awaits reports whether a message of so many bytes is the one that it waits for, and fits.
+// awaits reports whether a message is the one that the receive waits for, and fits its buffer.
 func (d *blockingRecv) awaits(rank, tag, bytes int) bool {
 	return d.world == rank && (d.tag == tag || d.tag == request.AnyTag) && d.need > 0 && bytes <= len(d.buf)
 }

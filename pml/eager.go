@@ -35,7 +35,7 @@ const (
 	noWay    = -2 // no rail hands fragments over now
 )
 
-// countReceived counts messages of which so many bytes are in their buffers.
+// countReceived counts messages that are in their buffers. bytes is the sum of their lengths.
 func (p *PML) countReceived(messages, bytes int) {
 	p.stats.Received += uint64(messages)
 	p.stats.ReceivedBytes += int64(bytes)

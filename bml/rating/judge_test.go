@@ -409,7 +409,8 @@ func TestRailThatLags(t *testing.T) {
 	}
 }
 
-// carry has a rail deliver pieces at a rate until some time, with so many bytes always under way.
+// carry has a rail deliver pieces at a rate, from one time until another. At least under bytes are
+// under way all the time.
 func carry(j *Judge, rail int, rate float64, under, from, until int64) {
 	var marks []Mark
 	for now := from; now < until; now += int64(LeastPiece / rate) {
