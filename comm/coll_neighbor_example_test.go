@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // inRing runs body at the ranks of a ring of four, whose neighbours are the ranks before and after.
@@ -24,7 +23,7 @@ func inRing(body func(ring *comm.Comm) ([]int, error)) {
 }
 
 // wait waits for a request that a call has returned.
-func wait(r request.Request, err error) error {
+func wait(r comm.Request, err error) error {
 	if err == nil {
 		_, err = r.Wait()
 	}
@@ -32,7 +31,7 @@ func wait(r request.Request, err error) error {
 }
 
 // startAndWait starts a persistent request once.
-func startAndWait(r request.Request, err error) error {
+func startAndWait(r comm.Request, err error) error {
 	if err == nil {
 		err = r.Start()
 	}

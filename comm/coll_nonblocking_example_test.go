@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Each rank computes until all ranks have finished their part.
@@ -67,7 +66,7 @@ func ExampleIallreduce() {
 		}
 		b, err := comm.Iallreduce(w, nil, count, comm.Sum)
 		if err == nil {
-			err = request.WaitAll(a, b)
+			err = comm.WaitAll(a, b)
 		}
 		if w.Rank() == 3 {
 			fmt.Println(sum[0] / float64(count[0]))

@@ -33,6 +33,13 @@
 // nonblocking collectives are under way and the program computes, a goroutine of the library sleeps
 // until a message comes, and goes on with them. A transport may ask for single progress calls.
 //
+// # Requests
+//
+// Isend, Irecv and the like begin an operation and return a [Request]. Its methods wait for the
+// operation, test it, and cancel it. [WaitAll], [WaitAny], [Completed] and their kin do this for
+// several requests. [SendInit] and the like make a persistent request, which [StartAll] starts as
+// often as wanted.
+//
 // # Errors
 //
 // Errors are returned, and never fatal. Calls return an [*Error], which says which call failed on
@@ -82,9 +89,9 @@
 // ranks each time, and says how they differ: try --set check=true first if results are wrong.
 //
 // A persistent collective is a request: AllreduceInit and its like make it, with the buffers of all
-// its starts; Start and Wait of the request, or StartAll and WaitAll of package request, run it as
-// often as wanted; Free ends it. The memory that ranks of one host share for it, of up to
-// coll.shared.bytes a rank, goes with it.
+// its starts. Start and Wait of the request, or [StartAll] and [WaitAll], run it as often as
+// wanted. Free ends it. The memory that ranks of one host share for it, of up to coll.shared.bytes
+// a rank, goes with it.
 //
 // Starts have no order. So a start waits for a rank that has not started the collective, whatever
 // else that rank calls, as long as it keeps the request. The start fails once that rank has freed

@@ -8,7 +8,6 @@ import (
 
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Rank 0 sends a message to rank 1. A program that mpirun-go launches calls comm.Run instead of
@@ -47,7 +46,7 @@ func ExampleIsend() {
 			return err
 		}
 		// Compute, without touching out and in.
-		if err := request.WaitAll(send, recv); err != nil {
+		if err := comm.WaitAll(send, recv); err != nil {
 			return err
 		}
 		if world.Rank() == 0 {
@@ -74,10 +73,10 @@ func ExampleSendInit() {
 		sum := 0
 		for i := range 4 {
 			out[0] = i * (world.Rank() + 1)
-			if err := request.StartAll(recv, send); err != nil {
+			if err := comm.StartAll(recv, send); err != nil {
 				return err
 			}
-			if err := request.WaitAll(recv, send); err != nil {
+			if err := comm.WaitAll(recv, send); err != nil {
 				return err
 			}
 			sum += in[0]
@@ -101,7 +100,7 @@ func ExampleComm_Mprobe() {
 		if err != nil {
 			return err
 		}
-		n, _ := request.Count[byte](st)
+		n, _ := comm.Count[byte](st)
 		buf := make([]byte, n)
 		if _, err := comm.Mrecv(m, buf); err != nil {
 			return err

@@ -2,9 +2,6 @@ package comm_test
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,23 +13,8 @@ import (
 // example. An example without output, which go test only compiles, serves for calls that end the
 // process or need a launcher.
 func TestEveryPublicCallHasAnExample(t *testing.T) {
-	fset := token.NewFileSet()
-	parse := func(want func(name string) bool) (files []*ast.File) {
-		names, err := filepath.Glob("*.go")
-		require.NoError(t, err)
-		for _, name := range names {
-			if !want(name) {
-				continue
-			}
-			f, err := parser.ParseFile(fset, name, nil, 0)
-			require.NoError(t, err)
-			files = append(files, f)
-		}
-		return files
-	}
-	isTest := func(name string) bool { return strings.HasSuffix(name, "_test.go") }
 	used := map[string]bool{}
-	for _, f := range parse(isTest) {
+	for _, f := range goFiles(t, ".", true) {
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "Example") {
 				ast.Inspect(fn, func(n ast.Node) bool {
@@ -45,7 +27,7 @@ func TestEveryPublicCallHasAnExample(t *testing.T) {
 		}
 	}
 	calls := 0
-	for _, f := range parse(func(name string) bool { return !isTest(name) }) {
+	for _, f := range goFiles(t, ".", false) {
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || !fn.Name.IsExported() || fn.Recv != nil && !hasExamples(fn.Recv.List[0].Type) {

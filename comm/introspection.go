@@ -1,20 +1,9 @@
 package comm
 
-import (
-	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/request"
-)
+import "github.com/mpigo/mpigo/pml"
 
-// Types of packages request and pml that users meet. They are aliases, so programs need not import
-// these packages to name them.
+// Types of package pml that users meet. They are aliases, so programs need not import it.
 type (
-	// Request is a handle of an operation under way: Isend and the like return it. Package request
-	// has its methods, and functions for several requests, such as WaitAll.
-	Request = request.Request
-
-	// Status says what a receive got.
-	Status = request.Status
-
 	// Stats counts what the message layer of a rank did since the job began. With the setting
 	// stats=true each rank prints its own at Finalize, as a table on standard error, and with
 	// stats=json as a JSON object on one line. Its fields: go doc github.com/mpigo/mpigo/pml.Stats.

@@ -6,7 +6,6 @@ import (
 	"log"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Run joins the job, calls its function and leaves the job.
@@ -78,7 +77,7 @@ func ExampleIssend() {
 		if err := errors.Join(errs[:]...); err != nil {
 			return err
 		}
-		fmt.Println(request.WaitAll(reqs[:]...))
+		fmt.Println(comm.WaitAll(reqs[:]...))
 		return nil
 	})
 	// Output: <nil>
@@ -104,7 +103,7 @@ func ExampleSsendInit() {
 		if err := errors.Join(errs[:]...); err != nil {
 			return err
 		}
-		if err := errors.Join(request.StartAll(reqs[:]...), request.WaitAll(reqs[:]...)); err != nil {
+		if err := errors.Join(comm.StartAll(reqs[:]...), comm.WaitAll(reqs[:]...)); err != nil {
 			return err
 		}
 		fmt.Println("all started and complete")
@@ -144,7 +143,7 @@ func ExampleComm_Probe() {
 		if err != nil {
 			return err
 		}
-		n, _ := request.Count[int32](st)
+		n, _ := comm.Count[int32](st)
 		_, found, err := world.Iprobe(0, 5)
 		if err != nil {
 			return err

@@ -1,5 +1,8 @@
-// Package request holds the handles of operations under way, their state machine, and the calls
-// that wait for them and test them (MPI 4.1, sections 3.7 and 3.9).
+// Package request implements the requests of package comm. Programs use package comm, which has all
+// that they need of it under the same names.
+//
+// It holds the handles of operations under way, their state machine, and the calls that wait for
+// them and test them (MPI 4.1, sections 3.7 and 3.9).
 //
 // # Handles and objects
 //
