@@ -184,7 +184,7 @@ func railsOf(list []pml.RailStatus, isWanted func(s pml.RailStatus, isPeerUp boo
 }
 
 // countersOf returns the counters by the names of their fields.
-func countersOf(s Stats) map[string]uint64 {
+func countersOf(s pml.Stats) map[string]uint64 {
 	out := make(map[string]uint64)
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {
