@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
 )
 
@@ -238,18 +237,64 @@ func ExampleComm_Wtime() {
 	// Output: true true
 }
 
-// Settings are those that mpirun-go info lists. The fabric between local ranks may have faults.
+// Settings are those that mpirun-go info lists.
 func ExampleWithSetting() {
-	var fabric *loop.Fabric
 	err := comm.RunLocal(2, func(world *comm.Comm) error { return world.Barrier() },
-		comm.WithSetting("pml.eager.bytes", "1K"),
-		comm.WithFabric(loop.Config{Rails: 2}),
-		comm.OnFabric(func(f *loop.Fabric) { fabric = f }),
-	)
-	fmt.Println(fabric.Rails(), "rails,", err)
+		comm.WithSetting("pml.eager.bytes", "1K"))
+	fmt.Println(err)
 	err = comm.RunLocal(1, nil, comm.WithSetting("no.such.setting", "1"))
 	fmt.Println(err != nil, errors.Is(err, comm.ErrNotSupported))
 	// Output:
-	// 2 rails, <nil>
+	// <nil>
 	// true false
+}
+
+// Rank 0 cuts one of two rails under a long message. The message arrives all the same.
+func ExampleComm_CutRail() {
+	err := comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			send, err := comm.Isend(world, make([]byte, 10<<20), 1, 0)
+			if err != nil {
+				return err
+			}
+			if err := world.CutRail(1); err != nil {
+				return err
+			}
+			if _, err := send.Wait(); err != nil {
+				return err
+			}
+			return world.MendRail(1)
+		}
+		st, err := comm.Recv(world, make([]byte, 10<<20), 0, 0)
+		if err != nil {
+			return err
+		}
+		fmt.Println(st.Bytes, "bytes")
+		return nil
+	}, comm.WithRails(2), comm.WithSetting("pml.notices", "false"))
+	fmt.Println(err)
+	// Output:
+	// 10485760 bytes
+	// <nil>
+}
+
+// Ranks of RunLocal are joined by as many rails as a program asks for.
+func ExampleWithRails() {
+	err := comm.RunLocal(2, func(world *comm.Comm) error {
+		if err := world.Barrier(); err != nil { // opens the rails
+			return err
+		}
+		if world.Rank() == 0 {
+			for _, rail := range world.Rails() {
+				fmt.Println("to rank", rail.Peer, "by", rail.Rail, rail.State)
+			}
+		}
+		return world.Barrier()
+	}, comm.WithRails(3))
+	fmt.Println(err)
+	// Output:
+	// to rank 1 by loop0 up
+	// to rank 1 by loop1 up
+	// to rank 1 by loop2 up
+	// <nil>
 }

@@ -27,6 +27,7 @@ type Option func(*options)
 type options struct {
 	settings []setting
 	fabric   loop.Config
+	badRails error // of WithRails
 	onFabric func(*loop.Fabric)
 	hook     observe.Hook
 }
@@ -49,16 +50,17 @@ func WithTransports(names ...string) Option {
 	return WithSetting("btl", strings.Join(names, ","))
 }
 
-// WithFabric configures the fabric that joins the ranks of RunLocal. RunLocal sets Ranks; Virtual
-// is ErrNotSupported. Init ignores the option.
+// WithFabric configures the fabric that joins the ranks of RunLocal, for tests of the library
+// itself: for all else there is [WithRails]. RunLocal sets Ranks; Virtual is ErrNotSupported. Init
+// ignores the option.
 func WithFabric(cfg loop.Config) Option {
 	return func(o *options) { o.fabric = cfg }
 }
 
-// OnFabric has RunLocal call f with the fabric that joins its ranks, before their bodies run. The
-// methods of a fabric that make rails fail, and repair them, may be called from any goroutine while
-// the bodies run. If the option is given several times, the last one counts; nil is none. Init
-// ignores it.
+// OnFabric has RunLocal call f with the fabric that joins its ranks, before their bodies run, for
+// tests of the library itself: for all else there is [Comm.CutRail]. The methods of a fabric that
+// make rails fail, and repair them, may be called from any goroutine while the bodies run. If the
+// option is given several times, the last one counts; nil is none. Init ignores it.
 func OnFabric(f func(*loop.Fabric)) Option {
 	return func(o *options) { o.onFabric = f }
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
@@ -29,6 +30,7 @@ type job struct {
 	pml        *pml.PML
 	others     others
 	modules    []btl.Module
+	fabric     *loop.Fabric // of RunLocal, which joins its ranks; nil for a process
 	settings   tunable.Set
 	elems      elemCache // synchronises itself
 	ownOps     ownOps

@@ -16,7 +16,7 @@ import (
 )
 
 // RunLocal runs body as the n ranks of a job of their own. The ranks are goroutines of this
-// process, joined by a btl/loop fabric. RunLocal returns when all have ended, with the errors of
+// process, joined by rails in memory ([WithRails]). RunLocal returns when all have ended, with the errors of
 // all ranks, each with its rank. A panic in body is an error with its stack. When one rank fails,
 // the calls of the others end with an error that Is ErrProcFailed. A rank whose body returns nil is
 // finalized.
@@ -60,6 +60,9 @@ func newLocal(n int, opts []Option) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.badRails != nil {
+		return nil, o.badRails
+	}
 	if o.fabric.Virtual {
 		return nil, fmt.Errorf("%w: a virtual fabric, because nothing would advance its time", ErrNotSupported)
 	}
@@ -95,7 +98,7 @@ func (l *local) newRank(rank int, id string, fabric *loop.Fabric, settings tunab
 	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0), crowdedLocalYieldNanos)
 	engine.Wakeup = wakeup
 	j := newJob(rank, len(l.jobs), settings, engine, "local")
-	j.others, j.id = localRank{l, rank}, id
+	j.others, j.id, j.fabric = localRank{l, rank}, id, fabric
 	j.crowded = l.crowded
 	if err := j.startRecording(true); err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/internal/race"
-	"github.com/mpigo/mpigo/request"
 )
 
 // programVariable is an environment variable that names the program which this test binary runs
@@ -109,7 +108,7 @@ func exchangeProgram(w *comm.Comm) error {
 			to, from := (me+shift)%n, (me+n-shift)%n
 			out, in := pattern(length, me*n+to), make([]byte, length)
 			st := must(comm.Sendrecv(w, out, to, shift, in, from, shift))
-			expect(request.Status{Source: from, Tag: shift, Count: length, Bytes: int64(length)}, st)
+			expect(comm.Status{Source: from, Tag: shift, Count: length, Bytes: int64(length)}, st)
 			if !bytes.Equal(in, pattern(length, from*n+me)) {
 				failf("%d bytes from rank %d arrived changed", length, from)
 			}
@@ -125,6 +124,9 @@ func exchangeProgram(w *comm.Comm) error {
 func callsProgram(w *comm.Comm) error {
 	n, me := w.Size(), w.Rank()
 	next, prev := (me+1)%n, (me+n-1)%n
+	for _, err := range []error{w.CutRail(0), w.MendRail(0)} {
+		expect(true, errors.Is(err, comm.ErrNotSupported), "rails of a process")
+	}
 	// Wildcards.
 	check(comm.Bsend(w, []int{me}, next, 40+me))
 	got := []int{-1}
@@ -150,8 +152,8 @@ func callsProgram(w *comm.Comm) error {
 		for i := range out {
 			out[i] = uint32(i + round + me)
 		}
-		check(request.StartAll(recv, send))
-		check(request.WaitAll(recv, send))
+		check(comm.StartAll(recv, send))
+		check(comm.WaitAll(recv, send))
 		for i := range in {
 			if in[i] != uint32(i+round+prev) {
 				failf("persistent: got %d", in[i])
