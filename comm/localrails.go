@@ -53,7 +53,7 @@ func (c *Comm) onLanes(op string, rail int, do func(a, b int) error) error {
 		return c.fail(op, none, none, fmt.Errorf("%w: only RunLocal has rails that can be cut", ErrNotSupported))
 	}
 	if uint(rail) >= uint(fabric.Rails()) {
-		return c.fail(op, none, none, fmt.Errorf("%w: rail %d of %d (WithRails sets their number)", ErrCount, rail, fabric.Rails()))
+		return c.fail(op, none, none, fmt.Errorf("%w: rail %d of %d (the option Rails or WithRails sets their number)", ErrCount, rail, fabric.Rails()))
 	}
 	for a := range fabric.Ranks() {
 		for b := range a {

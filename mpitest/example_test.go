@@ -35,3 +35,28 @@ func ExampleRun() {
 	fmt.Println("failed:", f.Failed())
 	// Output: failed: false
 }
+
+// A rail is cut while the ranks exchange messages. The program notices nothing.
+func ExampleCutRail() {
+	testCut := func(t testing.TB) { // in a test file: func TestCut(t *testing.T)
+		mpitest.Run(t, 3, func(t testing.TB, world *comm.Comm) {
+			for i := range 100 {
+				if world.Rank() == 0 && i == 30 {
+					mpitest.CutRail(t, world, 1)
+				}
+				if world.Rank() == 0 && i == 60 {
+					mpitest.MendRail(t, world, 1)
+				}
+				got, err := shift(world, 10*world.Rank()+i)
+				require.NoError(t, err)
+				assert.Equal(t, 10*((world.Rank()+2)%3)+i, got)
+			}
+		}, mpitest.Rails(2), comm.WithSetting("pml.notices", "false"))
+	}
+
+	// go test calls it:
+	f := &fakeTB{}
+	testCut(f)
+	fmt.Println("failed:", f.Failed())
+	// Output: failed: false
+}

@@ -29,6 +29,9 @@
 //     communicator that was not freed, or a goroutine that is still in the library.
 //
 // A failure that no line of the body reports is reported at the line that calls Run.
+//
+// A test can also cut the network under a program: [Rails] gives the ranks several rails, and
+// [CutRail] and [MendRail] cut and mend one while the ranks exchange messages.
 package mpitest
 
 import (
