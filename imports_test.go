@@ -75,12 +75,12 @@ var mayImport = map[string][]string{
 	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/shortpath", "internal/waitgraph"},
 	"internal/shortpath":  {},                      // names of source files for reports
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
-	"mpitest":             {"comm", "request", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
+	"mpitest":             {"comm", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
 	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/atomicfile", "internal/gate", "internal/shortpath"},
 	// How TCP chooses and pairs addresses.
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/gate", "btl/tcp"},
-	"examples":                  {"comm", "request", "examples", "btl/loop"},
+	"examples":                  {"comm", "examples"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "request", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
 	"bench":                   {"comm", "request", "internal/tunable"},

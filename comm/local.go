@@ -16,10 +16,10 @@ import (
 )
 
 // RunLocal runs body as the n ranks of a job of their own. The ranks are goroutines of this
-// process, joined by rails in memory ([WithRails]). RunLocal returns when all have ended, with the errors of
-// all ranks, each with its rank. A panic in body is an error with its stack. When one rank fails,
-// the calls of the others end with an error that Is ErrProcFailed. A rank whose body returns nil is
-// finalized.
+// process, joined by rails in memory ([WithRails]). RunLocal returns when all have ended, with the
+// errors of all ranks, each with its rank. A panic in body is an error with its stack. When one
+// rank fails, the calls of the others end with an error that Is ErrProcFailed. A rank whose body
+// returns nil is finalized.
 //
 // RunLocal is independent of the job that this process may be a rank of. n < 1 is ErrCount.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {

@@ -7,15 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/examples/failover/timeline"
 )
 
 // cutter cuts the cables of rails in memory and mends them.
 type cutter struct {
-	fabric *loop.Fabric
-
 	mu    sync.Mutex
 	ranks []*comm.Comm   // guarded by mu
 	cuts  []timeline.Cut // guarded by mu
@@ -40,9 +37,9 @@ func (c *cutter) join(world *comm.Comm) {
 	c.ranks = append(c.ranks, world)
 }
 
-// run makes all cuts, one after the other, in about the given time. It returns early, without an
-// error, if ctx ends.
-func (c *cutter) run(ctx context.Context, total time.Duration) error {
+// run makes all cuts, one after the other, in about the given time. It cuts and mends the rails of
+// all ranks through the world of one of them. It returns early, without an error, if ctx ends.
+func (c *cutter) run(ctx context.Context, world *comm.Comm, total time.Duration) error {
 	cuts := uint64(0)
 	for _, rails := range railsToCut {
 		pause(ctx, total/10)
@@ -51,7 +48,7 @@ func (c *cutter) run(ctx context.Context, total time.Duration) error {
 		}
 		from := time.Now()
 		for _, rail := range rails {
-			if err := c.fabric.FailLane(0, 1, rail, loop.Cut{}); err != nil {
+			if err := world.CutRail(rail); err != nil {
 				return err
 			}
 		}
@@ -61,7 +58,7 @@ func (c *cutter) run(ctx context.Context, total time.Duration) error {
 			return err
 		}
 		for _, rail := range rails {
-			if err := c.fabric.ReviveLane(0, 1, rail); err != nil {
+			if err := world.MendRail(rail); err != nil {
 				return err
 			}
 		}

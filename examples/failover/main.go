@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/examples/failover/timeline"
 	"github.com/mpigo/mpigo/examples/failover/traffic"
@@ -98,8 +97,7 @@ func runLocal(cfg config, out io.Writer) error {
 	cuts := &cutter{}
 	return comm.RunLocal(2,
 		func(world *comm.Comm) error { return runRank(world, cfg, cuts, out) },
-		comm.WithFabric(loop.Config{Rails: rails}),
-		comm.OnFabric(func(f *loop.Fabric) { cuts.fabric = f }))
+		comm.WithRails(rails))
 }
 
 // runRank is one rank of two. With cuts nil, no rail is cut.
@@ -138,7 +136,7 @@ func exchangeAndCut(world *comm.Comm, cfg config, cuts *cutter, line *timeline.T
 		defer close(over)
 		minimum := time.After(cfg.time)
 		if cuts != nil {
-			cutting = cuts.run(ctx, cfg.time)
+			cutting = cuts.run(ctx, world, cfg.time)
 		}
 		select {
 		case <-minimum:

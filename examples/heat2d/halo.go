@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // halo exchanges the edges of a block with the neighbours. Its persistent requests are made once,
@@ -12,7 +11,7 @@ import (
 type halo struct {
 	world *comm.Comm
 	edges [directions]edge
-	reqs  []request.Request
+	reqs  []comm.Request
 }
 
 // edge is one side of a block: the cells that the neighbour needs, and the cells of the rim that
@@ -71,12 +70,12 @@ func (h *halo) start(b *block) error {
 			e.send[i] = b.now[e.own+i*e.step]
 		}
 	}
-	return request.StartAll(h.reqs...)
+	return comm.StartAll(h.reqs...)
 }
 
 // finish waits for the neighbours' edges and copies them into the rim of b.
 func (h *halo) finish(b *block) error {
-	if err := request.WaitAll(h.reqs...); err != nil {
+	if err := comm.WaitAll(h.reqs...); err != nil {
 		return err
 	}
 	for d := range h.edges {

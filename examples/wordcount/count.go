@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // totals sums up what was counted.
@@ -71,7 +70,7 @@ func deal(c *comm.Comm, spans []span, files int, progress io.Writer) error {
 // one, so the next one has arrived when it is needed.
 func work(ctx context.Context, c *comm.Comm, paths []string, words map[string]int64, sum *totals) error {
 	next := make([]span, 1)
-	ask := func() (request.Request, error) {
+	ask := func() (comm.Request, error) {
 		coming, err := comm.Irecv(c, next, 0, tagSpan)
 		if err != nil {
 			return coming, err

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // word is a word with its count.
@@ -39,7 +38,7 @@ func exchange(world *comm.Comm, counted map[string]int64) (map[string]int64, err
 		return nil, err
 	}
 	in := make([][]byte, n)
-	sends, recvs := make([]request.Request, n), make([]request.Request, n)
+	sends, recvs := make([]comm.Request, n), make([]comm.Request, n)
 	for r := range n {
 		var err error
 		in[r] = make([]byte, inBytes[r])
@@ -56,7 +55,7 @@ func exchange(world *comm.Comm, counted map[string]int64) (map[string]int64, err
 
 	// Each message is added up while later ones are still on their way.
 	owned := make(map[string]int64)
-	for r, st := range request.Completed(context.Background(), recvs...) {
+	for r, st := range comm.Completed(context.Background(), recvs...) {
 		if st.Err != nil {
 			return nil, st.Err
 		}
@@ -64,7 +63,7 @@ func exchange(world *comm.Comm, counted map[string]int64) (map[string]int64, err
 			return nil, fmt.Errorf("words from rank %d: %w", r, err)
 		}
 	}
-	return owned, request.WaitAll(sends...)
+	return owned, comm.WaitAll(sends...)
 }
 
 // addWords adds the counts of encoded words to words.

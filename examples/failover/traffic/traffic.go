@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 const (
@@ -46,7 +45,7 @@ type Traffic struct {
 	out, in  [][]uint64 // a pair of buffers for each size
 
 	// A persistent send and receive, with their buffers.
-	send, recv            request.Request
+	send, recv            comm.Request
 	keptOut, keptIn       []uint64
 	bcast, sum            []uint64
 	alltoallOut, alltoall []uint64
@@ -100,7 +99,7 @@ func (t *Traffic) nonblocking() error {
 	if len(t.out[n-1]) > oftenWords && t.round%rareRound != 0 {
 		n--
 	}
-	var sends, recvs []request.Request
+	var sends, recvs []comm.Request
 	for tag := range n {
 		clear(t.in[tag])
 		req, err := comm.Irecv(t.world, t.in[tag], t.peer, tag)
@@ -130,14 +129,14 @@ func (t *Traffic) nonblocking() error {
 			return err
 		}
 	}
-	return request.WaitAll(sends...)
+	return comm.WaitAll(sends...)
 }
 
 // persistent starts the persistent requests again.
 func (t *Traffic) persistent() error {
 	fill(t.keptOut, t.me, t.round, 100)
 	clear(t.keptIn)
-	if err := request.StartAll(t.recv, t.send); err != nil {
+	if err := comm.StartAll(t.recv, t.send); err != nil {
 		return err
 	}
 	if _, err := t.recv.Wait(); err != nil {
