@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	// Programs that hang.
-	"internal/hangcases":   {"comm", "request"},
+	"internal/hangcases":   {"comm"},
 	"scripts/hangs":        {"comm", "internal/hangcases"},
 	"internal/wireup":      {},
 	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},

@@ -13,7 +13,6 @@ import (
 	"github.com/mpigo/mpigo/internal/collprogram"
 	"github.com/mpigo/mpigo/internal/hangreport"
 	"github.com/mpigo/mpigo/internal/race"
-	"github.com/mpigo/mpigo/request"
 )
 
 // healthySeeds are the seeds of TestHealthyProgramIsNoDeadlock: from first to below end.
@@ -99,7 +98,7 @@ func step(w *comm.Comm, kind, shift, size, tag int) error {
 		_, err := comm.Recv(w, in, from, tag)
 		return err
 	}
-	sendAfter := func(send func() (request.Request, error)) error {
+	sendAfter := func(send func() (comm.Request, error)) error {
 		r, err := send()
 		if err != nil {
 			return err
@@ -115,9 +114,9 @@ func step(w *comm.Comm, kind, shift, size, tag int) error {
 		_, err := comm.Sendrecv(w, out, to, tag, in, from, tag)
 		return err
 	case 1:
-		return sendAfter(func() (request.Request, error) { return comm.Isend(w, out, to, tag) })
+		return sendAfter(func() (comm.Request, error) { return comm.Isend(w, out, to, tag) })
 	case 2:
-		return sendAfter(func() (request.Request, error) { return comm.Issend(w, out, to, tag) })
+		return sendAfter(func() (comm.Request, error) { return comm.Issend(w, out, to, tag) })
 	case 3: // one rank after the other
 		if w.Rank() == 0 {
 			if err := comm.Ssend(w, out, 1, tag); err != nil {
@@ -150,7 +149,7 @@ func step(w *comm.Comm, kind, shift, size, tag int) error {
 			return err
 		}
 		for range 2 {
-			if _, _, err := request.WaitAny(send, recv); err != nil {
+			if _, _, err := comm.WaitAny(send, recv); err != nil {
 				return err
 			}
 		}

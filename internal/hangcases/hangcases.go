@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Env is what a case needs of the process that runs it.
@@ -143,7 +142,7 @@ func collectiveOrder(w *comm.Comm, _ Env) error {
 // waitAny: each rank waits for a message of any of two ranks, and none sends.
 func waitAny(w *comm.Comm, _ Env) error {
 	previous := (w.Rank() + w.Size() - 1) % w.Size()
-	var reqs []request.Request
+	var reqs []comm.Request
 	for tag, source := range []int{next(w), previous} {
 		r, err := comm.Irecv(w, make([]byte, 1), source, tag)
 		if err != nil {
@@ -151,7 +150,7 @@ func waitAny(w *comm.Comm, _ Env) error {
 		}
 		reqs = append(reqs, r)
 	}
-	_, _, err := request.WaitAny(reqs...)
+	_, _, err := comm.WaitAny(reqs...)
 	return err
 }
 
