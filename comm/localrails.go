@@ -26,8 +26,7 @@ func WithRails(n int) Option {
 // CutRail cuts a rail between all ranks of [RunLocal], as if somebody had pulled the cable, until
 // [Comm.MendRail]. Rails count from 0: [WithRails] sets their number. No message is lost. Ranks
 // notice the cut when they next make progress, and go on with the other rails. If none is left,
-// their calls wait for one, and fail with [ErrUnreachable] after the grace time (the setting
-// pml.grace).
+// their calls wait for one, and fail with [ErrUnreachable] after the grace time ([WithGrace]).
 //
 // It acts on all ranks of the job, whatever the communicator, and may be called from any goroutine
 // while the job runs. Errors: ErrComm; ErrCount if there is no such rail; ErrNotSupported if the

@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -71,7 +72,7 @@ func TestCallsWaitForMendedRail(t *testing.T) {
 			defer func() { check(<-mended) }()
 		}
 		shiftLong(w, 1)
-	}, comm.WithSetting("pml.notices", "false"), comm.WithSetting("pml.grace", "1m"))
+	}, comm.WithSetting("pml.notices", "false"), comm.WithGrace(time.Minute))
 }
 
 func TestCutRailRefusesWhatIsNotThere(t *testing.T) {

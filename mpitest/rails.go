@@ -15,7 +15,7 @@ func Rails(n int) comm.Option { return comm.WithRails(n) }
 // [MendRail]. Rails count from 0. The ranks notice the cut when they next make progress, and go on
 // with the other rails: no call returns an error, and no message is lost. If no rail is left, calls
 // wait for one to come back, and fail with comm.ErrUnreachable after the grace time, which is 10
-// seconds unless comm.WithSetting("pml.grace", "1s") or the like changes it.
+// seconds unless comm.WithGrace sets another one.
 //
 // One rank calls it for all, or any goroutine while the body of the rank runs. If there is no such
 // rail, it ends the test.

@@ -2,6 +2,7 @@ package mpitest_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,7 +49,7 @@ func TestCutOfLastRailEndsCallsAfterGraceTime(t *testing.T) {
 			_, err = shift(world, 1)
 		}
 		require.ErrorIs(t, err, comm.ErrUnreachable)
-	}, comm.WithSetting("pml.grace", "30ms"), comm.WithSetting("pml.notices", "false"))
+	}, comm.WithGrace(30*time.Millisecond), comm.WithSetting("pml.notices", "false"))
 }
 
 // TestCutRailThatIsNotThereFailsTest: the failure is at the line of the call.
