@@ -14,6 +14,8 @@ import (
 //     also ends with a context; the operation then goes on.
 //   - Test makes progress and says whether the operation is complete. If so, it does as Wait.
 //     GetStatus only looks: the request must still be waited for, or freed.
+//   - Done is a channel for select that is closed when the operation has ended. Wait then returns
+//     the result at once. Progress goes on without a call meanwhile.
 //   - Cancel asks the operation to end without effect. Wait must still be called. Its status says
 //     whether the operation was cancelled.
 //   - Free gives the handle up. An operation under way goes on, and nothing tells of its end.

@@ -107,6 +107,32 @@ func ExampleRequest_Test() {
 	// true <nil>
 }
 
+// A select waits for a message, or for something else.
+func ExampleRequest_Done() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 1 {
+			return comm.Send(world, []int{8}, 0, 0)
+		}
+		buf := make([]int, 1)
+		req, err := comm.Irecv(world, buf, 1, 0)
+		if err != nil {
+			return err
+		}
+		interrupted := make(chan struct{}) // nothing closes it here
+		select {
+		case <-req.Done():
+			_, err := req.Wait()
+			fmt.Println(buf[0], err)
+		case <-interrupted:
+			fmt.Println(req.Cancel())
+			_, err := req.Wait()
+			return err
+		}
+		return nil
+	})
+	// Output: 8 <nil>
+}
+
 // GetStatus only looks: the request must still be waited for, or freed.
 func ExampleRequest_GetStatus() {
 	_ = comm.RunLocal(1, func(world *comm.Comm) error {
