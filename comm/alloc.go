@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // allocation is memory from Alloc that was not given to FreeAlloc.
@@ -27,7 +28,7 @@ type allocation struct {
 func Alloc[T any](c *Comm, n int) ([]T, error) {
 	mem, err := c.alloc(checkElem[T](c), n, sizeOf[T]())
 	if err != nil {
-		return nil, c.fail("alloc", none, none, err)
+		return nil, c.fail(calls.Alloc, none, none, err)
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n), nil
 }
@@ -94,7 +95,7 @@ func (j *job) allocate(size int) (allocation, error) {
 // not be used afterwards. FreeAlloc works after Finalize too.
 func FreeAlloc[T any](c *Comm, buf []T) error {
 	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
-	return c.fail("free alloc", none, none, err)
+	return c.fail(calls.FreeAlloc, none, none, err)
 }
 
 func (c *Comm) freeAlloc(bad error, first *byte, n int, elemBytes uintptr) error {

@@ -3,6 +3,8 @@ package comm
 import (
 	"fmt"
 	"slices"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // AttrKey names an attribute of communicators, with values of type V. The pointer is the key, so a
@@ -32,7 +34,7 @@ var errNoKey = fmt.Errorf("%w: the key is nil", ErrCount)
 // may have (MPI 4.1, section 7.7.2). Free drops the attributes. Errors: ErrComm, ErrFinalized;
 // ErrCount if key is nil.
 func SetAttr[V any](c *Comm, key *AttrKey[V], v V) error {
-	const op = "set attr"
+	const op = calls.SetAttr
 	if key == nil {
 		return c.fail(op, none, none, errNoKey)
 	}
@@ -66,7 +68,7 @@ func GetAttr[V any](c *Comm, key *AttrKey[V]) (v V, ok bool) {
 
 // DelAttr removes the value of the communicator for a key, if it has one. Errors as for SetAttr.
 func DelAttr[V any](c *Comm, key *AttrKey[V]) error {
-	const op = "del attr"
+	const op = calls.DelAttr
 	if key == nil {
 		return c.fail(op, none, none, errNoKey)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // topology is the topology of a communicator. It does not change, so no lock guards it.
@@ -36,7 +38,7 @@ func (c *Comm) Cart(dims []int, periodic []bool) (*Comm, error) {
 		topo = newCart(dims, periodic, c.Rank())
 	}
 	return c.derive(derivation{
-		op: "cart", suffix: "cart", refused: refused, me: me, check: sameDigest("dimensions"), topo: topo,
+		op: calls.Cart, suffix: "cart", refused: refused, me: me, check: sameDigest("dimensions"), topo: topo,
 	})
 }
 
@@ -102,7 +104,7 @@ func (c *Comm) CartDims() (dims []int, periodic []bool) {
 // CartCoords returns the coordinates of a rank. Errors: ErrRank; ErrComm without a Cartesian
 // topology.
 func (c *Comm) CartCoords(rank int) ([]int, error) {
-	const op = "cart coords"
+	const op = calls.CartCoords
 	t := c.cart()
 	if t == nil {
 		return nil, c.fail(op, none, none, errNoCart)
@@ -127,7 +129,7 @@ func (t *topology) coords(rank int) []int {
 // another dimension; ErrCount for a number of coordinates that is not that of dimensions; ErrComm
 // without a Cartesian topology.
 func (c *Comm) CartRank(coords ...int) (int, error) {
-	const op = "cart rank"
+	const op = calls.CartRank
 	t := c.cart()
 	if t == nil {
 		return Undefined, c.fail(op, none, none, errNoCart)
@@ -162,7 +164,7 @@ func wrapped(x, n int) int {
 // is not periodic it is ProcNull. Errors: ErrCount for a dimension that there is not; ErrComm
 // without a Cartesian topology.
 func (c *Comm) CartShift(dim, disp int) (source, dest int, err error) {
-	const op = "cart shift"
+	const op = calls.CartShift
 	t := c.cart()
 	if t == nil {
 		return ProcNull, ProcNull, c.fail(op, none, none, errNoCart)
@@ -207,7 +209,7 @@ func (t *topology) shiftedBack(rank, dim, disp int) int {
 // dimension, or if ranks pass different ones; ErrComm without a Cartesian topology; ErrFinalized,
 // and those of the peers.
 func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
-	const op = "cart sub"
+	const op = calls.CartSub
 	t := c.cart()
 	if t == nil {
 		return nil, c.fail(op, none, none, errNoCart)

@@ -229,7 +229,7 @@ func TestErrorNamesCallPeerAndTag(t *testing.T) {
 		w.SetName("grid")
 		assert.EqualError(t, comm.Send(w, []string{"x"}, comm.ProcNull, 3),
 			"grid: send (peer null, tag 3): invalid type string: it holds a pointer")
-		assert.EqualError(t, w.Free(), "grid: free: invalid communicator: the world is not freed")
+		assert.EqualError(t, w.Free(), "grid: free comm: invalid communicator: the world is not freed")
 		assert.Equal(t, "grid", w.Name())
 	})
 }

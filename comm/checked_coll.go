@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
 // runChecked is run in checked mode: the ranks compare their calls first.
 func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, error) {
 	call := audit.Call{
-		Name: goName(s.How(), s.BlockingName()), Type: c.job.check.typeOf(typ), Root: s.Root(),
+		Name: s.ID().Go(), Type: c.job.check.typeOf(typ), Root: s.Root(),
 		Bytes: s.Agreed(), InPlace: s.InPlace(),
 	}
 	if s.Op != nil {
@@ -110,7 +110,7 @@ func (e *differsError) Is(target error) bool {
 // isAllEmpty reports whether the parts that all ranks agree on have no elements.
 func isAllEmpty(s *coll.Schedule) bool {
 	n := len(s.Ints)
-	return s.BlockingName() == "reducescatter" && s.Ints[n-1] == 0
+	return s.ID().Base() == calls.ReduceScatter && s.Ints[n-1] == 0
 }
 
 // partLengths are the lengths of a call whose parts may have any, or nil.
@@ -118,11 +118,11 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, typ audit.Type) *coll.
 	n, me := len(c.group), c.rank
 	var give, take []int // by rank; −1: nothing is exchanged
 	isAgreement := false // with types compared, as of any reduction
-	switch s.BlockingName() {
-	case "gatherv", "scatterv":
+	switch call := s.ID().Base(); call {
+	case calls.Gatherv, calls.Scatterv:
 		give, take = nothing(n), nothing(n)
 		own, parts := give, take
-		if s.BlockingName() == "scatterv" {
+		if call == calls.Scatterv {
 			own, parts = take, give
 		}
 		if me != s.Root() {
@@ -134,10 +134,10 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, typ audit.Type) *coll.
 				parts[r] = len(part)
 			}
 		}
-	case "allgatherv":
+	case calls.Allgatherv:
 		take = lengthsOf(s.Parts)
 		give = uniform(n, take[me])
-	case "reducescatter":
+	case calls.ReduceScatter:
 		give = make([]int, n)
 		for r, end := range s.Ints {
 			give[r] = end
@@ -147,11 +147,11 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, typ audit.Type) *coll.
 		}
 		take = uniform(n, give[me])
 		isAgreement, typ.Kind = true, audit.NoKind
-	case "alltoallv":
+	case calls.Alltoallv:
 		give = lengthsOf(s.Parts[:n])
 		take = lengthsOf(s.Parts[len(s.Parts)-n:]) // the same in place
 	default:
-		if c.topo == nil || !strings.HasPrefix(s.BlockingName(), "neighbor") {
+		if c.topo == nil || call.Flow() != calls.FromNeighbors {
 			return nil
 		}
 		sources := len(c.topo.sources)
@@ -217,24 +217,3 @@ func uniform(n, length int) []int {
 
 // nothing is a list of n lengths of parts that are not exchanged.
 func nothing(n int) []int { return uniform(n, -1) }
-
-// goName is the name of a collective call in Go. call is that of its blocking form in errors.
-func goName(how coll.How, call string) string {
-	name, known := map[string]string{
-		"reducescatter": "ReduceScatter", "reducescatterblock": "ReduceScatterBlock",
-		"neighborallgather": "NeighborAllgather", "neighborallgatherv": "NeighborAllgatherv",
-		"neighboralltoall": "NeighborAlltoall", "neighboralltoallv": "NeighborAlltoallv",
-	}[call]
-	if !known {
-		for _, word := range strings.Fields(call) {
-			name += strings.ToUpper(word[:1]) + word[1:]
-		}
-	}
-	switch how {
-	case nonblocking:
-		return "I" + strings.ToLower(name[:1]) + name[1:]
-	case persistent:
-		return name + "Init"
-	}
-	return name
-}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -31,33 +32,33 @@ func (k *checker) newRecvWatch(typ elemType, recv []byte) *watch {
 	return w
 }
 
-func (c *Comm) sendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) error {
+func (c *Comm) sendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) error {
 	defer c.endCall(c.beginCall(op, dest, tag, len(buf)))
-	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, c.job.check.kindOf(typ, buf), newWatch(buf)))
+	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op.String(), c.job.check.kindOf(typ, buf), newWatch(buf)))
 }
 
-func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op string) request.Request {
+func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) request.Request {
 	defer c.endCall(c.beginCall(op, dest, tag, len(buf)))
 	k := c.job.check
 	w := newWatch(buf)
 	if mode == pml.Buffered {
 		w.sends = nil // the call has copied it
 	}
-	r := c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op, k.kindOf(typ, buf), w)
+	r := c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op.String(), k.kindOf(typ, buf), w)
 	return k.handle(c.job, &r.Object, w)
 }
 
 func (c *Comm) recvAudited(typ elemType, buf []byte, size, source, tag int) (request.Status, error) {
-	defer c.endCall(c.beginCall(recvOp, source, tag, len(buf)))
+	defer c.endCall(c.beginCall(calls.Recv, source, tag, len(buf)))
 	w := c.job.check.newRecvWatch(typ, buf)
-	return awaitRecv(c.ctx, c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, recvOp, w))
+	return awaitRecv(c.ctx, c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, calls.Recv.String(), w))
 }
 
 func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) request.Request {
-	defer c.endCall(c.beginCall(irecvOp, source, tag, len(buf)))
+	defer c.endCall(c.beginCall(calls.Irecv, source, tag, len(buf)))
 	k := c.job.check
 	w := k.newRecvWatch(typ, buf)
-	r := c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, irecvOp, w)
+	r := c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, calls.Irecv.String(), w)
 	return k.handle(c.job, &r.Object, w)
 }
 
@@ -104,11 +105,11 @@ func (c *Comm) isendrecvAudited(a pml.Sendrecv, sent, received elemType) request
 }
 
 // receiveAudited posts the receive of a message that a probe has taken.
-func (m *Message) receiveAudited(typ elemType, buf []byte, elem int, op string) *pml.RecvRequest {
+func (m *Message) receiveAudited(typ elemType, buf []byte, elem int, op calls.ID) *pml.RecvRequest {
 	j := m.c.job
 	w := j.check.newRecvWatch(typ, buf)
 	if m.m == nil {
-		return j.pml.IrecvAudited(m.c.p2p, buf, elem, ProcNull, AnyTag, op, w)
+		return j.pml.IrecvAudited(m.c.p2p, buf, elem, ProcNull, AnyTag, op.String(), w)
 	}
-	return j.pml.ImrecvAudited(m.m, buf, elem, op, w)
+	return j.pml.ImrecvAudited(m.m, buf, elem, op.String(), w)
 }

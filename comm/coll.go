@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -23,24 +24,24 @@ const (
 // schedule and holds the engine's lock until endCollective. err is the error of an earlier check. A
 // call that fails here does not count as a collective. A call that begin has opened goes to
 // Schedule.Refuse or run.
-func (c *Comm) begin(how coll.How, call string, err error) (*coll.Schedule, error) {
+func (c *Comm) begin(how coll.How, call calls.ID, err error) (*coll.Schedule, error) {
 	return c.open(how, call, coll.NoRoot, err, nil)
 }
 
 // beginRooted is begin of a collective with a root, which it checks. A call that fails because of
 // its root counts as a collective.
-func (c *Comm) beginRooted(how coll.How, call string, root int, err error) (*coll.Schedule, error) {
+func (c *Comm) beginRooted(how coll.How, call calls.ID, root int, err error) (*coll.Schedule, error) {
 	return c.beginRootedOrShort(how, call, root, err, nil)
 }
 
 // beginOrShort is begin of a collective that has a short path. If that has made it, the schedule is
 // nil, and so is the error.
-func (c *Comm) beginOrShort(how coll.How, call string, err error, short func() bool) (*coll.Schedule, error) {
+func (c *Comm) beginOrShort(how coll.How, call calls.ID, err error, short func() bool) (*coll.Schedule, error) {
 	return c.open(how, call, coll.NoRoot, err, short)
 }
 
 // beginRootedOrShort is beginOrShort of a collective with a root.
-func (c *Comm) beginRootedOrShort(how coll.How, call string, root int, err error, short func() bool) (*coll.Schedule, error) {
+func (c *Comm) beginRootedOrShort(how coll.How, call calls.ID, root int, err error, short func() bool) (*coll.Schedule, error) {
 	s, err := c.open(how, call, root, err, short)
 	if s == nil {
 		return nil, err
@@ -55,12 +56,12 @@ func (c *Comm) beginRootedOrShort(how coll.How, call string, root int, err error
 	return nil, s.Refuse(err)
 }
 
-func (c *Comm) open(how coll.How, call string, root int, err error, short func() bool) (*coll.Schedule, error) {
+func (c *Comm) open(how coll.How, call calls.ID, root int, err error, short func() bool) (*coll.Schedule, error) {
 	if err == nil {
 		err = c.enter()
 	}
 	if err != nil {
-		return nil, c.fail(how.Name(call), root, none, err)
+		return nil, c.fail(how.Of(call), root, none, err)
 	}
 	if how == blocking {
 		if short != nil && c.mayBeShort() && c.isShort(short) {
@@ -76,7 +77,7 @@ func (c *Comm) open(how coll.How, call string, root int, err error, short func()
 	if s == nil {
 		why := c.team.WhyNot()
 		c.leave()
-		return nil, c.fail(how.Name(call), root, none, why)
+		return nil, c.fail(how.Of(call), root, none, why)
 	}
 	return s, nil
 }
@@ -84,8 +85,8 @@ func (c *Comm) open(how coll.How, call string, root int, err error, short func()
 // run does the schedule, or begins it, or makes its request, by the form of the call. It gives up
 // when the context of the view ends. typ is nil if the call has no slices of the user's.
 func (c *Comm) run(s *coll.Schedule, typ elemType) (request.Request, error) {
-	if c.job.eng.Calls != nil { // a name of a nonblocking call is made, which allocates
-		defer c.endCall(c.beginCall(s.Name(), s.Root(), none, s.Bytes()))
+	if c.job.eng.Calls != nil {
+		defer c.endCall(c.beginCall(s.ID(), s.Root(), none, s.Bytes()))
 	}
 	if c.job.check != nil {
 		return c.runChecked(s, typ)

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -14,7 +15,7 @@ func Alltoall[T any](c *Comm, in, out []T) error {
 }
 
 func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
-	s, err := c.beginOrShort(how, "alltoall", c.checkElem(typ), func() bool { return c.alltoallShort(in, out, elem) })
+	s, err := c.beginOrShort(how, calls.Alltoall, c.checkElem(typ), func() bool { return c.alltoallShort(in, out, elem) })
 	if s == nil {
 		return request.Request{}, err
 	}

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -12,7 +13,7 @@ func (c *Comm) Barrier() error {
 }
 
 func (c *Comm) barrier(how coll.How) (request.Request, error) {
-	s, err := c.beginOrShort(how, "barrier", nil, func() bool { return c.team.BarrierShort() })
+	s, err := c.beginOrShort(how, calls.Barrier, nil, func() bool { return c.team.BarrierShort() })
 	if s == nil {
 		return request.Request{}, err
 	}

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -13,7 +14,7 @@ func Bcast[T any](c *Comm, buf []T, root int) error {
 }
 
 func (c *Comm) bcast(how coll.How, buf []byte, root int, typ elemType) (request.Request, error) {
-	s, err := c.beginRootedOrShort(how, "bcast", root, c.checkElem(typ), func() bool { return c.bcastShort(buf, root) })
+	s, err := c.beginRootedOrShort(how, calls.Bcast, root, c.checkElem(typ), func() bool { return c.bcastShort(buf, root) })
 	if s == nil {
 		return request.Request{}, err
 	}

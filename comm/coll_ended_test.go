@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -35,7 +36,7 @@ func isOwnEnd(what string, err, end error) {
 func CheckEndedContexts(w *Comm, how coll.How) {
 	n := w.Size()
 	for i, c := range revocables(how) {
-		if c.name == "dup" {
+		if c.id == calls.Dup {
 			continue // ignores the context
 		}
 		count := revokeSizes[i%len(revokeSizes)]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -221,7 +222,7 @@ func TestSplitWithForgedContextIDFails(t *testing.T) {
 			return
 		}
 		forge := func() error {
-			s := must(w.begin(blocking, "split", nil))
+			s := must(w.begin(blocking, calls.Split, nil))
 			defer w.endCollective(s)
 			me := splitMember{proposal: pml.Proposal{ID: pml.WorldContext}, host: w.job.hostKey}
 			s.Allgather(me.encode(), make([]byte, 2*splitMemberBytes))

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
@@ -43,25 +43,25 @@ func checkDifferentForms(w *Comm, how coll.How) {
 func TestOtherFormAtOneRankFails(t *testing.T) { forEachRevokingForm(t, checkDifferentForms) }
 
 // reductions are the collectives with an operation.
-func reductions(how coll.How, op Op[int64]) map[string]beginCall {
+func reductions(how coll.How, op Op[int64]) map[calls.ID]beginCall {
 	r := reductionOf(op, []CollOption{InRankOrder()})
-	return map[string]beginCall{
-		"reduce": func(a *args) (request.Request, error) {
+	return map[calls.ID]beginCall{
+		calls.Reduce: func(a *args) (request.Request, error) {
 			return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), r, a.root, elemOf[int64]())
 		},
-		"allreduce": func(a *args) (request.Request, error) {
+		calls.Allreduce: func(a *args) (request.Request, error) {
 			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
 		},
-		"scan": func(a *args) (request.Request, error) {
-			return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
+		calls.Scan: func(a *args) (request.Request, error) {
+			return a.w.scan(how, calls.Scan, bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
 		},
-		"exscan": func(a *args) (request.Request, error) {
-			return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
+		calls.Exscan: func(a *args) (request.Request, error) {
+			return a.w.scan(how, calls.Exscan, bytesOf(a.in), bytesOf(a.out), r, elemOf[int64]())
 		},
-		"reducescatter": func(a *args) (request.Request, error) {
+		calls.ReduceScatter: func(a *args) (request.Request, error) {
 			return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, r, elemOf[int64]())
 		},
-		"reducescatterblock": func(a *args) (request.Request, error) {
+		calls.ReduceScatterBlock: func(a *args) (request.Request, error) {
 			return a.w.reduceScatterBlock(how, bytesOf(a.allIn), bytesOf(a.out), r, elemOf[int64]())
 		},
 	}
@@ -72,8 +72,8 @@ func reductions(how coll.How, op Op[int64]) map[string]beginCall {
 // unfit afterwards, at all ranks.
 func TestPanickingOperationFailsEachReduction(t *testing.T) {
 	for how := blocking; how <= persistent; how++ {
-		for name := range reductions(how, nil) {
-			t.Run(how.Name(name), func(t *testing.T) {
+		for id := range reductions(how, nil) {
+			t.Run(how.Of(id).String(), func(t *testing.T) {
 				for _, count := range []int{1, 500} {
 					run(t, 4, func(w *Comm) {
 						const odd = 2
@@ -83,7 +83,7 @@ func TestPanickingOperationFailsEachReduction(t *testing.T) {
 								called[0] = 1
 								panic(errOperation)
 							}
-						})[name])
+						})[id])
 						d := must(w.Dup())
 						err := panicked(func() error { return call(newArgs(d, count, 1)) })
 						switch {
@@ -125,8 +125,8 @@ func asError(p any) error {
 // TestOperationMayCallLibrary: an operation may call what does not wait.
 func TestOperationMayCallLibrary(t *testing.T) {
 	for how := blocking; how <= persistent; how++ {
-		for name := range reductions(how, nil) {
-			t.Run(how.Name(name), func(t *testing.T) {
+		for id := range reductions(how, nil) {
+			t.Run(how.Of(id).String(), func(t *testing.T) {
 				run(t, 4, func(w *Comm) {
 					other := must(Irecv(w, []int{0}, w.Rank(), 5))
 					check(completing(how, reductions(how, func(in, inout []int64) {
@@ -135,7 +135,7 @@ func TestOperationMayCallLibrary(t *testing.T) {
 						_, _, err = other.Test()
 						check(err)
 						check(Send(w, []int{1}, ProcNull, w.Size()))
-					})[name])(newArgs(w, 300, 1)))
+					})[id])(newArgs(w, 300, 1)))
 					check(Send(w, []int{0}, w.Rank(), 5))
 					must(other.Wait())
 				})
@@ -199,10 +199,10 @@ func TestRankFreesCommunicatorWithoutTheCall(t *testing.T) {
 // TestRandomNonblockingCollectives: many random calls, of which up to 2,000 are under way. They
 // are completed by every kind of wait and test.
 func TestRandomNonblockingCollectives(t *testing.T) {
-	calls := race.Some(20_000)
+	most := race.Some(20_000)
 	run(t, 3, func(w *Comm) {
 		same, own := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(2, uint64(w.Rank())))
-		kinds := slices.DeleteFunc(revocables(nonblocking), func(c revocable) bool { return strings.Contains(c.name, "dup") })
+		kinds := revocables(nonblocking)
 		var reqs []request.Request
 		drop := func(indices ...int) {
 			slices.Sort(indices)
@@ -210,13 +210,13 @@ func TestRandomNonblockingCollectives(t *testing.T) {
 				reqs = slices.Delete(reqs, i, i+1)
 			}
 		}
-		for i := range calls {
+		for i := range most {
 			c := kinds[same.IntN(len(kinds))]
 			reqs = append(reqs, must(c.begin(newArgs(w, same.IntN(4), same.IntN(3)))))
-			if len(reqs) < 2000 && i < calls-1 {
+			if len(reqs) < 2000 && i < most-1 {
 				continue
 			}
-			for keep := 1000 * b2i(i < calls-1); len(reqs) > keep; {
+			for keep := 1000 * b2i(i < most-1); len(reqs) > keep; {
 				own.Shuffle(len(reqs), func(i, j int) { reqs[i], reqs[j] = reqs[j], reqs[i] })
 				some := reqs[:min(len(reqs), 200)]
 				indices := make([]int, len(some))
@@ -257,8 +257,8 @@ func TestRandomNonblockingCollectives(t *testing.T) {
 func TestOperationOnLongVectors(t *testing.T) {
 	const count = 100_000
 	for how := blocking; how <= persistent; how++ {
-		for name := range reductions(how, nil) {
-			t.Run(how.Name(name), func(t *testing.T) {
+		for id := range reductions(how, nil) {
+			t.Run(how.Of(id).String(), func(t *testing.T) {
 				var elements atomic.Int64
 				run(t, 3, func(w *Comm) {
 					a := newArgs(w, count, 1)
@@ -270,9 +270,9 @@ func TestOperationOnLongVectors(t *testing.T) {
 						for i := range inout {
 							inout[i] += in[i]
 						}
-					})[name])(a))
-					times := map[string]int64{"scan": int64(w.Rank()) + 1, "exscan": int64(w.Rank()), "reduce": 3 * int64(b2i(w.Rank() == 1))}
-					factor, known := times[name]
+					})[id])(a))
+					times := map[calls.ID]int64{calls.Scan: int64(w.Rank()) + 1, calls.Exscan: int64(w.Rank()), calls.Reduce: 3 * int64(b2i(w.Rank() == 1))}
+					factor, known := times[id]
 					if !known {
 						factor = 3
 					}

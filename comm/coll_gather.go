@@ -2,6 +2,7 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -25,12 +26,12 @@ func Scatter[T any](c *Comm, in, out []T, root int) error {
 // == Size()*len(in). in has the same length at all ranks. In place: if in is nil, this rank's part
 // is in its place in out.
 func Allgather[T any](c *Comm, in, out []T) error {
-	_, err := c.allgather(blocking, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
+	_, err := c.allgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
 }
 
 func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, typ elemType) (request.Request, error) {
-	s, err := c.beginRooted(how, "gather", root, c.checkElem(typ))
+	s, err := c.beginRooted(how, calls.Gather, root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -47,7 +48,7 @@ func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, typ elemType
 }
 
 func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, typ elemType) (request.Request, error) {
-	s, err := c.beginRooted(how, "scatter", root, c.checkElem(typ))
+	s, err := c.beginRooted(how, calls.Scatter, root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -63,10 +64,8 @@ func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, typ elemTyp
 	return c.run(s, typ)
 }
 
-func (c *Comm) allgather(how coll.How, call string, in, out []byte, elem int, typ elemType) (request.Request, error) {
-	s, err := c.beginOrShort(how, call, c.checkElem(typ), func() bool {
-		return call == "allgather" && c.allgatherShort(in, out, elem)
-	})
+func (c *Comm) allgather(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+	s, err := c.beginOrShort(how, calls.Allgather, c.checkElem(typ), func() bool { return c.allgatherShort(in, out, elem) })
 	if s == nil {
 		return request.Request{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -48,7 +49,7 @@ func NeighborAlltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, 
 var errNoTopology = fmt.Errorf("%w: it has no topology", ErrComm)
 
 // beginNeighbor is begin of a neighbourhood collective. topo is the topology if there is no error.
-func (c *Comm) beginNeighbor(how coll.How, call string, err error) (s *coll.Schedule, topo *topology, _ error) {
+func (c *Comm) beginNeighbor(how coll.How, call calls.ID, err error) (s *coll.Schedule, topo *topology, _ error) {
 	if err == nil && !c.isNull() && c.topo == nil {
 		err = errNoTopology
 	}
@@ -65,7 +66,7 @@ func (c *Comm) exchange(s *coll.Schedule, typ elemType, topo *topology, in, out 
 }
 
 func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighborallgather", c.checkElem(typ))
+	s, topo, err := c.beginNeighbor(how, calls.NeighborAllgather, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -90,7 +91,7 @@ func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, typ ele
 }
 
 func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ elemType) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighborallgatherv", c.checkElem(typ))
+	s, topo, err := c.beginNeighbor(how, calls.NeighborAllgatherv, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -112,7 +113,7 @@ func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ el
 }
 
 func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighboralltoall", c.checkElem(typ))
+	s, topo, err := c.beginNeighbor(how, calls.NeighborAlltoall, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -136,7 +137,7 @@ func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, typ elem
 }
 
 func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (request.Request, error) {
-	s, topo, err := c.beginNeighbor(how, "neighboralltoallv", c.checkElem(typ))
+	s, topo, err := c.beginNeighbor(how, calls.NeighborAlltoallv, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}

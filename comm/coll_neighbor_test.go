@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
@@ -28,7 +29,7 @@ func finish(r request.Request, err error) {
 // forEachForm runs body at n ranks for each form of calls.
 func forEachForm(t *testing.T, n int, body func(w *Comm, how coll.How)) {
 	for _, how := range []coll.How{blocking, nonblocking, persistent} {
-		t.Run(fmt.Sprint(how.Name("call"), " ", n), func(t *testing.T) {
+		t.Run(fmt.Sprint(how.Of(calls.Alltoall), " ", n), func(t *testing.T) {
 			run(t, n, func(w *Comm) { body(w, how) })
 		})
 	}

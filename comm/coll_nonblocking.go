@@ -1,6 +1,9 @@
 package comm
 
-import "github.com/mpigo/mpigo/request"
+import (
+	"github.com/mpigo/mpigo/internal/calls"
+	"github.com/mpigo/mpigo/request"
+)
 
 // Nonblocking collectives (MPI 4.1, section 6.12). A call begins the operation, and its request is
 // complete when this rank's part is done. Until then, the slices of elements belong to the library;
@@ -31,12 +34,12 @@ func Iallreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (requ
 
 // Iscan is the nonblocking form of [Scan].
 func Iscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
-	return c.scan(nonblocking, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
+	return c.scan(nonblocking, calls.Scan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // Iexscan is the nonblocking form of [Exscan].
 func Iexscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
-	return c.scan(nonblocking, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
+	return c.scan(nonblocking, calls.Exscan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // IreduceScatter is the nonblocking form of [ReduceScatter].
@@ -71,7 +74,7 @@ func Iscatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) (req
 
 // Iallgather is the nonblocking form of [Allgather].
 func Iallgather[T any](c *Comm, in, out []T) (request.Request, error) {
-	return c.allgather(nonblocking, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
+	return c.allgather(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 }
 
 // Iallgatherv is the nonblocking form of [Allgatherv].

@@ -1,6 +1,9 @@
 package comm
 
-import "github.com/mpigo/mpigo/request"
+import (
+	"github.com/mpigo/mpigo/internal/calls"
+	"github.com/mpigo/mpigo/request"
+)
 
 // Persistent collectives (MPI 4.1, section 6.13). The Init call is a collective: all ranks make it,
 // in order with their other collective calls, and it waits for the others to make it. Each Start of
@@ -34,12 +37,12 @@ func AllreduceInit[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (r
 
 // ScanInit is the persistent form of [Scan].
 func ScanInit[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
-	return c.scan(persistent, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
+	return c.scan(persistent, calls.Scan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // ExscanInit is the persistent form of [Exscan].
 func ExscanInit[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
-	return c.scan(persistent, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
+	return c.scan(persistent, calls.Exscan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // ReduceScatterInit is the persistent form of [ReduceScatter].
@@ -74,7 +77,7 @@ func ScattervInit[T any](c *Comm, in, out []T, counts, displs []int, root int) (
 
 // AllgatherInit is the persistent form of [Allgather].
 func AllgatherInit[T any](c *Comm, in, out []T) (request.Request, error) {
-	return c.allgather(persistent, "allgather", bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
+	return c.allgather(persistent, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 }
 
 // AllgathervInit is the persistent form of [Allgatherv].

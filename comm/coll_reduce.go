@@ -2,6 +2,7 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -31,7 +32,7 @@ func reductionOf[T any](op Op[T], opts []CollOption) coll.Reduction {
 }
 
 func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, typ elemType) (request.Request, error) {
-	s, err := c.beginRootedOrShort(how, "reduce", root, c.checkElem(typ), func() bool {
+	s, err := c.beginRootedOrShort(how, calls.Reduce, root, c.checkElem(typ), func() bool {
 		return c.reduceShort(in, out, op, root)
 	})
 	if s == nil {
@@ -52,7 +53,7 @@ func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int,
 }
 
 func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
-	s, err := c.beginOrShort(how, "allreduce", c.checkElem(typ), func() bool { return c.allreduceShort(in, out, op) })
+	s, err := c.beginOrShort(how, calls.Allreduce, c.checkElem(typ), func() bool { return c.allreduceShort(in, out, op) })
 	if s == nil {
 		return request.Request{}, err
 	}

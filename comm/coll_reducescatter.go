@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -29,7 +30,7 @@ func ReduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOptio
 }
 
 func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll.Reduction, typ elemType) (request.Request, error) {
-	s, err := c.begin(how, "reducescatter", c.checkElem(typ))
+	s, err := c.begin(how, calls.ReduceScatter, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -50,7 +51,7 @@ func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll
 }
 
 func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
-	s, err := c.begin(how, "reducescatterblock", c.checkElem(typ))
+	s, err := c.begin(how, calls.ReduceScatterBlock, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}

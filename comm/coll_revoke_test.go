@@ -13,6 +13,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -42,11 +43,13 @@ func newArgs(w *Comm, count, root int) *args {
 
 // revocable is a collective in some form.
 type revocable struct {
-	how    coll.How
-	name   string
-	rooted bool
-	needs  bool // no rank can finish it before every rank has called it
-	begin  beginCall
+	how     coll.How
+	id      calls.ID
+	variant string // "" for the usual arguments
+	name    string // of call and variant
+	rooted  bool
+	needs   bool // no rank can finish it before every rank has called it
+	begin   beginCall
 	// refused are calls with bad arguments.
 	refused []refusal
 }
@@ -72,12 +75,12 @@ func revocables(how coll.How) []revocable {
 		return err
 	}
 	list := []revocable{
-		{name: "barrier", needs: true, begin: func(a *args) (request.Request, error) { return a.w.barrier(how) }},
-		{name: "bcast", rooted: true, begin: func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), a.root, elemOf[int64]()) },
+		{id: calls.Barrier, needs: true, begin: func(a *args) (request.Request, error) { return a.w.barrier(how) }},
+		{id: calls.Bcast, rooted: true, begin: func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), a.root, elemOf[int64]()) },
 			refused: []refusal{
 				{ErrRoot, false, func(a *args) (request.Request, error) { return a.w.bcast(how, bytesOf(a.out), -1, elemOf[int64]()) }},
 			}},
-		{name: "reduce", rooted: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Reduce, rooted: true, begin: func(a *args) (request.Request, error) {
 			return a.w.reduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), a.root, elemOf[int64]())
 		},
 			refused: []refusal{
@@ -94,7 +97,7 @@ func revocables(how coll.How) []revocable {
 					return a.w.reduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), a.root, elemOf[int64]())
 				}},
 			}},
-		{name: "allreduce", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Allreduce, needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
@@ -108,29 +111,29 @@ func revocables(how coll.How) []revocable {
 					return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.in), reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 			}},
-		{name: "allreduce in order", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Allreduce, variant: "in order", needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.allreduce(how, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], []CollOption{InRankOrder()}), elemOf[int64]())
 		}},
-		{name: "scan", begin: func(a *args) (request.Request, error) {
-			return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
+		{id: calls.Scan, begin: func(a *args) (request.Request, error) {
+			return a.w.scan(how, calls.Scan, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrOp, false, func(a *args) (request.Request, error) {
-					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), elemOf[int64]())
+					return a.w.scan(how, calls.Scan, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), elemOf[int64]())
 				}},
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.scan(how, "scan", bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), elemOf[int64]())
+					return a.w.scan(how, calls.Scan, bytesOf(a.in), bytesOf(a.longOut), reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 			}},
-		{name: "exscan", begin: func(a *args) (request.Request, error) {
-			return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
+		{id: calls.Exscan, begin: func(a *args) (request.Request, error) {
+			return a.w.scan(how, calls.Exscan, bytesOf(a.in), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrOp, false, func(a *args) (request.Request, error) {
-					return a.w.scan(how, "exscan", bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), elemOf[int64]())
+					return a.w.scan(how, calls.Exscan, bytesOf(a.in), bytesOf(a.out), reductionOf(Op[int64](nil), nil), elemOf[int64]())
 				}},
 			}},
-		{name: "gather", rooted: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Gather, rooted: true, begin: func(a *args) (request.Request, error) {
 			return a.w.gather(how, bytesOf(a.in), bytesOf(a.allOut), 8, a.root, elemOf[int64]())
 		},
 			refused: []refusal{
@@ -141,7 +144,7 @@ func revocables(how coll.How) []revocable {
 					return a.w.gather(how, bytesOf(a.in), bytesOf(a.wholeOut), 8, a.root, elemOf[int64]())
 				}},
 			}},
-		{name: "scatter", rooted: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Scatter, rooted: true, begin: func(a *args) (request.Request, error) {
 			return a.w.scatter(how, bytesOf(a.allIn), bytesOf(a.out), 8, a.root, elemOf[int64]())
 		},
 			refused: []refusal{
@@ -152,18 +155,18 @@ func revocables(how coll.How) []revocable {
 					return a.w.scatter(how, bytesOf(a.wholeIn), bytesOf(a.out), 8, a.root, elemOf[int64]())
 				}},
 			}},
-		{name: "allgather", needs: true, begin: func(a *args) (request.Request, error) {
-			return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.allOut), 8, elemOf[int64]())
+		{id: calls.Allgather, needs: true, begin: func(a *args) (request.Request, error) {
+			return a.w.allgather(how, bytesOf(a.in), bytesOf(a.allOut), 8, elemOf[int64]())
 		},
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) {
-					return a.w.allgather(how, "allgather", bytesOf(a.in), bytesOf(a.wholeOut), 8, elemOf[int64]())
+					return a.w.allgather(how, bytesOf(a.in), bytesOf(a.wholeOut), 8, elemOf[int64]())
 				}},
 				{ErrBuffer, false, func(a *args) (request.Request, error) {
-					return a.w.allgather(how, "allgather", bytesOf(a.out), bytesOf(a.allOut), 8, elemOf[int64]())
+					return a.w.allgather(how, bytesOf(a.out), bytesOf(a.allOut), 8, elemOf[int64]())
 				}},
 			}},
-		{name: "alltoall", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Alltoall, needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.alltoall(how, bytesOf(a.allIn), bytesOf(a.allOut), 8, elemOf[int64]())
 		},
 			refused: []refusal{
@@ -174,10 +177,10 @@ func revocables(how coll.How) []revocable {
 					return a.w.alltoall(how, nil, bytesOf(a.wholeOut), 8, elemOf[int64]())
 				}},
 			}},
-		{name: "alltoall in place", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Alltoall, variant: "in place", needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.alltoall(how, nil, bytesOf(a.allOut), 8, elemOf[int64]())
 		}},
-		{name: "reduce scatter", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.ReduceScatter, needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
@@ -188,7 +191,7 @@ func revocables(how coll.How) []revocable {
 					return a.w.reduceScatter(how, bytesOf(a.allIn), bytesOf(a.out), a.counts, reductionOf(Op[int64](nil), nil), elemOf[int64]())
 				}},
 			}},
-		{name: "reduce scatter block", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.ReduceScatterBlock, needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.reduceScatterBlock(how, bytesOf(a.allIn), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 		},
 			refused: []refusal{
@@ -196,7 +199,7 @@ func revocables(how coll.How) []revocable {
 					return a.w.reduceScatterBlock(how, bytesOf(a.wholeIn), bytesOf(a.out), reductionOf(Sum[int64], nil), elemOf[int64]())
 				}},
 			}},
-		{name: "gatherv", rooted: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Gatherv, rooted: true, begin: func(a *args) (request.Request, error) {
 			return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), a.root, elemOf[int64]())
 		},
 			refused: []refusal{
@@ -204,7 +207,7 @@ func revocables(how coll.How) []revocable {
 					return a.w.gatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts[1:], nil), a.root, elemOf[int64]())
 				}},
 			}},
-		{name: "scatterv", rooted: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Scatterv, rooted: true, begin: func(a *args) (request.Request, error) {
 			return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, nil), a.root, elemOf[int64]())
 		},
 			refused: []refusal{
@@ -212,7 +215,7 @@ func revocables(how coll.How) []revocable {
 					return a.w.scatterv(how, bytesOf(a.allIn), bytesOf(a.out), layoutOf[int64](a.counts, []int{1}), a.root, elemOf[int64]())
 				}},
 			}},
-		{name: "allgatherv", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Allgatherv, needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), elemOf[int64]())
 		},
 			refused: []refusal{
@@ -220,7 +223,7 @@ func revocables(how coll.How) []revocable {
 					return a.w.allgatherv(how, bytesOf(a.in), bytesOf(a.allOut), layoutOf[int64](nil, nil), elemOf[int64]())
 				}},
 			}},
-		{name: "alltoallv", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Alltoallv, needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), elemOf[int64]())
 		},
 			refused: []refusal{
@@ -228,19 +231,21 @@ func revocables(how coll.How) []revocable {
 					return a.w.alltoallv(how, bytesOf(a.allIn), layoutOf[int64](a.counts, nil), bytesOf(a.allOut), layoutOf[int64](nil, nil), elemOf[int64]())
 				}},
 			}},
-		{name: "alltoallv in place", needs: true, begin: func(a *args) (request.Request, error) {
+		{id: calls.Alltoallv, variant: "in place", needs: true, begin: func(a *args) (request.Request, error) {
 			return a.w.alltoallv(how, nil, layoutOf[int64](nil, nil), bytesOf(a.allOut), layoutOf[int64](a.counts, nil), elemOf[int64]())
 		}},
-		{name: "split", needs: true, begin: func(a *args) (request.Request, error) { return none, free(a.w.Split(0, 0)) },
+		{id: calls.Split, needs: true, begin: func(a *args) (request.Request, error) { return none, free(a.w.Split(0, 0)) },
 			refused: []refusal{
 				{ErrCount, false, func(a *args) (request.Request, error) { return none, free(a.w.Split(-9, 0)) }},
 			}},
-		{name: "dup", needs: true, begin: func(a *args) (request.Request, error) { return none, free(a.w.Dup()) }},
+		{id: calls.Dup, needs: true, begin: func(a *args) (request.Request, error) { return none, free(a.w.Dup()) }},
 	}
 	for i := range list {
-		list[i].how, list[i].name = how, how.Name(list[i].name)
+		c := &list[i]
+		c.how, c.id = how, how.Of(c.id)
+		c.name = strings.TrimSpace(c.id.String() + " " + c.variant)
 		// The Init call waits for all ranks.
-		list[i].needs = list[i].needs || how == persistent
+		c.needs = c.needs || how == persistent
 	}
 	if how != blocking { // Split and Dup only block
 		list = list[:len(list)-2]
@@ -661,14 +666,14 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 				cancel()
 				<-stopped
 				// Dup ignores the context.
-				if err != nil && (c.name == "dup" || !errors.Is(err, context.Canceled) || !errors.Is(err, ErrGivenUp)) {
+				if err != nil && (c.id == calls.Dup || !errors.Is(err, context.Canceled) || !errors.Is(err, ErrGivenUp)) {
 					failf("%s: %w", what, err)
 				}
 				cancelled = b2i(err != nil)
 				check(Send(w, []int{cancelled}, late, 0))
 				err = nil
 			case late:
-				if c.name == "dup" {
+				if c.id == calls.Dup {
 					err = scene(a, c.call)
 					must(Recv(w, []int{0}, giver, 0))
 				} else {

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -9,18 +10,18 @@ import (
 // by element and in the order of ranks. in and out have the same length at all ranks. In place: if
 // in is nil, this rank's part is in out.
 func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	_, err := c.scan(blocking, "scan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
+	_, err := c.scan(blocking, calls.Scan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
 // Exscan is Scan without this rank's own part. At rank 0, which has no rank before it, out does not
 // change.
 func Exscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
-	_, err := c.scan(blocking, "exscan", bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
+	_, err := c.scan(blocking, calls.Exscan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
-func (c *Comm) scan(how coll.How, call string, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+func (c *Comm) scan(how coll.How, call calls.ID, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
 	s, err := c.begin(how, call, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
@@ -30,7 +31,7 @@ func (c *Comm) scan(how coll.How, call string, in, out []byte, op coll.Reduction
 		return request.Request{}, s.Refuse(err)
 	}
 	c.reduceWith(s, op)
-	if call == "scan" {
+	if call == calls.Scan {
 		s.Scan(in, out)
 	} else {
 		s.Exscan(in, out)

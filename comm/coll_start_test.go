@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
@@ -122,7 +123,7 @@ func (f freedScene) check(w *Comm, c revocable, root, freer int) {
 			}
 		}
 	}
-	isRoot := root == freer && (strings.HasPrefix(c.name, "bcast") || strings.HasPrefix(c.name, "scatter"))
+	isRoot := root == freer && c.id.Flow() == calls.FromRoot
 	isDue := !f.late && w.Rank() != freer && (c.needs || isRoot)
 	switch {
 	case err == nil && isDue:

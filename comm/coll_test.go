@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/race"
 )
 
@@ -416,14 +417,14 @@ func TestSecondCollectiveAtOnceFails(t *testing.T) {
 // TestSmallCollectivesAllocateNothing: only the first call of each kind allocates.
 func TestSmallCollectivesAllocateNothing(t *testing.T) {
 	const rounds = 60
-	calls := slices.DeleteFunc(revocables(blocking), func(c revocable) bool { return c.name == "split" || c.name == "dup" })
+	list := slices.DeleteFunc(revocables(blocking), func(c revocable) bool { return c.id == calls.Split || c.id == calls.Dup })
 	for _, n := range []int{1, 2, 3, 4} {
 		allocs := make(map[string]float64)
 		// A rank that goes to sleep, because others are slow, makes a timer.
 		runUnchecked(t, n, func(w *Comm) {
 			a := newArgs(w, 1, 0)
 			for range 2 { // the first time warms up the tables of the matching too
-				for _, c := range calls {
+				for _, c := range list {
 					step := func() {
 						// The barrier keeps ranks that only send from running ahead.
 						check(c.call(a))
@@ -444,7 +445,7 @@ func TestSmallCollectivesAllocateNothing(t *testing.T) {
 		for name, count := range allocs {
 			assert.Zero(t, count, "%d ranks: %s", n, name)
 		}
-		require.Len(t, allocs, len(calls))
+		require.Len(t, allocs, len(list))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -94,7 +95,7 @@ func checkOwn(what string, own, place []byte, elem int) error {
 }
 
 func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, typ elemType) (request.Request, error) {
-	s, err := c.beginRooted(how, "gatherv", root, c.checkElem(typ))
+	s, err := c.beginRooted(how, calls.Gatherv, root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -118,7 +119,7 @@ func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, typ ele
 }
 
 func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, typ elemType) (request.Request, error) {
-	s, err := c.beginRooted(how, "scatterv", root, c.checkElem(typ))
+	s, err := c.beginRooted(how, calls.Scatterv, root, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -139,7 +140,7 @@ func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, typ el
 }
 
 func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, typ elemType) (request.Request, error) {
-	s, err := c.begin(how, "allgatherv", c.checkElem(typ))
+	s, err := c.begin(how, calls.Allgatherv, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}
@@ -159,7 +160,7 @@ func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, typ elemType) 
 }
 
 func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (request.Request, error) {
-	s, err := c.begin(how, "alltoallv", c.checkElem(typ))
+	s, err := c.begin(how, calls.Alltoallv, c.checkElem(typ))
 	if err != nil {
 		return request.Request{}, err
 	}

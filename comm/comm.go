@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -89,12 +90,12 @@ func (o *owner) Describe(op string, peer, tag int, err error) error {
 }
 
 // DescribeCollective implements coll.Owner.
-func (o *owner) DescribeCollective(call string, root int, err error) error {
+func (o *owner) DescribeCollective(call calls.ID, root int, err error) error {
 	if e, ok := err.(*Error); ok {
-		e.Op, e.Tag = call, Undefined // users do not know the tags of collectives
+		e.Op, e.Tag = call.String(), Undefined // users do not know the tags of collectives
 		return e
 	}
-	return (*state)(o).describe(call, root, none, err)
+	return (*state)(o).describe(call.String(), root, none, err)
 }
 
 // Panicked implements coll.Owner.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -28,7 +29,7 @@ func (c *Comm) Create(g Group) (*Comm, error) {
 			me.color, me.key, me.digest = groupColor(first, g.Size()), at, g.digest()
 		}
 	}
-	return c.derive(derivation{op: "create", suffix: "create", refused: refused, me: me, check: checkGroups})
+	return c.derive(derivation{op: calls.Create, suffix: "create", refused: refused, me: me, check: checkGroups})
 }
 
 // groupColor is the colour of the members of a group: its first member, as a rank of the parent,
@@ -73,7 +74,7 @@ func (c *Comm) checkPart(g Group) error {
 	return nil
 }
 
-const createGroupOp = "create group"
+const createGroupOp = calls.CreateGroup
 
 // CreateGroup makes a communicator of the ranks of a group, in its order, without the other ranks
 // of c (MPI 4.1, section 7.4.2). Only the members of the group call it, with the same group and
@@ -163,7 +164,7 @@ func (c *Comm) leadGroup(g Group, key inviteKey) (*Comm, error) {
 	})
 	v.forget(call)
 	if err != nil && call.declined != nil {
-		err = call.made.describe(createGroupOp, none, key.tag, call.declined)
+		err = call.made.describe(createGroupOp.String(), none, key.tag, call.declined)
 	}
 	return made, err
 }
@@ -198,7 +199,7 @@ func (c *Comm) joinGroup(g Group, key inviteKey) (*Comm, error) {
 func (c *Comm) awaitInvite(call *groupCall) error {
 	v := c.job.invites
 	leader, _ := c.members.Rank(call.key.leader)
-	call.wait = c.job.pml.Irecv(c.p2p, nil, 1, leader, call.key.tag|inviteTag, createGroupOp)
+	call.wait = c.job.pml.Irecv(c.p2p, nil, 1, leader, call.key.tag|inviteTag, createGroupOp.String())
 	v.waiting = append(v.waiting, call)
 	err := call.wait.Await(c.ctx)
 	v.forget(call)

@@ -4,12 +4,14 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // derivation is a collective that makes a communicator from the contributions of all ranks, as
 // Split does, with more conditions.
 type derivation struct {
-	op, suffix string
+	op     calls.ID
+	suffix string
 	// refused is what is wrong with the arguments of this rank, or nil.
 	refused error
 	me      splitMember
@@ -32,7 +34,7 @@ func (c *Comm) derive(d derivation) (*Comm, error) {
 	}
 	made, err := c.makeComm(s, all, d.me, d.suffix)
 	if err != nil {
-		return nil, c.describe(d.op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
+		return nil, c.describe(d.op.String(), none, none, fmt.Errorf("%w: %w", ErrComm, err))
 	}
 	if made != nil {
 		made.topo = d.topo
@@ -61,7 +63,7 @@ func (c *Comm) gatherFor(s *coll.Schedule, d *derivation) ([]splitMember, error)
 	}
 	if d.check != nil {
 		if err := d.check(all); err != nil {
-			return nil, c.describe(d.op, none, none, err)
+			return nil, c.describe(d.op.String(), none, none, err)
 		}
 	}
 	return all, nil
@@ -69,7 +71,7 @@ func (c *Comm) gatherFor(s *coll.Schedule, d *derivation) ([]splitMember, error)
 
 // gatherParts is a collective in which each rank gets what all ranks contribute. parts, by rank,
 // have the right lengths. All ranks have compared their calls before.
-func (c *Comm) gatherParts(op string, own []byte, parts [][]byte) error {
+func (c *Comm) gatherParts(op calls.ID, own []byte, parts [][]byte) error {
 	s, err := c.begin(blocking, op, nil)
 	if err != nil {
 		return err

@@ -1,26 +1,30 @@
 package comm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/internal/calls"
+)
 
 // Dims divides ranks among the dimensions of a grid (MPI 4.1, section 8.5.2). It fills in the
 // entries of dims that are zero, in falling order, so that the product of all entries is ranks. The
 // first of them is as small as possible; among these divisions the second is, and so on: 16 in
 // three dimensions is 4, 2, 2. Other entries do not change, and their product must divide ranks.
-// ErrCount, if ranks is not positive, if an entry is negative, or if the product does not divide.
+// calls.Dims, ErrCount, if ranks is not positive, if an entry is negative, or if the product does not divide.
 func Dims(ranks int, dims []int) error {
 	if ranks < 1 {
-		return fmt.Errorf("dims: %w: %d ranks", ErrCount, ranks)
+		return fmt.Errorf("%v: %w: %d ranks", calls.Dims, ErrCount, ranks)
 	}
 	rest := ranks // to divide among the free dimensions
 	var free []*int
 	for i, n := range dims {
 		switch {
 		case n < 0:
-			return fmt.Errorf("dims: %w: dimension %d is %d", ErrCount, i, n)
+			return fmt.Errorf("%v: %w: dimension %d is %d", calls.Dims, ErrCount, i, n)
 		case n == 0:
 			free = append(free, &dims[i])
 		case rest%n != 0:
-			return fmt.Errorf("dims: %w: the product of the given dimensions does not divide %d", ErrCount, ranks)
+			return fmt.Errorf("%v: %w: the product of the given dimensions does not divide %d", calls.Dims, ErrCount, ranks)
 		default:
 			rest /= n
 		}

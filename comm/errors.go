@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -108,7 +108,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // receives reports whether the call takes wildcards. A wildcard of Sendrecv may still be wrong, in
 // its sending half; the cause tells.
 func (e *Error) receives() bool {
-	return strings.Contains(e.Op, "recv") || strings.Contains(e.Op, "probe")
+	return calls.Named(e.Op).Receives()
 }
 
 func rankName(rank int, wild bool) string {
@@ -130,14 +130,14 @@ func tagName(tag int, wild bool) string {
 
 // fail makes err an *Error, unless it is nil or an *Error already. peer and tag are none if the
 // call has none. The lock may be held or not.
-func (c *Comm) fail(op string, peer, tag int, err error) error {
+func (c *Comm) fail(call calls.ID, peer, tag int, err error) error {
 	if err == nil {
 		return nil
 	}
 	if c.isNull() {
-		return wrap(op, "null", peer, tag, err)
+		return wrap(call.String(), "null", peer, tag, err)
 	}
-	return c.describe(op, peer, tag, err)
+	return c.describe(call.String(), peer, tag, err)
 }
 
 // describe is fail of a communicator that is known to be one.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // Graph makes a communicator of the same ranks, with the topology of a directed graph (MPI 4.1,
@@ -29,7 +31,7 @@ func (c *Comm) Graph(sources, dests []int) (*Comm, error) {
 		me.digest -= digestOf(s, c.Rank())
 	}
 	return c.derive(derivation{
-		op: "graph", suffix: "graph", refused: refused, me: me, check: checkEdges, topo: newGraph(sources, dests),
+		op: calls.Graph, suffix: "graph", refused: refused, me: me, check: checkEdges, topo: newGraph(sources, dests),
 	})
 }
 
@@ -66,7 +68,7 @@ func checkEdges(all []splitMember) error {
 // there several times. The neighbours of a rank are in rising order. Errors: ErrRank for a source
 // or destination that is not in c; ErrComm, ErrFinalized, and those of the peers.
 func (c *Comm) DistGraph(edges map[int][]int) (*Comm, error) {
-	const op = "dist graph"
+	const op = calls.DistGraph
 	var own []int64 // pairs
 	var refused error
 	for _, s := range slices.Sorted(maps.Keys(edges)) {

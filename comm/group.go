@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -17,7 +18,7 @@ import (
 // c, and copies of its attributes as their keys say. Errors: ErrComm, ErrFinalized, and those of
 // the peers.
 func (c *Comm) Dup() (*Comm, error) {
-	d, err := c.WithContext(context.Background()).split(splitMember{}, "dup", "dup")
+	d, err := c.WithContext(context.Background()).split(splitMember{}, calls.Dup, "dup")
 	if err == nil {
 		d.inherit(c)
 	}
@@ -34,12 +35,12 @@ func (c *Comm) Dup() (*Comm, error) {
 // and so do sends to the rank that gave up, receives from it, and receives from AnySource. Messages
 // between the other ranks are not affected.
 func (c *Comm) Split(color, key int) (*Comm, error) {
-	return c.split(splitMember{color: color, key: key}, "split", "split"+strconv.Itoa(color))
+	return c.split(splitMember{color: color, key: key}, calls.Split, "split"+strconv.Itoa(color))
 }
 
 // SplitHost is Split with a colour for each machine: ranks that share memory are together.
 func (c *Comm) SplitHost(key int) (*Comm, error) {
-	return c.split(splitMember{key: key, byHost: true}, "split host", "host")
+	return c.split(splitMember{key: key, byHost: true}, calls.SplitHost, "host")
 }
 
 // splitMember is the contribution of a rank to Split.
@@ -47,7 +48,7 @@ type splitMember struct {
 	color, key int
 	byHost     bool // the machine is the colour; the same at all ranks
 	proposal   pml.Proposal
-	call       uint64 // digest of the name of the call
+	call       uint64 // ID of the call
 	digest     uint64 // of arguments that ranks compare
 	host       [hostKeyBytes]byte
 	rank       int // in the parent; not on the wire
@@ -84,7 +85,7 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 // split makes communicators of c's ranks. Every rank proposes a context id, and each new
 // communicator takes the one of its rank 0, because only the rank that proposes an id knows that it
 // is new.
-func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
+func (c *Comm) split(me splitMember, op calls.ID, suffix string) (*Comm, error) {
 	s, err := c.begin(blocking, op, nil)
 	if err != nil {
 		return nil, err
@@ -96,18 +97,18 @@ func (c *Comm) split(me splitMember, op, suffix string) (*Comm, error) {
 	}
 	made, err := c.makeComm(s, all, me, suffix)
 	if err != nil {
-		return nil, c.describe(op, none, none, fmt.Errorf("%w: %w", ErrComm, err))
+		return nil, c.describe(op.String(), none, none, fmt.Errorf("%w: %w", ErrComm, err))
 	}
 	return made, nil
 }
 
 // gatherMembers returns the contributions of all ranks. It fills in the fields of me that the
 // caller does not choose.
-func (c *Comm) gatherMembers(s *coll.Schedule, op string, me splitMember) ([]splitMember, error) {
+func (c *Comm) gatherMembers(s *coll.Schedule, op calls.ID, me splitMember) ([]splitMember, error) {
 	if me.color < 0 && me.color != Undefined {
 		return nil, s.Refuse(fmt.Errorf("%w: colour %d is negative", ErrCount, me.color))
 	}
-	me.call = digestOf([]byte(op)...)
+	me.call = uint64(op)
 	b := c.contribute(s, me)
 	if _, err := c.run(s, nil); err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (c *Comm) gatherMembers(s *coll.Schedule, op string, me splitMember) ([]spl
 	for r, m := range all {
 		if m.call != me.call {
 			s.Revoke(coll.Differs)
-			return nil, c.describe(op, none, none, fmt.Errorf("%w: the arguments differ: rank %d is in another collective", ErrComm, r))
+			return nil, c.describe(op.String(), none, none, fmt.Errorf("%w: the arguments differ: rank %d is in another collective", ErrComm, r))
 		}
 	}
 	return all, nil
@@ -203,7 +204,7 @@ func derivedName(parent, suffix string) string {
 // complete. Rank, Size, Name, Group, Compare and the calls that describe a topology still work
 // afterwards, and every other call is ErrComm. Free of the world is ErrComm.
 func (c *Comm) Free() error {
-	const op = "free"
+	const op = calls.FreeComm
 	if err := c.enter(); err != nil {
 		return c.fail(op, none, none, err)
 	}

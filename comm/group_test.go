@@ -149,7 +149,7 @@ func TestFreeOfWorldOrTwiceFails(t *testing.T) {
 		require.NoError(t, c.Free())
 		err := c.Free()
 		assert.ErrorIs(t, err, comm.ErrComm)
-		assert.EqualError(t, err, "gone: free: invalid communicator: it was freed")
+		assert.EqualError(t, err, "gone: free comm: invalid communicator: it was freed")
 		assert.Equal(t, 1-w.Rank(), c.Rank())
 		assert.Equal(t, 2, c.Size())
 		assert.Equal(t, "gone", c.Name())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -90,7 +91,7 @@ func (g Group) Difference(h Group) Group {
 // Incl has the members with the given ranks in the group, in the order of the list. A rank that the
 // group does not have, or that is in the list twice, is ErrRank.
 func (g Group) Incl(ranks ...int) (Group, error) {
-	if _, err := g.marked("incl", ranks); err != nil {
+	if _, err := g.marked(calls.GroupIncl, ranks); err != nil {
 		return Group{}, err
 	}
 	world := make([]int, len(ranks))
@@ -102,7 +103,7 @@ func (g Group) Incl(ranks ...int) (Group, error) {
 
 // Excl has the members without those with the given ranks in the group. Errors as for Incl.
 func (g Group) Excl(ranks ...int) (Group, error) {
-	out, err := g.marked("excl", ranks)
+	out, err := g.marked(calls.GroupExcl, ranks)
 	if err != nil {
 		return Group{}, err
 	}
@@ -116,7 +117,7 @@ func (g Group) Excl(ranks ...int) (Group, error) {
 }
 
 // marked reports for each member whether its rank in the group is in the list.
-func (g Group) marked(op string, ranks []int) ([]bool, error) {
+func (g Group) marked(op calls.ID, ranks []int) ([]bool, error) {
 	marks := make([]bool, g.Size())
 	for _, r := range ranks {
 		var err error
@@ -131,7 +132,7 @@ func (g Group) marked(op string, ranks []int) ([]bool, error) {
 			marks[r] = true
 			continue
 		}
-		return nil, wrap(op, "group", none, none, err)
+		return nil, wrap(op.String(), "group", none, none, err)
 	}
 	return marks, nil
 }

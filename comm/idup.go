@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -12,19 +13,18 @@ import (
 // complete without an error; until then its calls are ErrComm. Several may be under way. Attributes
 // are copied before Idup returns. If the request ends with an error, there is no communicator.
 func (c *Comm) Idup() (*Comm, request.Request, error) {
-	const op = "dup"
 	var attrs []attr
 	if !c.isNull() {
 		attrs = c.copyAttrs()
 	}
-	s, err := c.begin(nonblocking, op, nil)
+	s, err := c.begin(nonblocking, calls.Dup, nil)
 	if err != nil {
 		return nil, request.Request{}, err
 	}
 	defer c.endCollective(s)
-	me := splitMember{call: digestOf([]byte("idup")...)}
+	me := splitMember{call: uint64(calls.Idup)}
 	all := c.contribute(s, me)
-	made := c.job.newState(derivedName(*c.name.Load(), op), c.group, c.members, c.rank)
+	made := c.job.newState(derivedName(*c.name.Load(), "dup"), c.group, c.members, c.rank)
 	made.topo, made.attrs = c.topo, attrs
 	s.AtEnd(func() error { return c.duplicate(s, made, me.call, c.decodeMembers(all)) })
 	r, err := c.WithContext(context.Background()).run(s, nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/comm/internal/rails"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
@@ -90,7 +91,7 @@ func makeOptions(opts []Option) (options, tunable.Set, error) {
 func Init(opts ...Option) (*Comm, error) {
 	world, err := initialize(opts)
 	if err != nil {
-		return nil, &Error{Op: "init", Comm: "world", Peer: Undefined, Tag: Undefined, Err: err}
+		return nil, &Error{Op: calls.Init.String(), Comm: "world", Peer: Undefined, Tag: Undefined, Err: err}
 	}
 	return world, nil
 }

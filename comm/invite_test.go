@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -177,7 +178,7 @@ func TestGroupsGivenUpAtRandomMoments(t *testing.T) {
 // collective that could have made the parent, and no other rank tells that it was not.
 func TestInviteForParentThatIsNeverMadeIsDeclined(t *testing.T) {
 	run(t, 2, func(w *Comm) {
-		s, v := must(w.begin(blocking, "split", nil)), w.job.invites // takes the lock
+		s, v := must(w.begin(blocking, calls.Split, nil)), w.job.invites // takes the lock
 		if w.Rank() == 1 {
 			w.contribute(s, splitMember{})
 			parent := w.job.pml.Propose(w.members)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -16,7 +17,7 @@ import (
 func Isendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Request, error) {
 	return c.isendrecv(elemOf[T](), elemOf[U](), pml.Sendrecv{
 		Send: bytesOf(send), Dest: dest, SendTag: sendtag,
-		Recv: bytesOf(recv), Elem: int(sizeOf[U]()), Source: source, RecvTag: recvtag, Op: "isendrecv",
+		Recv: bytesOf(recv), Elem: int(sizeOf[U]()), Source: source, RecvTag: recvtag, Op: calls.Isendrecv.String(),
 	})
 }
 
@@ -29,28 +30,28 @@ func (c *Comm) isendrecv(sent, received elemType, a pml.Sendrecv) (request.Reque
 		bad = c.enter()
 	}
 	if bad != nil {
-		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, bad)
+		return request.Request{}, c.fail(calls.Isendrecv, a.Dest, a.SendTag, bad)
 	}
 	defer c.leave()
 	if err := c.checkDest(a.Dest); err != nil {
-		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, err)
+		return request.Request{}, c.fail(calls.Isendrecv, a.Dest, a.SendTag, err)
 	}
 	if err := c.checkSource(a.Source); err != nil {
-		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
+		return request.Request{}, c.fail(calls.Isendrecv, a.Source, a.RecvTag, err)
 	}
 	if err := checkSendTag(a.SendTag); err != nil {
-		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, err)
+		return request.Request{}, c.fail(calls.Isendrecv, a.Dest, a.SendTag, err)
 	}
 	if err := checkRecvTag(a.RecvTag); err != nil {
-		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
+		return request.Request{}, c.fail(calls.Isendrecv, a.Source, a.RecvTag, err)
 	}
 	if coll.Overlap(a.Send, a.Recv) {
-		return request.Request{}, c.fail(a.Op, a.Dest, a.SendTag, fmt.Errorf("%w: the buffers overlap", ErrBuffer))
+		return request.Request{}, c.fail(calls.Isendrecv, a.Dest, a.SendTag, fmt.Errorf("%w: the buffers overlap", ErrBuffer))
 	}
 	if err := c.contextErr(); err != nil {
-		return request.Request{}, c.fail(a.Op, a.Source, a.RecvTag, err)
+		return request.Request{}, c.fail(calls.Isendrecv, a.Source, a.RecvTag, err)
 	}
-	defer c.endCall(c.beginCall(a.Op, a.Dest, a.SendTag, len(a.Send)))
+	defer c.endCall(c.beginCall(calls.Isendrecv, a.Dest, a.SendTag, len(a.Send)))
 	if c.job.check != nil {
 		return c.isendrecvAudited(a, sent, received), nil
 	}

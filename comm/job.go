@@ -12,6 +12,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
@@ -140,7 +141,7 @@ func (c *Comm) Finalize() error {
 	if p := recover(); p != nil {
 		c.crash(newRankPanic(p))
 	}
-	const op = "finalize"
+	const op = calls.Finalize
 	if err := c.enter(); err != nil {
 		return c.fail(op, none, none, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl/loop"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -32,18 +33,18 @@ func WithRails(n int) Option {
 // while the job runs. Errors: ErrComm; ErrCount if there is no such rail; ErrNotSupported if the
 // ranks are not those of RunLocal.
 func (c *Comm) CutRail(rail int) error {
-	return c.onLanes("cut rail", rail, func(a, b int) error { return c.job.fabric.FailLane(a, b, rail, loop.Cut{}) })
+	return c.onLanes(calls.CutRail, rail, func(a, b int) error { return c.job.fabric.FailLane(a, b, rail, loop.Cut{}) })
 }
 
 // MendRail ends a cut by [Comm.CutRail]. Ranks try a failed rail again after 5 ms, then less and
 // less often, up to every half a second, and use it when it works. Its errors are those of CutRail.
 func (c *Comm) MendRail(rail int) error {
-	return c.onLanes("mend rail", rail, func(a, b int) error { return c.job.fabric.ReviveLane(a, b, rail) })
+	return c.onLanes(calls.MendRail, rail, func(a, b int) error { return c.job.fabric.ReviveLane(a, b, rail) })
 }
 
 // onLanes does something with a rail for each two ranks of the job. The fabric has locks of its
 // own.
-func (c *Comm) onLanes(op string, rail int, do func(a, b int) error) error {
+func (c *Comm) onLanes(op calls.ID, rail int, do func(a, b int) error) error {
 	if c.isNull() {
 		return c.fail(op, none, none, errNullComm)
 	}

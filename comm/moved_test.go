@@ -16,6 +16,7 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/comm/internal/rails"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -27,12 +28,12 @@ func TestUnreachablePeerOfMovedRankIsExplained(t *testing.T) {
 	run(t, 1, func(w *Comm) {
 		untold := fmt.Errorf("rail x has moved")
 		w.job.untold = func() error { return untold }
-		err := w.fail("send", 0, 0, fmt.Errorf("%w: it failed", ErrUnreachable))
+		err := w.fail(calls.Send, 0, 0, fmt.Errorf("%w: it failed", ErrUnreachable))
 		require.EqualError(t, err, "world: send (peer 0, tag 0): peer unreachable: it failed; rail x has moved")
 		require.ErrorIs(t, err, untold)
-		require.NotErrorIs(t, w.fail("send", 0, 0, ErrTag), untold)
+		require.NotErrorIs(t, w.fail(calls.Send, 0, 0, ErrTag), untold)
 		untold = nil
-		require.EqualError(t, w.fail("send", 0, 0, ErrUnreachable), "world: send (peer 0, tag 0): peer unreachable")
+		require.EqualError(t, w.fail(calls.Send, 0, 0, ErrUnreachable), "world: send (peer 0, tag 0): peer unreachable")
 	})
 }
 

@@ -249,7 +249,7 @@ func (c collectiveOf) place() observe.Collective {
 }
 
 func (c collectiveOf) describe() observe.CollectiveCall {
-	out := observe.CollectiveCall{Collective: c.place(), Name: c.run.Name(), CommName: *c.comm.name.Load(), Root: -1}
+	out := observe.CollectiveCall{Collective: c.place(), Name: c.run.ID().String(), CommName: *c.comm.name.Load(), Root: -1}
 	if out.Start > 0 {
 		_, out.Init = callAt(c.run.Origin())
 	}

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -18,19 +19,19 @@ type Message struct {
 // Probe waits until a message that matches source and tag has arrived, and returns its status
 // without receiving it (MPI 4.1, section 3.8). Count is −1: use request.Count. Errors as for Recv.
 func (c *Comm) Probe(source, tag int) (request.Status, error) {
-	_, st, err := c.probe(source, tag, false, "probe")
+	_, st, err := c.probe(source, tag, false, calls.Probe)
 	return st, err
 }
 
 // Mprobe is Probe, and takes the message out of matching, so that only Mrecv or Imrecv can receive
 // it.
 func (c *Comm) Mprobe(source, tag int) (*Message, request.Status, error) {
-	return c.probe(source, tag, true, "mprobe")
+	return c.probe(source, tag, true, calls.Mprobe)
 }
 
 // Iprobe reports whether a message that matches source and tag has arrived. It makes progress.
 func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error) {
-	const op = "iprobe"
+	const op = calls.Iprobe
 	if err := c.enterRecv(nil, source, tag); err != nil {
 		return request.Empty(), false, c.fail(op, source, tag, err)
 	}
@@ -52,13 +53,13 @@ func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error
 
 // lostSource is the error of a probe that has found nothing and never will, because the source is
 // gone. It is nil if a message may still arrive. Lock held.
-func (c *Comm) lostSource(op string, source, tag int) error {
+func (c *Comm) lostSource(op calls.ID, source, tag int) error {
 	return c.fail(op, source, tag, c.job.pml.Lost(c.p2p, source))
 }
 
 // Improbe is Iprobe, and takes the message, if there is one, out of matching.
 func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bool, err error) {
-	const op = "improbe"
+	const op = calls.Improbe
 	if err := c.enterRecv(nil, source, tag); err != nil {
 		return nil, request.Empty(), false, c.fail(op, source, tag, err)
 	}
@@ -78,7 +79,7 @@ func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bo
 	return &Message{c: c, m: pm}, envelopeStatus(env), true, nil
 }
 
-func (c *Comm) probe(source, tag int, matched bool, op string) (*Message, request.Status, error) {
+func (c *Comm) probe(source, tag int, matched bool, op calls.ID) (*Message, request.Status, error) {
 	if err := c.enterRecv(nil, source, tag); err != nil {
 		return nil, request.Empty(), c.fail(op, source, tag, err)
 	}
@@ -87,7 +88,7 @@ func (c *Comm) probe(source, tag int, matched bool, op string) (*Message, reques
 	if source == ProcNull {
 		return &Message{c: c}, nobodyStatus(), nil
 	}
-	r := c.job.pml.Probe(c.p2p, source, tag, matched, op)
+	r := c.job.pml.Probe(c.p2p, source, tag, matched, op.String())
 	err := r.Await(c.ctx)
 	if r.State() == request.Active {
 		// A probe that gives up is withdrawn. No message has matched it.
@@ -127,10 +128,10 @@ func envelopeStatus(env pml.Envelope) request.Status {
 // Mrecv ignores the context of the view through which it was probed. A nil message, and one that
 // was received before, is ErrRequest; other errors as for Recv.
 func Mrecv[T any](m *Message, buf []T) (request.Status, error) {
-	return m.mrecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), "mrecv")
+	return m.mrecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), calls.Mrecv)
 }
 
-func (m *Message) mrecv(typ elemType, buf []byte, elem int, op string) (request.Status, error) {
+func (m *Message) mrecv(typ elemType, buf []byte, elem int, op calls.ID) (request.Status, error) {
 	r, err := m.receive(typ, buf, elem, op)
 	if err != nil {
 		return request.Empty(), err
@@ -142,7 +143,7 @@ func (m *Message) mrecv(typ elemType, buf []byte, elem int, op string) (request.
 
 // Imrecv begins to receive a message that Mprobe or Improbe has taken. Errors as for Mrecv.
 func Imrecv[T any](m *Message, buf []T) (request.Request, error) {
-	const op = "imrecv"
+	const op = calls.Imrecv
 	r, err := m.receive(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), op)
 	if err != nil {
 		return request.Request{}, err
@@ -165,7 +166,7 @@ func (m *Message) comm() *Comm {
 
 // receive posts the receive of the message, once. It holds the lock if it does not fail. The
 // communicator may have been freed, because the message has left its matching space.
-func (m *Message) receive(typ elemType, buf []byte, elem int, op string) (*pml.RecvRequest, error) {
+func (m *Message) receive(typ elemType, buf []byte, elem int, op calls.ID) (*pml.RecvRequest, error) {
 	c := m.comm()
 	bad := c.checkElem(typ)
 	if bad == nil && c.isNull() {
@@ -186,7 +187,7 @@ func (m *Message) receive(typ elemType, buf []byte, elem int, op string) (*pml.R
 	case c.job.check != nil:
 		return m.receiveAudited(typ, buf, elem, op), nil
 	case m.m == nil:
-		return c.job.pml.Irecv(c.p2p, buf, elem, ProcNull, AnyTag, op), nil
+		return c.job.pml.Irecv(c.p2p, buf, elem, ProcNull, AnyTag, op.String()), nil
 	}
-	return c.job.pml.Imrecv(m.m, buf, elem, op), nil
+	return c.job.pml.Imrecv(m.m, buf, elem, op.String()), nil
 }

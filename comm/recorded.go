@@ -5,31 +5,31 @@ import "github.com/mpigo/mpigo/internal/calls"
 // What calls tell the recorder of calls, if the rank has one. The engine's lock is held.
 
 // isTimed counts a call on a fast path, and reports whether it has to be timed.
-func (c *Comm) isTimed(k calls.Kind, bytes int) bool {
+func (c *Comm) isTimed(op calls.ID, bytes int) bool {
 	rec := c.job.eng.Calls
-	return rec != nil && rec.Count(k, bytes)
+	return rec != nil && rec.Count(op, bytes)
 }
 
 // count counts a call that is not on a fast path.
-func (c *Comm) count(op string, bytes int) {
+func (c *Comm) count(op calls.ID, bytes int) {
 	if rec := c.job.eng.Calls; rec != nil {
-		rec.Count(rec.KindOf(op), bytes)
+		rec.Count(op, bytes)
 	}
 }
 
 // record begins the record of a call that was counted. There is a recorder.
-func (c *Comm) record(op string, peer, tag, bytes int) *calls.Call {
+func (c *Comm) record(op calls.ID, peer, tag, bytes int) *calls.Call {
 	rec := c.job.eng.Calls
-	return c.describeCall(rec.Begin(rec.KindOf(op), peer, tag, bytes))
+	return c.describeCall(rec.Begin(op, peer, tag, bytes))
 }
 
 // beginCall counts a call, and begins its record; nil if there is no recorder. endCall ends it.
-func (c *Comm) beginCall(op string, peer, tag, bytes int) *calls.Call {
+func (c *Comm) beginCall(op calls.ID, peer, tag, bytes int) *calls.Call {
 	rec := c.job.eng.Calls
 	if rec == nil {
 		return nil
 	}
-	return c.describeCall(rec.CountAndBegin(rec.KindOf(op), peer, tag, bytes))
+	return c.describeCall(rec.CountAndBegin(op, peer, tag, bytes))
 }
 
 func (c *Comm) describeCall(r *calls.Call) *calls.Call {

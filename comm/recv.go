@@ -43,12 +43,6 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
 // a record: for a microsecond or two.
 const looksBeforeRecord = 24
 
-// Names of the calls, for errors.
-const (
-	recvOp  = "recv"
-	irecvOp = "irecv"
-)
-
 func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
 	if !c.mayEnter(source, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
 		return c.irecvChecked(elem, buf, size, source, tag)
@@ -60,7 +54,7 @@ func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.
 	defer c.leave()
 	var r request.Request
 	if !c.isTimed(calls.Irecv, len(buf)) {
-		r = c.p2p.IrecvShort(buf, size, source, tag, irecvOp)
+		r = c.p2p.IrecvShort(buf, size, source, tag, calls.Irecv.String())
 	}
 	if r == (request.Request{}) {
 		r = c.irecvEntered(buf, size, source, tag)
@@ -71,22 +65,22 @@ func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.
 // irecvChecked is irecv with all checks of the arguments.
 func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
 	if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
-		return request.Request{}, c.fail(irecvOp, source, tag, err)
+		return request.Request{}, c.fail(calls.Irecv, source, tag, err)
 	}
 	defer c.leave()
 	if c.job.check != nil {
 		return c.irecvAudited(elem, buf, size, source, tag), nil
 	}
-	c.count(irecvOp, len(buf))
+	c.count(calls.Irecv, len(buf))
 	return c.irecvEntered(buf, size, source, tag), nil
 }
 
 // irecvEntered is irecv after the checks, which was counted. Lock held.
 func (c *Comm) irecvEntered(buf []byte, size, source, tag int) request.Request {
 	if rec := c.job.eng.Calls; rec != nil {
-		defer rec.End(c.record(irecvOp, source, tag, len(buf)))
+		defer rec.End(c.record(calls.Irecv, source, tag, len(buf)))
 	}
-	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, irecvOp).Handle()
+	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, calls.Irecv.String()).Handle()
 }
 
 // enterRecv checks the arguments that all receives and probes have. It holds the lock if it does
@@ -115,7 +109,7 @@ func (c *Comm) enterRecv(bad error, source, tag int) error {
 func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source, tag int) error {
 	if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
 		*st = request.Empty()
-		return c.fail(recvOp, source, tag, err)
+		return c.fail(calls.Recv, source, tag, err)
 	}
 	defer c.leave()
 	if c.job.check != nil {
@@ -123,7 +117,7 @@ func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source,
 		*st, err = c.recvAudited(elem, buf, size, source, tag)
 		return err
 	}
-	c.count(recvOp, len(buf))
+	c.count(calls.Recv, len(buf))
 	return c.recvEntered(st, buf, size, source, tag)
 }
 
@@ -137,12 +131,12 @@ func (c *Comm) recvEntered(st *request.Status, buf []byte, size, source, tag int
 				return nil
 			}
 		}
-		defer rec.End(c.record(recvOp, source, tag, len(buf)))
+		defer rec.End(c.record(calls.Recv, source, tag, len(buf)))
 		if isTimed && c.p2p.RecvShort(st, buf, size, source, tag) {
 			return nil
 		}
 	}
-	if r := c.job.pml.Recv(st, c.p2p, buf, size, source, tag, recvOp); r != nil {
+	if r := c.job.pml.Recv(st, c.p2p, buf, size, source, tag, calls.Recv.String()); r != nil {
 		*st, err = awaitRecv(c.ctx, r)
 	}
 	return err

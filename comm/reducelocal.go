@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // ReduceLocal combines two slices of this rank as a reduction combines those of two ranks:
@@ -25,7 +26,7 @@ func ReduceLocal[T any](in, inout []T, op Op[T]) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("reduce local: %w", err)
+	return fmt.Errorf("%v: %w", calls.ReduceLocal, err)
 }
 
 // ValIndex is a value and where it comes from, such as a rank: an element of MaxLoc and MinLoc.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
@@ -57,9 +58,9 @@ func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 // their contributions. The other ranks then have the communicator. Before it gives up, it waits
 // until each of them has sent a message in w, after messages in the new communicator.
 func giveUpSplit(w, parent *Comm) {
-	s := must(parent.begin(blocking, "split", nil))
+	s := must(parent.begin(blocking, calls.Split, nil))
 	defer parent.endCollective(s)
-	must(parent.gatherMembers(s, "split", splitMember{}))
+	must(parent.gatherMembers(s, calls.Split, splitMember{}))
 	func() {
 		w.job.eng.Unlock()
 		defer w.job.eng.Lock()

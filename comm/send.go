@@ -30,7 +30,7 @@ func Send[T any](c *Comm, buf []T, dest, tag int) error {
 		if !c.isTimed(calls.Send, len(bytesOf(buf))) && c.p2p.SendShort(bytesOf(buf), dest, tag) {
 			return nil
 		}
-		return c.sendEntered(bytesOf(buf), dest, tag, pml.Standard, sendOps[sendStandard])
+		return c.sendEntered(bytesOf(buf), dest, tag, pml.Standard, sendCalls[sendStandard])
 	}
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendStandard)
 }
@@ -85,12 +85,10 @@ const (
 // Never written.
 var sendModes = [...]pml.Mode{pml.Standard, pml.Synchronous, pml.Buffered, pml.Ready}
 
-const isendOp = "isend"
-
-// Names of the calls by kind, never written.
+// The calls by kind, never written.
 var (
-	sendOps  = [...]string{"send", "ssend", "bsend", "rsend"}
-	isendOps = [...]string{isendOp, "issend", "ibsend", "irsend"}
+	sendCalls  = [...]calls.ID{calls.Send, calls.Ssend, calls.Bsend, calls.Rsend}
+	isendCalls = [...]calls.ID{calls.Isend, calls.Issend, calls.Ibsend, calls.Irsend}
 )
 
 // enterNow takes the lock for a call to or from a peer, if the lock is free and the arguments that
@@ -140,27 +138,27 @@ func (c *Comm) enterSend(bad error, dest, tag int) error {
 func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) error {
 	if !c.enterNow(elem, dest, tag) {
 		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
-			return c.fail(sendOps[kind], dest, tag, err)
+			return c.fail(sendCalls[kind], dest, tag, err)
 		}
 		if c.job.check != nil {
 			defer c.leave()
-			return c.sendAudited(elem, buf, dest, tag, sendModes[kind], sendOps[kind])
+			return c.sendAudited(elem, buf, dest, tag, sendModes[kind], sendCalls[kind])
 		}
 	}
 	defer c.leave()
-	c.count(sendOps[kind], len(buf))
-	return c.sendEntered(buf, dest, tag, sendModes[kind], sendOps[kind])
+	c.count(sendCalls[kind], len(buf))
+	return c.sendEntered(buf, dest, tag, sendModes[kind], sendCalls[kind])
 }
 
 // sendEntered is a blocking send after the checks, which was counted. Lock held.
-func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op string) error {
+func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op calls.ID) error {
 	if rec := c.job.eng.Calls; rec != nil {
 		defer rec.End(c.record(op, dest, tag, len(buf)))
 		if mode == pml.Standard && c.p2p.SendShort(buf, dest, tag) {
 			return nil
 		}
 	}
-	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op); r != nil {
+	if r := c.job.pml.Send(c.p2p, buf, dest, tag, mode, op.String()); r != nil {
 		return awaitSend(c.ctx, r)
 	}
 	return nil
@@ -169,15 +167,15 @@ func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op string) 
 func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (request.Request, error) {
 	if !c.enterNow(elem, dest, tag) {
 		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
-			return request.Request{}, c.fail(isendOps[kind], dest, tag, err)
+			return request.Request{}, c.fail(isendCalls[kind], dest, tag, err)
 		}
 		if c.job.check != nil {
 			defer c.leave()
-			return c.isendAudited(elem, buf, dest, tag, sendModes[kind], isendOps[kind]), nil
+			return c.isendAudited(elem, buf, dest, tag, sendModes[kind], isendCalls[kind]), nil
 		}
 	}
 	defer c.leave()
-	c.count(isendOps[kind], len(buf))
+	c.count(isendCalls[kind], len(buf))
 	return c.isendEntered(buf, dest, tag, kind), nil
 }
 
@@ -193,7 +191,7 @@ func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (request.
 	defer c.leave()
 	var r request.Request
 	if !c.isTimed(calls.Isend, len(buf)) {
-		r = c.p2p.IsendShort(buf, dest, tag, isendOp)
+		r = c.p2p.IsendShort(buf, dest, tag, calls.Isend.String())
 	}
 	if r == (request.Request{}) {
 		r = c.isendEntered(buf, dest, tag, sendStandard)
@@ -204,9 +202,9 @@ func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (request.
 // isendEntered is isend after the checks, which was counted. Lock held.
 func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) request.Request {
 	if rec := c.job.eng.Calls; rec != nil {
-		defer rec.End(c.record(isendOps[kind], dest, tag, len(buf)))
+		defer rec.End(c.record(isendCalls[kind], dest, tag, len(buf)))
 	}
-	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendOps[kind]).Handle()
+	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendCalls[kind].String()).Handle()
 }
 
 // awaitSend finishes a blocking send. If ctx ends, the send goes on in the background. Lock held.
@@ -224,16 +222,16 @@ func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 // other. Both halves match ordinary sends and receives. The buffers must not overlap.
 func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Status, error) {
 	return c.sendrecv(elemOf[T](), bytesOf(send), dest, sendtag, elemOf[U](), bytesOf(recv), int(sizeOf[U]()), source, recvtag,
-		"sendrecv", false)
+		calls.Sendrecv, false)
 }
 
 // SendrecvReplace is Sendrecv with one buffer: the received message replaces the one that is sent.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (request.Status, error) {
 	b := bytesOf(buf)
-	return c.sendrecv(elemOf[T](), b, dest, sendtag, elemOf[T](), b, int(sizeOf[T]()), source, recvtag, "sendrecv replace", true)
+	return c.sendrecv(elemOf[T](), b, dest, sendtag, elemOf[T](), b, int(sizeOf[T]()), source, recvtag, calls.SendrecvReplace, true)
 }
 
-func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received elemType, recv []byte, elem, source, recvtag int, op string, replace bool) (request.Status, error) {
+func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received elemType, recv []byte, elem, source, recvtag int, op calls.ID, replace bool) (request.Status, error) {
 	bad := c.checkElem(sent)
 	if bad == nil {
 		bad = c.checkElem(received)
@@ -263,7 +261,7 @@ func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received 
 	defer c.endCall(c.beginCall(op, dest, sendtag, len(send)))
 	if c.job.check != nil {
 		return c.sendrecvAudited(pml.Sendrecv{
-			Send: send, Dest: dest, SendTag: sendtag, Recv: recv, Elem: elem, Source: source, RecvTag: recvtag, Op: op,
+			Send: send, Dest: dest, SendTag: sendtag, Recv: recv, Elem: elem, Source: source, RecvTag: recvtag, Op: op.String(),
 		}, sent, received, replace)
 	}
 	var s *pml.SendRequest
@@ -273,11 +271,11 @@ func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received 
 		if replace {
 			send = bytes.Clone(send)
 		}
-		s = c.job.pml.Send(c.p2p, send, dest, sendtag, pml.Standard, op)
+		s = c.job.pml.Send(c.p2p, send, dest, sendtag, pml.Standard, op.String())
 	}
 	var st request.Status
 	var err error
-	if r := c.job.pml.Recv(&st, c.p2p, recv, elem, source, recvtag, op); r != nil {
+	if r := c.job.pml.Recv(&st, c.p2p, recv, elem, source, recvtag, op.String()); r != nil {
 		st, err = awaitRecv(c.ctx, r)
 	}
 	if s != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // SplitKind is what the ranks of a communicator that SplitBy makes have in common.
@@ -34,7 +36,7 @@ var splitSuffixes = [...]string{SplitNode: "node", SplitNUMA: "numa", SplitSocke
 // different kinds; otherwise as for Split.
 func (c *Comm) SplitBy(kind SplitKind, key int) (*Comm, error) {
 	d := derivation{
-		op: "split by", me: splitMember{key: key, byHost: true, digest: digestOf(int(kind))}, check: sameDigest("kinds"),
+		op: calls.SplitBy, me: splitMember{key: key, byHost: true, digest: digestOf(int(kind))}, check: sameDigest("kinds"),
 	}
 	if kind < SplitNode || kind > SplitCore {
 		d.refused = fmt.Errorf("%w: split kind %d", ErrCount, int(kind))

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -27,7 +28,7 @@ type valueBox[T any] struct{ V T }
 // any receive or probe can match. SendValue returns when Send would. A value that gob does not
 // support is ErrType.
 func SendValue[T any](c *Comm, v T, dest, tag int) error {
-	const op = "send value"
+	const op = calls.SendValue
 	b, bad := encodeValue(v)
 	if err := c.enterSend(bad, dest, tag); err != nil {
 		return c.fail(op, dest, tag, err)
@@ -43,7 +44,7 @@ func SendValue[T any](c *Comm, v T, dest, tag int) error {
 // RecvValue receives a value that SendValue has sent with the same T. If the message is not such a
 // value, or has another type, RecvValue receives it and returns ErrType. The status counts bytes.
 func RecvValue[T any](c *Comm, source, tag int) (T, request.Status, error) {
-	const op = "recv value"
+	const op = calls.RecvValue
 	var zero T
 	m, st, err := c.probe(source, tag, true, op)
 	if err != nil {

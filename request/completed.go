@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"math"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // Completed yields the requests as they complete. Each comes with its index and a status, whose Err
@@ -17,7 +19,7 @@ func Completed(ctx context.Context, reqs ...Request) iter.Seq2[int, Status] {
 		ctx = context.Background()
 	}
 	return func(yield func(int, Status) bool) {
-		before, err := completions("completed", reqs)
+		before, err := completions(calls.Completed, reqs)
 		if err != nil {
 			st := Empty()
 			st.Err = err
@@ -30,7 +32,7 @@ func Completed(ctx context.Context, reqs ...Request) iter.Seq2[int, Status] {
 			}
 		}
 		for {
-			i, st, err := waitAny(ctx, "completed", reqs)
+			i, st, err := waitAny(ctx, calls.Completed, reqs)
 			if i == Undefined {
 				if err != nil && ctx.Err() == nil {
 					yieldStopped(reqs, yield)
@@ -46,7 +48,7 @@ func Completed(ctx context.Context, reqs ...Request) iter.Seq2[int, Status] {
 }
 
 // completions returns how many operations of the rank have completed so far.
-func completions(call string, reqs []Request) (uint64, error) {
+func completions(call calls.ID, reqs []Request) (uint64, error) {
 	l, err := lock(call, reqs)
 	if err != nil || l.eng == nil {
 		return 0, err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 var (
@@ -26,11 +28,11 @@ var (
 )
 
 // wrap puts the name of the call in front of an error. It returns nil for nil.
-func wrap(call string, err error) error {
+func wrap(call calls.ID, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", call, err)
+	return fmt.Errorf("%v: %w", call, err)
 }
 
 // statusError is the error of a call over several requests of which some failed. It Is ErrInStatus

@@ -22,7 +22,7 @@ type list struct {
 
 // lock takes the engine's lock for a call over several requests. All must belong to one rank, also
 // those that are stale. The handles of a rank are all audited, or none is.
-func lock(call string, reqs []Request) (list, error) {
+func lock(call calls.ID, reqs []Request) (list, error) {
 	l, areAudited := list{reqs: reqs}, false
 	for _, r := range reqs {
 		switch {
@@ -146,12 +146,12 @@ func (l list) takeAll(sts []Status) error {
 }
 
 // stopped returns the error of a stopped engine, else nil.
-func (l list) stopped(call string) error { return wrap(call, l.eng.Stopped()) }
+func (l list) stopped(call calls.ID) error { return wrap(call, l.eng.Stopped()) }
 
 // StartAll starts every request of the list, in order. If a request cannot be started, or is in the
 // list twice, it returns ErrRequest and starts none.
 func StartAll(reqs ...Request) error {
-	l, err := lock("start all", reqs)
+	l, err := lock(calls.StartAll, reqs)
 	if err != nil {
 		return err
 	}
@@ -161,9 +161,9 @@ func StartAll(reqs ...Request) error {
 	for i, r := range reqs {
 		switch {
 		case r.o == nil || r.o.gen != r.gen:
-			err = newError("start", nullHandle)
+			err = newError(calls.Start, nullHandle)
 		case r.o.marked:
-			err = r.o.newError("start", "the request is in the list twice")
+			err = r.o.newError(calls.Start, "the request is in the list twice")
 		default:
 			err = r.o.startable()
 		}
@@ -183,7 +183,7 @@ func StartAll(reqs ...Request) error {
 	for i, r := range reqs {
 		// A start may give the lock up for a while, and another goroutine may use a request then.
 		if r.o.gen != r.gen {
-			return fmt.Errorf("request %d: %w", i, newError("start", nullHandle))
+			return fmt.Errorf("request %d: %w", i, newError(calls.Start, nullHandle))
 		}
 		if err := r.o.startable(); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
@@ -206,9 +206,9 @@ func WaitAll(reqs ...Request) error { return WaitAllStatus(reqs, nil) }
 // error, or ErrPending.
 func WaitAllStatus(reqs []Request, sts []Status) error {
 	if sts != nil && len(sts) != len(reqs) {
-		return fmt.Errorf("wait all: %w: %d statuses for %d requests", ErrCount, len(sts), len(reqs))
+		return fmt.Errorf("%v: %w: %d statuses for %d requests", calls.WaitAll, ErrCount, len(sts), len(reqs))
 	}
-	l, err := lock("wait all", reqs)
+	l, err := lock(calls.WaitAll, reqs)
 	if err != nil {
 		return err
 	}
@@ -316,10 +316,10 @@ func (l list) waitAll(sts []Status) (err error) {
 // If several are, it returns the one that completed first. If none is active, the index is
 // Undefined and the status is empty.
 func WaitAny(reqs ...Request) (index int, st Status, err error) {
-	return waitAny(context.Background(), "wait any", reqs)
+	return waitAny(context.Background(), calls.WaitAny, reqs)
 }
 
-func waitAny(ctx context.Context, call string, reqs []Request) (int, Status, error) {
+func waitAny(ctx context.Context, call calls.ID, reqs []Request) (int, Status, error) {
 	l, err := lock(call, reqs)
 	if err != nil {
 		return Undefined, Empty(), err
@@ -357,17 +357,17 @@ func (l list) first() int {
 // none is active. indices and sts must be at least as long as reqs. If a request failed, WaitSome
 // returns ErrInStatus, and its Status.Err has the error.
 func WaitSome(reqs []Request, indices []int, sts []Status) (outcount int, err error) {
-	return some("wait some", reqs, indices, sts, true)
+	return some(calls.WaitSome, reqs, indices, sts, true)
 }
 
 // TestSome is WaitSome with one turn of progress instead of a wait; outcount may be 0.
 func TestSome(reqs []Request, indices []int, sts []Status) (outcount int, err error) {
-	return some("test some", reqs, indices, sts, false)
+	return some(calls.TestSome, reqs, indices, sts, false)
 }
 
-func some(call string, reqs []Request, indices []int, sts []Status, wait bool) (int, error) {
+func some(call calls.ID, reqs []Request, indices []int, sts []Status, wait bool) (int, error) {
 	if len(indices) < len(reqs) || sts != nil && len(sts) < len(reqs) {
-		return 0, fmt.Errorf("%s: %w: %d requests, room for %d indices and %d statuses",
+		return 0, fmt.Errorf("%v: %w: %d requests, room for %d indices and %d statuses",
 			call, ErrCount, len(reqs), len(indices), len(sts))
 	}
 	l, err := lock(call, reqs)
@@ -420,9 +420,9 @@ func some(call string, reqs []Request, indices []int, sts []Status, wait bool) (
 // WaitAllStatus; if not, it changes nothing. sts must be as long as reqs, or nil.
 func TestAll(reqs []Request, sts []Status) (flag bool, err error) {
 	if sts != nil && len(sts) != len(reqs) {
-		return false, fmt.Errorf("test all: %w: %d statuses for %d requests", ErrCount, len(sts), len(reqs))
+		return false, fmt.Errorf("%v: %w: %d statuses for %d requests", calls.TestAll, ErrCount, len(sts), len(reqs))
 	}
-	l, err := lock("test all", reqs)
+	l, err := lock(calls.TestAll, reqs)
 	if err != nil {
 		return false, err
 	}
@@ -433,7 +433,7 @@ func TestAll(reqs []Request, sts []Status) (flag bool, err error) {
 		active, _, _ = l.count()
 	}
 	if active > 0 {
-		return false, l.stopped("test all")
+		return false, l.stopped(calls.TestAll)
 	}
 	return true, l.takeAll(sts)
 }
@@ -441,7 +441,7 @@ func TestAll(reqs []Request, sts []Status) (flag bool, err error) {
 // TestAny makes progress and reports whether one of the requests is complete; if so, it does as
 // WaitAny. If none is active, flag is true and the index is Undefined.
 func TestAny(reqs ...Request) (index int, st Status, flag bool, err error) {
-	l, err := lock("test any", reqs)
+	l, err := lock(calls.TestAny, reqs)
 	if err != nil {
 		return Undefined, Empty(), false, err
 	}
@@ -455,7 +455,7 @@ func TestAny(reqs ...Request) (index int, st Status, flag bool, err error) {
 	case active+complete == 0:
 		return Undefined, Empty(), true, nil
 	case complete == 0:
-		return Undefined, Empty(), false, l.stopped("test any")
+		return Undefined, Empty(), false, l.stopped(calls.TestAny)
 	}
 	i := l.first()
 	st, err = l.at(i).Take()

@@ -3,6 +3,7 @@ package request
 import (
 	"strconv"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -178,9 +179,9 @@ func (o *Object) InitPersistent() {
 func (o *Object) startable() error {
 	switch {
 	case !o.persistent:
-		return o.newError("start", "the request is not persistent")
+		return o.newError(calls.Start, "the request is not persistent")
 	case o.state != Inactive:
-		return o.newError("start", "the request is active")
+		return o.newError(calls.Start, "the request is active")
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 		return nil
 	}
 	defer runtime.KeepAlive(r.o) // see lostHandle.report
-	defer o.leave(o.begin("wait"))
+	defer o.leave(o.begin(calls.Wait))
 	if o.state == Active {
 		if err := o.Await(ctx); err != nil {
 			*st = Empty()
@@ -103,7 +103,7 @@ func (r Request) Test() (st Status, done bool, err error) {
 		return Empty(), true, nil
 	}
 	defer runtime.KeepAlive(r.o)
-	defer o.leave(o.begin("test"))
+	defer o.leave(o.begin(calls.Test))
 	switch o.settle(r.gen) {
 	case settledNothing:
 		return Empty(), true, nil

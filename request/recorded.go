@@ -13,12 +13,12 @@ func counted(rec *calls.Recorder) bool {
 }
 
 // begin begins the record of a call for one request. leave ends it, and gives the lock back.
-func (o *Object) begin(call string) *calls.Call {
+func (o *Object) begin(call calls.ID) *calls.Call {
 	rec := o.eng.Calls
 	if rec == nil {
 		return nil
 	}
-	c := rec.CountAndBegin(rec.KindOf(call), -1, -1, 0)
+	c := rec.CountAndBegin(call, -1, -1, 0)
 	c.Receives, c.Sends = o.direction()
 	return c
 }
@@ -36,9 +36,9 @@ func (o *Object) direction() (receives, sends bool) {
 }
 
 // begin begins the record of a call for several requests.
-func (l list) begin(call string) *calls.Call {
+func (l list) begin(call calls.ID) *calls.Call {
 	rec := l.eng.Calls
-	c := rec.CountAndBegin(rec.KindOf(call), -1, -1, 0)
+	c := rec.CountAndBegin(call, -1, -1, 0)
 	for i := range l.reqs {
 		if o := l.at(i); o != nil && o.state == Active {
 			receives, sends := o.direction()

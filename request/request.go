@@ -60,6 +60,8 @@ package request
 import (
 	"fmt"
 	"runtime"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // Request is a handle. The zero value is the null handle. All copies of a handle are equal.
@@ -132,9 +134,9 @@ func (r Request) Start() error {
 	}
 	o := r.enter()
 	if o == nil {
-		return newError("start", nullHandle)
+		return newError(calls.Start, nullHandle)
 	}
-	defer o.leave(o.begin("start"))
+	defer o.leave(o.begin(calls.Start))
 	if err := o.startable(); err != nil {
 		return err
 	}
@@ -151,15 +153,15 @@ func (r Request) Start() error {
 func (r Request) Cancel() error {
 	o := r.enter()
 	if o == nil {
-		return newError("cancel", nullHandle)
+		return newError(calls.Cancel, nullHandle)
 	}
 	defer o.eng.Unlock()
 	switch o.state {
 	case Inactive:
-		return o.newError("cancel", "the request is inactive")
+		return o.newError(calls.Cancel, "the request is inactive")
 	case Active:
 		if o.MustEnd {
-			return o.newError("cancel", "a collective cannot be cancelled")
+			return o.newError(calls.Cancel, "a collective cannot be cancelled")
 		}
 		o.op.Cancel()
 	}
@@ -172,11 +174,11 @@ func (r Request) Cancel() error {
 func (r Request) Free() error {
 	o := r.enter()
 	if o == nil {
-		return newError("free", nullHandle)
+		return newError(calls.FreeRequest, nullHandle)
 	}
 	defer o.eng.Unlock()
 	if o.MustEnd && o.state == Active {
-		return o.newError("free", "the collective is active")
+		return o.newError(calls.FreeRequest, "the collective is active")
 	}
 	o.Abandon()
 	return nil
@@ -185,7 +187,11 @@ func (r Request) Free() error {
 const nullHandle = "the handle is null"
 
 // newError makes an ErrRequest of a call, with its reason.
-func newError(call, reason string) error { return fmt.Errorf("%s: %w: %s", call, ErrRequest, reason) }
+func newError(call calls.ID, reason string) error {
+	return fmt.Errorf("%v: %w: %s", call, ErrRequest, reason)
+}
 
 // newError makes an ErrRequest that also names the operation.
-func (o *Object) newError(call, reason string) error { return o.op.Describe(newError(call, reason)) }
+func (o *Object) newError(call calls.ID, reason string) error {
+	return o.op.Describe(newError(call, reason))
+}

@@ -3,12 +3,10 @@ package calls
 import (
 	"math/bits"
 	"math/rand/v2"
-	"slices"
-	"strings"
 )
 
 const (
-	// SampleNanos is the time between two samples of a kind and length, on average.
+	// SampleNanos is the time between two samples of a call and length, on average.
 	SampleNanos = 2_000_000
 	// LongNanos is the shortest wait for which a call is recorded though it is no sample.
 	LongNanos = 20_000
@@ -40,8 +38,8 @@ type RequestSink interface {
 
 // Call is a call that is recorded. Times are in nanoseconds.
 type Call struct {
-	Kind             Kind
-	Receives, Sends  bool   // a wait for requests: of which kinds they are
+	ID               ID
+	Receives, Sends  bool   // a wait for requests: what these do
 	Peer, Tag, Bytes int    // −1 where there is none
 	Comm             string // name of the communicator
 	Size             int    // number of its ranks
@@ -67,7 +65,8 @@ type Call struct {
 	movedSince int64 // Recorder.moved at that time
 }
 
-// bucket is what is known of the calls of a kind and size class.
+// bucket is what is known of the calls of an ID and size class. The zero value knows of none, and has
+// the next one timed.
 type bucket struct {
 	n        uint64 // calls
 	next     uint64 // the number of the next sample
@@ -79,14 +78,12 @@ type bucket struct {
 
 // Recorder counts and times the calls of a rank.
 type Recorder struct {
-	buckets [maxKinds][sizeClasses]bucket
+	buckets [maxCalls][sizeClasses]bucket
 	current *Call
 	all     bool
 	sink    Sink
 	begins  RequestSink // the sink, if it is one
 	request uint64      // number of the last one
-	names   []string
-	kinds   map[string]Kind
 	free    []*Call
 	tracks  []*Call // calls under way, by track; nil: none
 	random  rand.PCG
@@ -101,17 +98,9 @@ type Recorder struct {
 
 // New makes a recorder. With all, each call is timed.
 func New(sink Sink, all bool) *Recorder {
-	r := &Recorder{sink: sink, all: all, names: fixedNames(), kinds: make(map[string]Kind), clockCost: 1 << 20}
+	r := &Recorder{sink: sink, all: all, clockCost: 1 << 20}
 	r.begins, _ = sink.(RequestSink)
 	r.random.Seed(uint64(Now()), 0)
-	for k, name := range r.names {
-		r.kinds[name] = Kind(k)
-	}
-	for i := range r.buckets {
-		for j := range r.buckets[i] {
-			r.buckets[i][j].next, r.buckets[i][j].interval = 1, 1
-		}
-	}
 	for range 100 {
 		from := Now()
 		r.clockCost = min(r.clockCost, Now()-from)
@@ -119,59 +108,31 @@ func New(sink Sink, all bool) *Recorder {
 	return r
 }
 
-// KindOf returns the kind of calls with a name.
-func (r *Recorder) KindOf(name string) Kind {
-	switch name { // those of short messages, without a look-up
-	case "send":
-		return Send
-	case "recv":
-		return Recv
-	case "wait":
-		return Wait
-	}
-	k, known := r.kinds[name]
-	if !known {
-		if len(r.names) == maxKinds {
-			return maxKinds - 1
-		}
-		k = Kind(len(r.names))
-		r.names = append(r.names, name)
-		r.kinds[name] = k
-	}
-	return k
-}
-
-// Name returns the name of a kind.
-func (r *Recorder) Name(k Kind) string { return r.names[k] }
-
-// Names has the names of all kinds that there are now. They do not change.
-func (r *Recorder) Names() []string { return slices.Clip(r.names) }
-
-func (r *Recorder) bucket(k Kind, bytes int) *bucket {
-	return &r.buckets[k%maxKinds][bits.Len64(uint64(bytes))%sizeClasses]
+func (r *Recorder) bucket(id ID, bytes int) *bucket {
+	return &r.buckets[id][bits.Len64(uint64(bytes))%sizeClasses]
 }
 
 // Count counts a call, and reports whether it is to be timed: then Begin has to follow.
-func (r *Recorder) Count(k Kind, bytes int) bool {
-	b := r.bucket(k, bytes)
+func (r *Recorder) Count(id ID, bytes int) bool {
+	b := r.bucket(id, bytes)
 	b.n++
 	return b.n >= b.next
 }
 
 // IsTimed reports whether the call that was counted last is to be timed.
-func (r *Recorder) IsTimed(k Kind, bytes int) bool {
-	b := r.bucket(k, bytes)
+func (r *Recorder) IsTimed(id ID, bytes int) bool {
+	b := r.bucket(id, bytes)
 	return b.n >= b.next
 }
 
 // IsDue reports whether Count would report that the call is to be timed. It counts nothing.
-func (r *Recorder) IsDue(k Kind, bytes int) bool {
-	b := r.bucket(k, bytes)
+func (r *Recorder) IsDue(id ID, bytes int) bool {
+	b := r.bucket(id, bytes)
 	return b.n+1 >= b.next
 }
 
 // Begin begins the record of a call that was counted. End ends it.
-func (r *Recorder) Begin(k Kind, peer, tag, bytes int) *Call {
+func (r *Recorder) Begin(id ID, peer, tag, bytes int) *Call {
 	var c *Call
 	if last := len(r.free) - 1; last >= 0 {
 		c = r.free[last]
@@ -182,11 +143,11 @@ func (r *Recorder) Begin(k Kind, peer, tag, bytes int) *Call {
 		r.tracks = append(r.tracks, nil)
 	}
 	r.tracks[c.Track] = c
-	c.Kind, c.Peer, c.Tag, c.Bytes = k, peer, tag, bytes
+	c.ID, c.Peer, c.Tag, c.Bytes = id, peer, tag, bytes
 	c.Receives, c.Sends = false, false
 	c.Comm, c.Size, c.Request = "", 0, 0
 	c.Waiting, c.Moving, c.since, c.firstSince = 0, 0, 0, 0
-	b := r.bucket(k, max(bytes, 0))
+	b := r.bucket(id, max(bytes, 0))
 	c.bucket, c.parent = b, r.current
 	r.current = c
 	if c.IsTimed = b.n >= b.next; c.IsTimed {
@@ -196,9 +157,9 @@ func (r *Recorder) Begin(k Kind, peer, tag, bytes int) *Call {
 }
 
 // CountAndBegin is Count and Begin of a call that has no faster path.
-func (r *Recorder) CountAndBegin(k Kind, peer, tag, bytes int) *Call {
-	r.bucket(k, max(bytes, 0)).n++
-	return r.Begin(k, peer, tag, bytes)
+func (r *Recorder) CountAndBegin(id ID, peer, tag, bytes int) *Call {
+	r.bucket(id, max(bytes, 0)).n++
+	return r.Begin(id, peer, tag, bytes)
 }
 
 // End ends a call.
@@ -270,7 +231,7 @@ func (r *Recorder) schedule(b *bucket, now int64) {
 // user's, and what else it begins are parts of it.
 func (r *Recorder) BeginRequest() uint64 {
 	c := r.current
-	if r.begins == nil || c == nil || c.Request != 0 || !isNonblocking(r.names[c.Kind]) {
+	if r.begins == nil || c == nil || c.Request != 0 || !c.ID.Begins() {
 		return 0
 	}
 	r.request++
@@ -281,11 +242,6 @@ func (r *Recorder) BeginRequest() uint64 {
 
 // EndRequest says that the user has observed the completion of an operation, or never will.
 func (r *Recorder) EndRequest(id uint64) { r.begins.Observed(id) }
-
-// isNonblocking reports whether calls of a name begin an operation that a later call ends.
-func isNonblocking(name string) bool {
-	return strings.HasPrefix(name, "i") && name != "iprobe" && name != "improbe" || strings.HasPrefix(name, "start")
-}
 
 // Current is the call of the goroutine that holds the lock, nil if it is in none.
 func (r *Recorder) Current() *Call { return r.current }
@@ -350,19 +306,19 @@ func (r *Recorder) Transfer(begins bool) {
 	}
 }
 
-// Count of calls by kind and length.
+// Count of calls of an ID by length.
 type Count struct {
-	Kind  Kind
+	ID    ID
 	Class int // number of bits of the length
 	Calls uint64
 }
 
 // Counts lists how many calls there were.
 func (r *Recorder) Counts() (list []Count) {
-	for k := range r.names {
+	for id := range r.buckets {
 		for class := range sizeClasses {
-			if n := r.buckets[k][class].n; n > 0 {
-				list = append(list, Count{Kind(k), class, n})
+			if n := r.buckets[id][class].n; n > 0 {
+				list = append(list, Count{ID(id), class, n})
 			}
 		}
 	}

@@ -24,9 +24,9 @@ func (s *sums) Ended(c *Call) {
 }
 
 // call makes a call as the fast paths do.
-func call(r *Recorder, k Kind, bytes int) {
-	if r.Count(k, bytes) {
-		r.End(r.Begin(k, 1, 0, bytes))
+func call(r *Recorder, id ID, bytes int) {
+	if r.Count(id, bytes) {
+		r.End(r.Begin(id, 1, 0, bytes))
 	}
 }
 
@@ -118,13 +118,4 @@ func TestCallsAllocateNothing(t *testing.T) {
 			r.End(r.CountAndBegin(WaitAll, -1, -1, 0))
 		}))
 	}
-}
-
-func TestKindsBeyondTheMostCountAsTheLast(t *testing.T) {
-	r := New(&sums{}, false)
-	for i := range 2 * maxKinds {
-		k := r.KindOf(string(rune('a' + i)))
-		require.Less(t, int(k), maxKinds)
-	}
-	require.Equal(t, Send, r.KindOf("send"))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // areaState says whether a team has an area.
@@ -34,8 +35,8 @@ func (t *Team) StartAt(count uint64) { t.count, t.next = count, int(count%Sequen
 // wantsArea reports whether the team sets an area up before the next collective. All ranks that
 // make the same call agree on that. Only a call that waits for all ranks in any case may do it: a
 // program may rely on others not to wait.
-func (t *Team) wantsArea(call string) bool {
-	if t.areaState != areaNone || t.size == 1 || call != "barrier" && call != "allreduce" {
+func (t *Team) wantsArea(call calls.ID) bool {
+	if t.areaState != areaNone || t.size == 1 || call != calls.Barrier && call != calls.Allreduce {
 		return false
 	}
 	tuning := t.Tuning()
@@ -62,7 +63,7 @@ func (t *Team) findHosts() {
 // ranks take part in it. A rank that gives up in the middle is unfit for collectives, or was told
 // of one that did not begin: so either all ranks have the area, or none, or none of the later
 // collectives succeeds.
-func (t *Team) Prepare(ctx context.Context, call string, root int) (err error) {
+func (t *Team) Prepare(ctx context.Context, call calls.ID, root int) (err error) {
 	if !t.wantsArea(call) || t.unfit != nil || t.blocking != nil || ctx != nil && ctx.Err() != nil {
 		return nil
 	}

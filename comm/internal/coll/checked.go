@@ -59,9 +59,6 @@ func (s *Schedule) Agreed() int { return s.agreed }
 // InPlace reports whether the schedule is the one for in place.
 func (s *Schedule) InPlace() bool { return s.inPlace }
 
-// BlockingName is the name of the call in its blocking form.
-func (s *Schedule) BlockingName() string { return s.call }
-
 // OwnLength is the length of the one part that a rank that is not the root sends or receives.
 func (s *Schedule) OwnLength() int { return len(s.steps[0].a) }
 

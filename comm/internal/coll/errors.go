@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -32,27 +33,27 @@ func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error 
 		err = fmt.Errorf("%w: rank %d sent %d bytes where %d are due: its arguments differ",
 			request.ErrCount, r.peer, st.Bytes, r.room)
 	}
-	return s.team.owner.Describe(s.Name(), r.peer, s.seq, err)
+	return s.team.owner.Describe(s.id.String(), r.peer, s.seq, err)
 }
 
 // otherCall is the error of a message that can only be of another call.
 func (s *Schedule) otherCall(peer int) error {
 	ours := s.signature()
-	err := &callError{s.Name(), s.rank, s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
-	return s.team.owner.Describe(s.Name(), peer, s.seq, err)
+	err := &callError{s.id, s.rank, s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
+	return s.team.owner.Describe(s.id.String(), peer, s.seq, err)
 }
 
 // explain makes the user's error of the error that ended the collective.
 func (s *Schedule) explain(err error) error {
 	if revoked := (*RevokedError)(nil); errors.As(err, &revoked) {
-		err = &callError{s.Name(), s.rank, s.callHasNoBuffers(), revoked}
+		err = &callError{s.id, s.rank, s.callHasNoBuffers(), revoked}
 	}
 	return s.describe(err)
 }
 
 // callError is the error of a call whose collective another rank has revoked, or called otherwise.
 type callError struct {
-	call      string
+	call      calls.ID
 	self      int  // this rank
 	noBuffers bool // of the user's
 	cause     *RevokedError

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/race"
 )
 
@@ -51,7 +52,7 @@ func TestCollectivesEndInAnyOrder(t *testing.T) {
 		var open []*Schedule
 		for range 300 {
 			if random.IntN(2) == 0 && len(open) < 40 {
-				s := team.Begin(Nonblocking, "test", NoRoot)
+				s := team.Begin(Nonblocking, calls.Scan, NoRoot)
 				model[s.seq] = s
 				open = append(open, s)
 			} else if len(open) > 0 {
@@ -74,7 +75,7 @@ func TestCollectivesEndInAnyOrder(t *testing.T) {
 
 // keepOf makes a persistent collective, as Keep does when the ranks have compared their calls.
 func keepOf(t *Team) *Schedule {
-	s := t.Begin(Persistent, "test", NoRoot)
+	s := t.Begin(Persistent, calls.Scan, NoRoot)
 	s.move(phaseRunning)
 	s.move(phaseOver)
 	if t.kept == nil {
@@ -94,21 +95,21 @@ func TestCallsAreRefusedWhileOldCollectiveHoldsNumber(t *testing.T) {
 	_, teams := newTeams(1, nil)
 	team := teams[0]
 	team.next = 5
-	old := team.Begin(Nonblocking, "test", NoRoot)
+	old := team.Begin(Nonblocking, calls.Scan, NoRoot)
 	team.next = 5 + SequenceNumbers/2 - 3
-	last := team.Begin(Nonblocking, "test", NoRoot)
+	last := team.Begin(Nonblocking, calls.Scan, NoRoot)
 	require.Same(t, old, team.underWay(5))
 	require.Same(t, last, team.underWay(last.seq))
-	require.Nil(t, team.Begin(Nonblocking, "test", NoRoot))
-	require.Nil(t, team.Begin(Blocking, "test", NoRoot))
+	require.Nil(t, team.Begin(Nonblocking, calls.Scan, NoRoot))
+	require.Nil(t, team.Begin(Blocking, calls.Scan, NoRoot))
 	old.Leave()
 	kept := keepOf(team)
 	last.Leave()
 	team.next = kept.seq
-	require.Nil(t, team.Begin(Persistent, "test", NoRoot))
+	require.Nil(t, team.Begin(Persistent, calls.Scan, NoRoot))
 	require.ErrorContains(t, team.WhyNot(), "has to be freed first")
 	kept.free()
-	s := team.Begin(Persistent, "test", NoRoot)
+	s := team.Begin(Persistent, calls.Scan, NoRoot)
 	require.NotNil(t, s)
 	s.Leave()
 }
@@ -120,7 +121,7 @@ func TestPersistentCollectiveOutlivesItsNumber(t *testing.T) {
 		w, teams := newTeams(2, nil)
 		kept := keepOf(teams[0])
 		teams[0].next, teams[1].next = kept.seq, kept.seq
-		s := teams[0].Begin(how, "test", NoRoot)
+		s := teams[0].Begin(how, calls.Scan, NoRoot)
 		require.NotNil(t, s)
 		teams[1].isend(pattern(10, 1), 0, kept.tag).Abandon()
 		teams[1].isend(pattern(10, 2), 0, s.tag).Abandon()
@@ -169,7 +170,7 @@ func TestRevokeOfPersistentCollective(t *testing.T) {
 // rank still waits in the Init call for a third one.
 func TestRevokeOfStartFailsInitCall(t *testing.T) {
 	w, teams := newTeams(3, nil)
-	s := teams[0].Begin(Persistent, "test", NoRoot)
+	s := teams[0].Begin(Persistent, calls.Scan, NoRoot)
 	r := teams[0].irecv(make([]byte, 10), 2, s.tag)
 	started := s.seq + startForm
 	teams[1].isend(pattern(10, 1), 0, started).Abandon()
@@ -192,8 +193,8 @@ func TestForgedMessagesOfEveryForm(t *testing.T) {
 	for _, how := range []How{Blocking, Nonblocking, Persistent} {
 		for form := 0; form <= 7*SequenceNumbers; form += SequenceNumbers {
 			w, teams := newTeams(2, nil)
-			teams[0].Begin(Blocking, "test", NoRoot).Leave() // 0 is over
-			s := teams[0].Begin(how, "test", NoRoot)         // 1 is under way
+			teams[0].Begin(Blocking, calls.Scan, NoRoot).Leave() // 0 is over
+			s := teams[0].Begin(how, calls.Scan, NoRoot)         // 1 is under way
 			for seq := range 4 {
 				w.pmls[0].Arrived(w.modules[0], 1, tagMatch, append(header(teamContext, seq+form, uint32(seq)), 1, 2, 3))
 			}
@@ -202,7 +203,7 @@ func TestForgedMessagesOfEveryForm(t *testing.T) {
 			require.Equal(t, otherForm, s.failed() != nil, "%v, form %d", how, form/SequenceNumbers)
 			s.Leave()
 			for range 2 { // 2 and 3
-				teams[0].Begin(how, "test", NoRoot).Leave()
+				teams[0].Begin(how, calls.Scan, NoRoot).Leave()
 			}
 			w.settle()
 			require.Empty(t, w.pmls[0].Unreceived(), "%v, form %d", how, form/SequenceNumbers)
@@ -223,7 +224,7 @@ func FuzzForms(f *testing.F) {
 		team, p := teams[0], w.pmls[0]
 		kept := keepOf(team)
 		team.irecv(make([]byte, 3), 1, kept.tag)
-		all := []*Schedule{team.Begin(Nonblocking, "test", NoRoot), team.Begin(Blocking, "test", NoRoot)}
+		all := []*Schedule{team.Begin(Nonblocking, calls.Scan, NoRoot), team.Begin(Blocking, calls.Scan, NoRoot)}
 		for _, s := range all {
 			team.irecv(make([]byte, 3), 1, s.tag)
 		}
@@ -248,7 +249,7 @@ func FuzzForms(f *testing.F) {
 		kept.Revoke(Failed)
 		kept.free()
 		for range 8 {
-			s := team.Begin(Blocking, "test", NoRoot)
+			s := team.Begin(Blocking, calls.Scan, NoRoot)
 			s.Revoke(Failed)
 			s.Leave()
 		}

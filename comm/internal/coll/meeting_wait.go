@@ -167,7 +167,7 @@ func (s *Schedule) postWatches() {
 	m, t := &s.meeting, s.team
 	for number, rank := range t.local {
 		if s.mayAwait(number) {
-			r := t.p.Irecv(t.ctx, nil, 1, rank, s.tag|watchTag, s.call)
+			r := t.p.Irecv(t.ctx, nil, 1, rank, s.tag|watchTag, s.id.String())
 			m.watches = append(m.watches, postedRecv{r, rank, 0})
 		}
 	}

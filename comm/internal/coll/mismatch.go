@@ -37,11 +37,17 @@ import (
 // Signature is what the calls of a collective have in common at all ranks. Ranks with equal
 // signatures follow one schedule.
 type Signature struct {
-	Call  uint64 // a hash of the call's name
+	Call  uint64 // the ID of the call in its blocking form, callSetUp or callChecked
 	Root  int64
 	Bytes uint64 // the length that chooses the schedule, if all ranks agree on one
 	Kind  uint64 // everything else
 }
+
+// Calls of signatures that are not in the table of calls.
+const (
+	callSetUp   = 1<<8 + iota // making of an area; an ID has 8 bits
+	callChecked               // a check
+)
 
 // Bits of Signature.Kind. The lower bits are the size of an element of a reduction.
 const (
@@ -69,12 +75,12 @@ func (s *Schedule) signature() Signature {
 		return s.ours
 	}
 	if s.setUp { // whatever call the rank is in
-		return Signature{Call: hashOf("set up")}
+		return Signature{Call: callSetUp}
 	}
 	if s.isChecked { // the check compares more
-		return Signature{Call: hashOf("checked")}
+		return Signature{Call: callChecked}
 	}
-	sign := Signature{Call: hashOf(s.call), Root: int64(s.root), Bytes: uint64(s.agreed)}
+	sign := Signature{Call: uint64(s.id.Base()), Root: int64(s.root), Bytes: uint64(s.agreed)}
 	if s.Op != nil {
 		sign.Kind = s.Reduction.kind()
 	}
@@ -97,15 +103,6 @@ func (r *Reduction) kind() uint64 {
 		kind |= kindInOrder
 	}
 	return kind
-}
-
-// hashOf is the FNV-1a hash of a name.
-func hashOf(name string) uint64 {
-	h := uint64(0xcbf29ce484222325)
-	for i := range len(name) {
-		h = (h ^ uint64(name[i])) * 0x100000001b3
-	}
-	return h
 }
 
 // stillAwaits reports whether this rank waits, in a collective, for a message of a rank of the job

@@ -7,12 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
 
 // beginAs begins a collective with a signature.
-func (t *Team) beginAs(call string, root, agreed int, inPlace bool) *Schedule {
+func (t *Team) beginAs(call calls.ID, root, agreed int, inPlace bool) *Schedule {
 	s := t.Begin(Blocking, call, root)
 	s.agreed, s.inPlace = agreed, inPlace
 	return s
@@ -24,16 +25,16 @@ func TestMismatchProbe(t *testing.T) {
 		begin  func(t *Team) *Schedule
 		reason Reason
 	}{
-		"another root": {func(t *Team) *Schedule { return t.beginAs("bcast", 1, 10, false) }, Differs},
-		"other length": {func(t *Team) *Schedule { return t.beginAs("bcast", 0, 20, false) }, Lengths},
-		"another call": {func(t *Team) *Schedule { return t.beginAs("reduce", 0, 10, false) }, Differs},
-		"another kind": {func(t *Team) *Schedule { return t.beginAs("bcast", 0, 10, true) }, Lengths},
+		"another root": {func(t *Team) *Schedule { return t.beginAs(calls.Bcast, 1, 10, false) }, Differs},
+		"other length": {func(t *Team) *Schedule { return t.beginAs(calls.Bcast, 0, 20, false) }, Lengths},
+		"another call": {func(t *Team) *Schedule { return t.beginAs(calls.Reduce, 0, 10, false) }, Differs},
+		"another kind": {func(t *Team) *Schedule { return t.beginAs(calls.Bcast, 0, 10, true) }, Lengths},
 	} {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, late=%v", name, late), func(t *testing.T) {
 				w, teams := newTeams(3, nil)
 				for _, team := range teams[1:] {
-					team.beginAs("bcast", 0, 10, false)
+					team.beginAs(calls.Bcast, 0, 10, false)
 				}
 				if !late {
 					f.begin(teams[0])
@@ -69,12 +70,12 @@ func TestMismatchProbe(t *testing.T) {
 // TestMismatchProbeOfLateRank: a rank that makes the same call later does not answer.
 func TestMismatchProbeOfLateRank(t *testing.T) {
 	w, teams := newTeams(2, nil)
-	s := teams[1].Begin(Blocking, "bcast", 0)
+	s := teams[1].Begin(Blocking, calls.Bcast, 0)
 	r := teams[1].irecv(make([]byte, 10), 0, 0)
 	w.sleep(1, 1)
 	w.settle()
 	require.Len(t, teams[0].probes, 1)
-	teams[0].Begin(Blocking, "bcast", 0)
+	teams[0].Begin(Blocking, calls.Bcast, 0)
 	require.NoError(t, teams[0].enter())
 	require.Empty(t, teams[0].probes)
 	teams[0].isend(pattern(10, 1), 1, 0).Abandon()
@@ -128,8 +129,8 @@ func TestMismatchProbeIsAnsweredAtTheEnd(t *testing.T) {
 			for _, before := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s sends=%v before=%v", name, sends, before), func(t *testing.T) {
 					w, teams := newTeams(3, nil)
-					teams[0].Begin(Blocking, "test", NoRoot)
-					s := teams[1].Begin(Blocking, "test", NoRoot)
+					teams[0].Begin(Blocking, calls.Scan, NoRoot)
+					s := teams[1].Begin(Blocking, calls.Scan, NoRoot)
 					s.steps = make([]step, 1)
 					var waits taker
 					if sends && end.reason == Finalized {
@@ -170,7 +171,7 @@ func TestMismatchProbeOfRemovedContext(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	kept := teams[0].irecv(make([]byte, 10), 1, 7)
 	teams[0].Remove()
-	teams[1].Begin(Blocking, "test", NoRoot)
+	teams[1].Begin(Blocking, calls.Scan, NoRoot)
 	r := teams[1].irecv(make([]byte, 10), 0, 0)
 	w.sleep(1)
 	w.settle()
@@ -182,7 +183,7 @@ func TestMismatchProbeOfRemovedContext(t *testing.T) {
 // TestMismatchProbeWithoutSleep: a rank that never sleeps probes too.
 func TestMismatchProbeWithoutSleep(t *testing.T) {
 	w, teams := newTeams(2, nil)
-	teams[1].Begin(Blocking, "test", NoRoot)
+	teams[1].Begin(Blocking, calls.Scan, NoRoot)
 	teams[1].irecv(make([]byte, 10), 0, 0)
 	for range 1 << 20 {
 		w.pmls[1].Progress()
@@ -212,9 +213,9 @@ func TestMismatchProbeBesideOtherTraffic(t *testing.T) {
 		busy := func(millis int) (probes int) {
 			for range millis {
 				w.now += int64(time.Millisecond)
-				s := others[1].Begin(Blocking, "busy", NoRoot)
+				s := others[1].Begin(Blocking, calls.Exscan, NoRoot)
 				takers := []taker{others[1].irecv(make([]byte, 8), 0, s.seq), w.pmls[1].Irecv(worlds[1], make([]byte, 8), 1, 0, 7, "recv")}
-				others[0].Begin(Blocking, "busy", NoRoot).Leave()
+				others[0].Begin(Blocking, calls.Exscan, NoRoot).Leave()
 				others[0].isend(pattern(8, 1), 1, s.seq).Abandon()
 				w.pmls[0].Isend(worlds[0], pattern(8, 1), 1, 7, pml.Standard, "send").Abandon()
 				w.settle()
@@ -235,11 +236,11 @@ func TestMismatchProbeBesideOtherTraffic(t *testing.T) {
 			}
 			return probes
 		}
-		teams[1].Begin(Blocking, "test", NoRoot)
+		teams[1].Begin(Blocking, calls.Scan, NoRoot)
 		own := teams[1].irecv(make([]byte, 8), 0, 0)
 		teams[1].irecv(make([]byte, 8), 0, 0)
 		require.Zero(t, busy(90), "it may still come")
-		teams[0].Begin(Blocking, "test", NoRoot)
+		teams[0].Begin(Blocking, calls.Scan, NoRoot)
 		teams[0].isend(pattern(8, 2), 1, 0).Abandon()
 		w.settle()
 		requireReceived(t, own)
@@ -275,7 +276,7 @@ func TestProbeOfStart(t *testing.T) {
 			w, teams := newTeams(3, nil)
 			var init, kept *Schedule
 			if when == "Init has failed" {
-				init = teams[0].Begin(Persistent, "test", NoRoot)
+				init = teams[0].Begin(Persistent, calls.Scan, NoRoot)
 			} else {
 				kept = keepOf(teams[0])
 			}

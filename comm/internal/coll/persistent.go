@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"runtime"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -39,7 +40,7 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 	}
 	t.kept[s.seq] = s
 	t.pass(s)
-	s.tag = s.seq + startForm
+	s.tag, s.id = s.seq+startForm, s.id.In(calls.Started)
 	s.move(phaseReady)
 	s.InitPersistent()
 	return s.Handle(), nil

@@ -1,27 +1,21 @@
 package coll
 
+import "github.com/mpigo/mpigo/internal/calls"
+
 // How is how a collective is called.
-type How uint8
+type How calls.Form
 
 const (
 	// Blocking calls run in the goroutine of the caller.
-	Blocking How = iota
+	Blocking = How(calls.Blocking)
 	// Nonblocking calls run in whatever goroutine makes progress. Their Schedule is the request.
-	Nonblocking
+	Nonblocking = How(calls.Nonblocking)
 	// Persistent calls make a request, each Start of which runs as a nonblocking call.
-	Persistent
+	Persistent = How(calls.Persistent)
 )
 
-// Name is the name of a call in this form.
-func (h How) Name(call string) string {
-	switch h {
-	case Nonblocking:
-		return "i" + call
-	case Persistent:
-		return call + " init"
-	}
-	return call
-}
+// Of is a call in this form.
+func (h How) Of(call calls.ID) calls.ID { return call.In(calls.Form(h)) }
 
 // form is the form of the messages' tags.
 func (h How) form() int {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -62,7 +63,7 @@ func (t *Team) enter() error {
 func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 	for _, protocol := range []pml.Protocol{pml.Copy, pml.Get, pml.Put} {
 		w, teams := newTeams(3, withRemote(protocol))
-		s0, s1 := teams[0].Begin(Blocking, "test", NoRoot), teams[1].Begin(Blocking, "test", NoRoot)
+		s0, s1 := teams[0].Begin(Blocking, calls.Scan, NoRoot), teams[1].Begin(Blocking, calls.Scan, NoRoot)
 		s0.steps, s1.steps = make([]step, 1), make([]step, 1)
 		receives := []*pml.RecvRequest{teams[1].irecv(make([]byte, 10), 0, 0), teams[1].irecv(make([]byte, 10), 2, 0)}
 		var sends []*pml.SendRequest
@@ -85,7 +86,7 @@ func TestRevokeEndsCollectiveEverywhere(t *testing.T) {
 		}
 		require.Equal(t, len(s1.steps), s1.next)
 		requireRevokedError(t, s1.failed(), 0, Refused)
-		s2 := teams[2].Begin(Blocking, "test", NoRoot)
+		s2 := teams[2].Begin(Blocking, calls.Scan, NoRoot)
 		requireRevokedError(t, s2.failed(), 0, Refused)
 		// Operations that begin later.
 		requireRevoked(t, teams[2].irecv(make([]byte, 10), 1, 0), 0, Refused)
@@ -133,9 +134,9 @@ func TestRevokeKeepsItsPlace(t *testing.T) {
 	s[0].Revoke(Failed)
 	other := NewTeam(w.pmls[0], 3, teams[0].group, 0, testOwner{})
 	for range 2 {
-		other.Begin(Blocking, "test", NoRoot).Leave()
+		other.Begin(Blocking, calls.Scan, NoRoot).Leave()
 	}
-	other.Begin(Blocking, "test", NoRoot).Revoke(Refused)
+	other.Begin(Blocking, calls.Scan, NoRoot).Revoke(Refused)
 	r := teams[1].irecv(make([]byte, 50), 0, 0)
 	for len(w.flying) > 0 || w.refuse > 0 || w.pmls[0].Busy() > 0 {
 		w.pmls[0].Progress()
@@ -149,7 +150,7 @@ func TestRevokeKeepsItsPlace(t *testing.T) {
 	mine := NewTeam(w.pmls[1], 3, teams[1].group, 1, testOwner{})
 	for range 2 {
 		require.NoError(t, mine.enter())
-		mine.Begin(Blocking, "test", NoRoot).Leave()
+		mine.Begin(Blocking, calls.Scan, NoRoot).Leave()
 	}
 	requireRevokedError(t, mine.enter(), 0, Refused)
 	requireClean(t, w)
@@ -219,7 +220,7 @@ func TestMessageOfFinishedCollectiveIsDiscarded(t *testing.T) {
 func TestRevokeOfFreedCommunicatorIsIgnored(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	teams[1].Remove()
-	teams[0].Begin(Blocking, "test", NoRoot).Revoke(Failed)
+	teams[0].Begin(Blocking, calls.Scan, NoRoot).Revoke(Failed)
 	w.settle()
 	requireClean(t, w)
 }
@@ -258,7 +259,7 @@ func TestRevokeRevokesWhatTheCollectiveMade(t *testing.T) {
 	for _, freeParent := range []bool{false, true} {
 		w, teams, s := inCollective(3, nil)
 		p2p, made := makeOf(w, s, []int{2, 0, 1}, 2)
-		running := made[0].Begin(Blocking, "barrier", NoRoot)
+		running := made[0].Begin(Blocking, calls.Barrier, NoRoot)
 		running.steps = make([]step, 1)
 		r := made[0].irecv(make([]byte, 10), 2, 0)
 		later := made[0].irecv(make([]byte, 10), 2, 1)
@@ -316,7 +317,7 @@ func TestMismatchProbeInRevokedCommunicator(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w, _, s := inCollective(3, nil)
 		_, made := makeOf(w, s, []int{0, 1, 2}, 2)
-		made[0].Begin(Blocking, "barrier", NoRoot)
+		made[0].Begin(Blocking, calls.Barrier, NoRoot)
 		r := made[0].irecv(make([]byte, 9), 1, 0)
 		probe := func() {
 			w.sleep(0)
@@ -374,7 +375,7 @@ func TestForgedFragment(t *testing.T) {
 			w, group, worlds := newWire(2, nil)
 			p := w.pmls[0]
 			team := NewTeam(p, teamContext, group, 0, testOwner{})
-			s := team.Begin(Blocking, "test", NoRoot)
+			s := team.Begin(Blocking, calls.Scan, NoRoot)
 			p.Arrived(w.modules[0], 1, f.tag, f.frag)
 			require.ErrorIs(t, p.Lost(worlds[0], 1), errMalformed)
 			require.NoError(t, s.failed())
@@ -402,7 +403,7 @@ func FuzzControl(f *testing.F) {
 	w.sleep(0)
 	s[0].Revoke(Refused)
 	s[0].Leave()
-	teams[0].Begin(Blocking, "test", NoRoot).Revoke(Lengths)
+	teams[0].Begin(Blocking, calls.Scan, NoRoot).Revoke(Lengths)
 	teams[0].isend(pattern(10, 1), 1, 0)
 	teams[0].isend(pattern(1000, 1), 1, 1)
 	for _, fl := range w.flying {

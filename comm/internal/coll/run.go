@@ -19,7 +19,7 @@ func (s *Schedule) Refuse(err error) error {
 
 // describe wraps the error of the call.
 func (s *Schedule) describe(err error) error {
-	return s.team.owner.DescribeCollective(s.Name(), s.root, err)
+	return s.team.owner.DescribeCollective(s.id, s.root, err)
 }
 
 // admit is the error of a call that cannot begin: the communicator is unfit, or ctx, which may be
@@ -123,7 +123,7 @@ func (s *Schedule) stopped(ctx context.Context, peer int, err error) error {
 	if ctx == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return err
 	}
-	return s.team.owner.Describe(s.Name(), peer, s.seq, givenUp(ctx))
+	return s.team.owner.Describe(s.id.String(), peer, s.seq, givenUp(ctx))
 }
 
 // giveUp ends a collective that has failed and tells all other ranks.

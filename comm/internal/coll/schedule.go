@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
@@ -24,11 +25,11 @@ type Schedule struct {
 	rank, size int     // of the team
 	tuning     *Tuning // of this collective
 	how        How
-	call       string // the name of the call, in its blocking form
-	root       int    // NoRoot if the call has none
-	seq        int    // its sequence number
-	count      uint64 // its number among all calls of the team, from 1
-	tag        int    // of its messages
+	id         calls.ID // the call, in its form
+	root       int      // NoRoot if the call has none
+	seq        int      // its sequence number
+	count      uint64   // its number among all calls of the team, from 1
+	tag        int      // of its messages
 	phase      phase
 	failure    failure // at some rank
 	failedPeer int     // the rank whose message has failed, or none
@@ -139,14 +140,9 @@ func (s *Schedule) NoBuffers() {
 // How is the form of the call.
 func (s *Schedule) How() How { return s.how }
 
-// Name is the name of the call. The request of a persistent collective, and its starts, have
-// another one than the Init call.
-func (s *Schedule) Name() string {
-	if s.isKept() {
-		return "persistent " + s.call
-	}
-	return s.how.Name(s.call)
-}
+// ID is the call in its form. The request of a persistent collective, and its starts, have another
+// one than the Init call.
+func (s *Schedule) ID() calls.ID { return s.id }
 
 // Root is the root of the call, a rank of the communicator, or NoRoot.
 func (s *Schedule) Root() int { return s.root }
@@ -186,11 +182,7 @@ func (s *Schedule) NeedsAll() bool {
 	if s.isChecked && !s.isKept() {
 		return true
 	}
-	switch s.call {
-	case "allreduce", "allgather", "alltoall", "reducescatterblock":
-		return s.agreed > 0
-	}
-	return s.noBuffers
+	return s.noBuffers || s.agreed > 0 && s.id.NeedsAll()
 }
 
 // isRunning reports whether the collective uses its buffers now.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -14,7 +15,7 @@ func TestManyFailedCollectives(t *testing.T) {
 	w, teams := newTeams(2, nil)
 	const collectives = 3 * maxFailed
 	for seq := range collectives {
-		s := teams[0].Begin(Blocking, "test", NoRoot)
+		s := teams[0].Begin(Blocking, calls.Scan, NoRoot)
 		if seq%2 == 1 {
 			s.Revoke(Refused)
 		}
@@ -23,7 +24,7 @@ func TestManyFailedCollectives(t *testing.T) {
 	w.settle()
 	require.LessOrEqual(t, len(teams[1].failed), maxFailed)
 	for seq := range collectives {
-		s := teams[1].Begin(Blocking, "test", NoRoot)
+		s := teams[1].Begin(Blocking, calls.Scan, NoRoot)
 		if seq%2 == 1 {
 			requireRevokedError(t, s.failed(), 0, Refused)
 		}
@@ -48,7 +49,7 @@ func TestSequenceNumbersWrapAround(t *testing.T) {
 	for i := range 6 {
 		seq := (first + i) % SequenceNumbers
 		require.Zero(t, teams[0].ahead(seq))
-		s := teams[0].Begin(Blocking, "test", NoRoot)
+		s := teams[0].Begin(Blocking, calls.Scan, NoRoot)
 		require.Equal(t, seq, s.Number())
 		teams[0].isend(pattern(10, i), 1, seq).Abandon()
 		if i == 3 {
@@ -60,7 +61,7 @@ func TestSequenceNumbersWrapAround(t *testing.T) {
 	require.Len(t, w.pmls[1].Unreceived(), 5, "the message of the revoked collective is dropped")
 	for i := range 6 {
 		seq := (first + i) % SequenceNumbers
-		s := teams[1].Begin(Blocking, "test", NoRoot)
+		s := teams[1].Begin(Blocking, calls.Scan, NoRoot)
 		if i == 3 {
 			requireRevokedError(t, s.failed(), 0, Failed)
 		} else {

@@ -1,6 +1,10 @@
 package coll
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/mpigo/mpigo/internal/calls"
+)
 
 // Short paths of blocking collectives. The ranks of one host exchange short contributions through
 // their area without a schedule. Each does what it would do in a meeting (meeting.go), so others
@@ -28,14 +32,9 @@ const (
 	MostCopied = 16 << 10
 )
 
-// shortCalls are the hashes of the calls in signatures. Never written.
-var shortCalls = struct{ barrier, allreduce, reduce, bcast, allgather, alltoall uint64 }{
-	hashOf("barrier"), hashOf("allreduce"), hashOf("reduce"), hashOf("bcast"), hashOf("allgather"), hashOf("alltoall"),
-}
-
 // BarrierShort is the short path of a barrier.
 func (t *Team) BarrierShort() bool {
-	sign := Signature{Call: shortCalls.barrier, Root: NoRoot}
+	sign := Signature{Call: uint64(calls.Barrier), Root: NoRoot}
 	if !t.mayBeShort(0) {
 		return false
 	}
@@ -56,7 +55,7 @@ func (t *Team) AllreduceShort(in, out []byte, r Reduction) bool {
 	if in == nil {
 		mine = out
 	}
-	sign := Signature{Call: shortCalls.allreduce, Root: NoRoot, Bytes: uint64(len(out)), Kind: r.kind()}
+	sign := Signature{Call: uint64(calls.Allreduce), Root: NoRoot, Bytes: uint64(len(out)), Kind: r.kind()}
 	if len(out) == 0 || !t.mayBeShort(len(out)) {
 		return false
 	}
@@ -78,7 +77,7 @@ func (t *Team) ReduceShort(in, out []byte, r Reduction, root int) bool {
 	if in == nil {
 		mine = out
 	}
-	sign := Signature{Call: shortCalls.reduce, Root: int64(root), Bytes: uint64(len(mine)), Kind: r.kind()}
+	sign := Signature{Call: uint64(calls.Reduce), Root: int64(root), Bytes: uint64(len(mine)), Kind: r.kind()}
 	if len(mine) == 0 || !t.mayBeShort(len(mine)) {
 		return false
 	}
@@ -106,7 +105,7 @@ func (t *Team) ReduceShort(in, out []byte, r Reduction, root int) bool {
 
 // BcastShort is the short path of a bcast.
 func (t *Team) BcastShort(buf []byte, root int) bool {
-	sign := Signature{Call: shortCalls.bcast, Root: int64(root), Bytes: uint64(len(buf))}
+	sign := Signature{Call: uint64(calls.Bcast), Root: int64(root), Bytes: uint64(len(buf))}
 	if len(buf) == 0 || !t.mayBeShort(len(buf)) {
 		return false
 	}
@@ -131,7 +130,7 @@ func (t *Team) BcastShort(buf []byte, root int) bool {
 // AllgatherShort is the short path of an allgather. in is nil for in place.
 func (t *Team) AllgatherShort(in, out []byte) bool {
 	n := len(out) / t.size
-	sign := Signature{Call: shortCalls.allgather, Root: NoRoot, Bytes: uint64(len(out))}
+	sign := Signature{Call: uint64(calls.Allgather), Root: NoRoot, Bytes: uint64(len(out))}
 	if n == 0 || !t.mayBeShort(n) {
 		return false
 	}
@@ -160,7 +159,7 @@ func (t *Team) AlltoallShort(in, out []byte) bool {
 		in = out
 	}
 	n := len(out) / t.size
-	sign := Signature{Call: shortCalls.alltoall, Root: NoRoot, Bytes: uint64(len(out))}
+	sign := Signature{Call: uint64(calls.Alltoall), Root: NoRoot, Bytes: uint64(len(out))}
 	if n == 0 || !t.mayBeShort(len(out)) || !t.exchange(&sign, in) {
 		return false
 	}

@@ -68,9 +68,9 @@ func (s *Schedule) postSend(peer int, buf []byte) {
 	p, ctx := s.team.p, s.team.ctx
 	var r *pml.SendRequest
 	if s.isInline {
-		r = p.Send(ctx, buf, peer, s.tag, pml.Standard, s.call)
+		r = p.Send(ctx, buf, peer, s.tag, pml.Standard, s.id.String())
 	} else if !p.SendNow(ctx, buf, peer, s.tag) {
-		r = p.Isend(ctx, buf, peer, s.tag, pml.Standard, s.call)
+		r = p.Isend(ctx, buf, peer, s.tag, pml.Standard, s.id.String())
 	}
 	if r != nil {
 		s.sends = append(s.sends, r)
@@ -83,12 +83,12 @@ func (s *Schedule) postRecv(peer int, buf []byte) error {
 	p, ctx := s.team.p, s.team.ctx
 	isAlone := len(s.recvs) == 0 && (s.next == len(s.steps) || s.steps[s.next].waits)
 	if !isAlone || !s.isInline {
-		r := p.Irecv(ctx, buf, 1, peer, s.tag, s.call)
+		r := p.Irecv(ctx, buf, 1, peer, s.tag, s.id.String())
 		s.recvs = append(s.recvs, postedRecv{r, peer, len(buf)})
 		return nil
 	}
 	var got request.Status
-	r := p.Recv(&got, ctx, buf, 1, peer, s.tag, s.call)
+	r := p.Recv(&got, ctx, buf, 1, peer, s.tag, s.id.String())
 	if recv := (postedRecv{r, peer, len(buf)}); r != nil {
 		s.recvs = append(s.recvs, recv)
 	} else if got.Bytes != int64(len(buf)) {
@@ -190,10 +190,10 @@ func (s *Schedule) revokeFor(cause error) {
 	case errors.As(cause, &check): // every rank has found the same
 	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
 		s.Revoke(Panicked)
-		s.team.markUnfit(s.Name(), cause, none)
+		s.team.markUnfit(s.id, cause, none)
 	case errors.Is(cause, ErrGivenUp):
 		s.Revoke(Ended)
-		s.team.markUnfit(s.Name(), cause, none)
+		s.team.markUnfit(s.id, cause, none)
 	case errors.As(cause, &revoked):
 		s.Revoke(Unfit)
 	case errors.Is(cause, request.ErrProcFailed), errors.Is(cause, request.ErrUnreachable):
@@ -206,7 +206,7 @@ func (s *Schedule) revokeFor(cause error) {
 		} else {
 			s.revoke(&RevokedError{Rank: lost, Reason: Lost})
 		}
-		s.team.markUnfit(s.Name(), cause, lost)
+		s.team.markUnfit(s.id, cause, lost)
 	case errors.Is(cause, request.ErrCount), errors.Is(cause, request.ErrTruncate), errors.As(cause, &call):
 		if s.callHasNoBuffers() {
 			s.Revoke(Differs)
@@ -215,7 +215,7 @@ func (s *Schedule) revokeFor(cause error) {
 		}
 	default:
 		s.Revoke(Failed)
-		s.team.markUnfit(s.Name(), cause, none)
+		s.team.markUnfit(s.id, cause, none)
 	}
 	s.abandonSends()
 }

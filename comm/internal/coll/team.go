@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -18,7 +19,7 @@ type Owner interface {
 	// Describe wraps the error of one message of a collective.
 	pml.Caller
 	// DescribeCollective wraps the error of a call. err may be an error that Describe returned.
-	DescribeCollective(call string, root int, err error) error
+	DescribeCollective(call calls.ID, root int, err error) error
 	// Panicked makes the error of an operation that has panicked with a value. It is called in the
 	// deferred function that recovers it, without the engine's lock.
 	Panicked(value any) error
@@ -76,7 +77,7 @@ func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Own
 //
 // A persistent collective may live for so long that its number comes again. The starts have tags of
 // their own, so only another Init call cannot have that number.
-func (t *Team) Begin(how How, call string, root int) *Schedule {
+func (t *Team) Begin(how How, call calls.ID, root int) *Schedule {
 	if t.blocking != nil || t.isTooOld() || t.isTelling() || how == Persistent && t.kept[t.next] != nil {
 		return nil
 	}
@@ -91,7 +92,7 @@ func (t *Team) Begin(how How, call string, root int) *Schedule {
 		s.LookAhead(s, nil)
 		s.MustEnd = true
 	}
-	s.how, s.call, s.root, s.tuning = how, call, root, t.Tuning()
+	s.how, s.id, s.root, s.tuning = how, how.Of(call), root, t.Tuning()
 	if how == Blocking {
 		s.area = t.area
 	}
@@ -160,12 +161,12 @@ const none = -1
 // or for another cause. A rank that waits for this one in such a collective is told when it probes,
 // because this rank may make no further call. A rank that keeps the request of a persistent
 // collective does not answer probes for its starts, so these are revoked.
-func (t *Team) markUnfit(call string, cause error, lost int) {
+func (t *Team) markUnfit(call calls.ID, cause error, lost int) {
 	if t.unfit != nil {
 		return
 	}
 	t.lost = lost
-	t.unfit = fmt.Errorf("%w: unfit for collectives since %s failed: %w", request.ErrComm, call, cause)
+	t.unfit = fmt.Errorf("%w: unfit for collectives since %v failed: %w", request.ErrComm, call, cause)
 	t.declineProbes(Unfit)
 	for _, s := range t.kept {
 		t.revoke(s.tag, t.refusal(Unfit))

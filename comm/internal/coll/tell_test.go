@@ -5,13 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
 
 // refuse has a rank refuse its next collective.
 func (t *Team) refuse(how How, reason Reason) {
-	s := t.Begin(how, "test", NoRoot)
+	s := t.Begin(how, calls.Scan, NoRoot)
 	s.Revoke(reason)
 	s.Leave()
 }
@@ -19,7 +20,7 @@ func (t *Team) refuse(how How, reason Reason) {
 // requireRefused has a rank make its next collective, which another rank has refused.
 func requireRefused(t *testing.T, team *Team, rank int, reason Reason) {
 	t.Helper()
-	s := team.Begin(Blocking, "test", NoRoot)
+	s := team.Begin(Blocking, calls.Scan, NoRoot)
 	requireRevokedError(t, s.failed(), rank, reason)
 	s.Leave()
 }
@@ -59,7 +60,7 @@ func TestRefusalsBeyondSpansFailMore(t *testing.T) {
 		const refusals = 4 * (maxOnTheWay + maxSpans)
 		for i := range refusals {
 			for range gap {
-				teams[0].Begin(Blocking, "test", NoRoot).Leave()
+				teams[0].Begin(Blocking, calls.Scan, NoRoot).Leave()
 			}
 			teams[0].refuse(How(i%2), []Reason{Refused, Ended}[i%2])
 			require.LessOrEqual(t, len(w.flying), maxOnTheWay)
@@ -68,13 +69,13 @@ func TestRefusalsBeyondSpansFailMore(t *testing.T) {
 		w.settle()
 		for i := range refusals {
 			for range gap {
-				s := teams[1].Begin(Blocking, "test", NoRoot)
+				s := teams[1].Begin(Blocking, calls.Scan, NoRoot)
 				if i < maxOnTheWay+maxSpans-1 {
 					require.NoError(t, s.failed(), "%d", i)
 				}
 				s.Leave()
 			}
-			s := teams[1].Begin(Blocking, "test", NoRoot)
+			s := teams[1].Begin(Blocking, calls.Scan, NoRoot)
 			require.Error(t, s.failed(), "%d", i)
 			if i < maxOnTheWay+maxSpans-1 {
 				requireRevokedError(t, s.failed(), 0, []Reason{Refused, Ended}[i%2])
@@ -94,7 +95,7 @@ func TestCommunicatorOfCoveredCollectiveIsRevokedAtBothRanks(t *testing.T) {
 	refuse := func(refusals int) {
 		for range refusals {
 			teams[0].refuse(Blocking, Refused)
-			teams[0].Begin(Blocking, "test", NoRoot).Leave()
+			teams[0].Begin(Blocking, calls.Scan, NoRoot).Leave()
 		}
 	}
 	refuse(maxOnTheWay + maxSpans)
@@ -142,11 +143,11 @@ func TestSpanFailsCallsUnderWay(t *testing.T) {
 	w, teams := newTeams(3, func(w *wire) { w.async = true })
 	for range maxOnTheWay {
 		teams[0].refuse(Blocking, Refused)
-		teams[1].Begin(Blocking, "test", NoRoot).Leave()
+		teams[1].Begin(Blocking, calls.Scan, NoRoot).Leave()
 	}
 	first := teams[0].next
 	kept := keepOf(teams[1])
-	under := teams[1].Begin(Nonblocking, "test", NoRoot)
+	under := teams[1].Begin(Nonblocking, calls.Scan, NoRoot)
 	r := teams[1].irecv(make([]byte, 10), 2, under.tag)
 	later := teams[2].isend(pattern(1000, 1), 1, first+3)
 	after := teams[2].isend(pattern(1000, 1), 1, first+9)
@@ -172,7 +173,7 @@ func TestRankIsToldBeforeItsMessageIsAnswered(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		w, teams := newTeams(2, func(w *wire) { w.async = true })
 		for range maxOnTheWay + 2 {
-			teams[1].Begin(Nonblocking, "test", NoRoot)
+			teams[1].Begin(Nonblocking, calls.Scan, NoRoot)
 		}
 		send := teams[1].isend(pattern(1000, 1), 0, maxOnTheWay+1+nonblockingForm)
 		fromOne := func() {
@@ -295,7 +296,7 @@ func TestOldPersistentCollectiveIsNoLaterCall(t *testing.T) {
 			kept[1].free()
 			if underWay {
 				for range maxOnTheWay + 4 {
-					teams[1].Begin(Nonblocking, "test", NoRoot)
+					teams[1].Begin(Nonblocking, calls.Scan, NoRoot)
 				}
 			}
 			teams[0].revoke(kept[0].tag, &RevokedError{Reason: Lost})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -188,11 +189,11 @@ func (testCaller) Describe(_ string, _, _ int, err error) error { return err }
 // testOwner is the owner of a team whose errors are not wrapped.
 type testOwner struct{ testCaller }
 
-func (testOwner) DescribeCollective(_ string, _ int, err error) error { return err }
-func (testOwner) Panicked(v any) error                                { return fmt.Errorf("panic: %v", v) }
-func (testOwner) Crowded() bool                                       { return false }
-func (testOwner) Host(rank int) int                                   { return rank }
-func (testOwner) Hub() *Hub                                           { return new(Hub) }
+func (testOwner) DescribeCollective(_ calls.ID, _ int, err error) error { return err }
+func (testOwner) Panicked(v any) error                                  { return fmt.Errorf("panic: %v", v) }
+func (testOwner) Crowded() bool                                         { return false }
+func (testOwner) Host(rank int) int                                     { return rank }
+func (testOwner) Hub() *Hub                                             { return new(Hub) }
 
 // wireClock is the time of a wire.
 type wireClock struct{ w *wire }
@@ -257,7 +258,7 @@ func inCollective(n int, change func(w *wire)) (*wire, []*Team, []*Schedule) {
 	w, teams := newTeams(n, change)
 	var all []*Schedule
 	for _, t := range teams {
-		all = append(all, t.Begin(Blocking, "test", NoRoot))
+		all = append(all, t.Begin(Blocking, calls.Scan, NoRoot))
 	}
 	return w, teams, all
 }

@@ -3,7 +3,6 @@ package record
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/profile"
@@ -14,8 +13,8 @@ const maxSites = 1 << 14
 
 // siteKey is a line and what is called there.
 type siteKey struct {
-	at   *frame
-	kind calls.Kind
+	at *frame
+	id calls.ID
 }
 
 // site is what was timed at a line.
@@ -60,7 +59,7 @@ func NewProfile() *Profile {
 
 // Ended implements calls.Sink.
 func (p *Profile) Ended(c *calls.Call) {
-	key := siteKey{p.locator.find(), c.Kind}
+	key := siteKey{p.locator.find(), c.ID}
 	s := p.sites[key]
 	if s == nil {
 		if len(p.sites) >= maxSites {
@@ -83,15 +82,15 @@ func (p *Profile) Ended(c *calls.Call) {
 
 // Fill writes the calls to a file. rec is the recorder whose sink the profile is.
 func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
-	ended := make(map[calls.Kind]*endedCalls)
-	byKind := make(map[calls.Kind]int)
+	ended := make(map[calls.ID]*endedCalls)
+	byID := make(map[calls.ID]int)
 	for _, n := range rec.Counts() {
-		i, known := byKind[n.Kind]
+		i, known := byID[n.ID]
 		if !known {
 			i = len(f.Kinds)
-			byKind[n.Kind] = i
-			f.Kinds = append(f.Kinds, profile.Kind{Name: rec.Name(n.Kind)})
-			ended[n.Kind] = &endedCalls{}
+			byID[n.ID] = i
+			f.Kinds = append(f.Kinds, profile.Kind{Name: n.ID.String()})
+			ended[n.ID] = &endedCalls{}
 		}
 		k := &f.Kinds[i]
 		k.Calls += n.Calls
@@ -99,21 +98,20 @@ func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
 			k.Sizes = append(k.Sizes, 0)
 		}
 		k.Sizes[n.Class] = n.Calls
-		ended[n.Kind].calls += float64(n.Calls)
+		ended[n.ID].calls += float64(n.Calls)
 	}
-	rec.UnderWay(func(c *calls.Call) { ended[c.Kind].calls-- })
+	rec.UnderWay(func(c *calls.Call) { ended[c.ID].calls-- })
 	for key, s := range p.sites {
-		ended[key.kind].add(s)
+		ended[key.id].add(s)
 	}
 	for key, s := range p.sites {
-		e := ended[key.kind]
+		e := ended[key.id]
 		sum := e.of(s)
-		name := rec.Name(key.kind)
 		f.Sites = append(f.Sites, profile.Site{
-			Call: name, Function: key.at.function, File: key.at.file, Line: key.at.line,
+			Call: key.id.String(), Function: key.at.function, File: key.at.file, Line: key.at.line,
 			Calls: sum.weight, Timed: s.timed, Estimated: e.timed < e.calls, Nanos: sum.nanos, Waiting: sum.waiting, Moving: sum.moving,
-			State: waitState(name, s.receives, s.sends), Min: s.min, Max: s.max,
-			Bytes: sum.bytes, Sends: isSend(name),
+			State: waitState(key.id, s.receives, s.sends), Min: s.min, Max: s.max,
+			Bytes: sum.bytes, Sends: key.id.SendsAtOnce(),
 		})
 	}
 	slices.SortFunc(f.Sites, func(a, b profile.Site) int {
@@ -148,14 +146,9 @@ func (e *endedCalls) of(s *site) sums {
 	return sum
 }
 
-// isSend reports whether calls of a name send a message, as their bytes.
-func isSend(call string) bool {
-	return strings.Contains(call, "send") && !strings.HasSuffix(call, " init")
-}
-
-// waitState says what a wait in a call means.
-func waitState(call string, receives, sends bool) string {
-	base := strings.TrimSuffix(call, " init")
+// waitState says what a wait in a call means. receives and sends say what the requests of a call do.
+func waitState(id calls.ID, receives, sends bool) string {
+	receives, sends = receives || id.Receives(), sends || id.Sends()
 	switch {
 	case receives && sends:
 		return profile.LatePartner
@@ -164,20 +157,14 @@ func waitState(call string, receives, sends bool) string {
 	case sends:
 		return profile.LateReceiver
 	}
-	switch base {
-	case "send", "ssend", "bsend", "rsend", "send value":
-		return profile.LateReceiver
-	case "recv", "probe", "mprobe", "mrecv", "recv value":
-		return profile.LateSender
-	case "sendrecv", "sendrecv replace":
-		return profile.LatePartner
-	case "barrier":
+	switch id.Flow() {
+	case calls.Meets:
 		return profile.LateAtBarrier
-	case "bcast", "scatter", "scatterv":
+	case calls.FromRoot:
 		return profile.LateRoot
-	case "reduce", "gather", "gatherv":
+	case calls.ToRoot:
 		return profile.LateLeaf
-	case "scan", "exscan":
+	case calls.FromLower, calls.FromNeighbors:
 		return profile.LatePartner
 	}
 	return profile.LateAtNxN

@@ -81,7 +81,7 @@ func TestCallsWithoutSampleAreInTheProfile(t *testing.T) {
 	rec := calls.New(p, false)
 	for range 2 {
 		require.True(t, rec.Count(calls.Recv, 8))
-		p.Ended(&calls.Call{Kind: calls.Recv, Weight: 1, Nanos: 1e6})
+		p.Ended(&calls.Call{ID: calls.Recv, Weight: 1, Nanos: 1e6})
 	}
 	rec.Count(calls.Recv, 8)
 	s := fill(p, rec)["recv"]
@@ -107,10 +107,10 @@ func TestWaitStateOfCalls(t *testing.T) {
 	for call, want := range map[string]string{
 		"recv": profile.LateSender, "ssend": profile.LateReceiver, "sendrecv": profile.LatePartner,
 		"barrier": profile.LateAtBarrier, "allreduce": profile.LateAtNxN, "bcast": profile.LateRoot,
-		"gatherv": profile.LateLeaf, "barrier init": profile.LateAtBarrier,
+		"gatherv": profile.LateLeaf, "isend": profile.LateReceiver, "ineighboralltoall": profile.LatePartner, "barrier init": profile.LateAtBarrier,
 	} {
-		require.Equal(t, want, waitState(call, false, false), call)
+		require.Equal(t, want, waitState(calls.Named(call), false, false), call)
 	}
-	require.Equal(t, profile.LateSender, waitState("wait all", true, false))
-	require.Equal(t, profile.LatePartner, waitState("wait all", true, true))
+	require.Equal(t, profile.LateSender, waitState(calls.WaitAll, true, false))
+	require.Equal(t, profile.LatePartner, waitState(calls.WaitAll, true, true))
 }

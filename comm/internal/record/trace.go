@@ -13,7 +13,7 @@ import (
 type event struct {
 	kind    trace.Type
 	open    bool
-	call    calls.Kind
+	call    calls.ID
 	track   int32
 	number  uint32
 	peer    int32
@@ -58,7 +58,7 @@ func (t *Trace) add(kind trace.Type, at int64) *event {
 func (t *Trace) Ended(c *calls.Call) { t.fill(t.add(trace.Call, c.Start), c) }
 
 func (t *Trace) fill(e *event, c *calls.Call) {
-	e.call, e.track, e.nanos = c.Kind, int32(c.Track), c.Nanos
+	e.call, e.track, e.nanos = c.ID, int32(c.Track), c.Nanos
 	e.peer, e.tag, e.bytes = int32(c.Peer), int32(c.Tag), int64(c.Bytes)
 	e.text, e.request, e.line = c.Comm, c.Request, t.locator.find()
 }
@@ -66,7 +66,7 @@ func (t *Trace) fill(e *event, c *calls.Call) {
 // Begun and Observed implement calls.RequestSink.
 func (t *Trace) Begun(id uint64, c *calls.Call) {
 	e := t.add(trace.Begun, calls.Now())
-	e.call, e.request, e.peer, e.tag, e.bytes = c.Kind, id, int32(c.Peer), int32(c.Tag), int64(c.Bytes)
+	e.call, e.request, e.peer, e.tag, e.bytes = c.ID, id, int32(c.Peer), int32(c.Tag), int64(c.Bytes)
 }
 
 func (t *Trace) Observed(id uint64) { t.add(trace.Observed, calls.Now()).request = id }
@@ -95,7 +95,6 @@ type Events struct {
 	at      int64
 	dropped uint64
 	list    []event
-	names   []string // by calls.Kind
 }
 
 // NewEvents makes room for a copy of the events. It needs no lock. It writes to the memory, which
@@ -119,11 +118,11 @@ func (s *Events) Copy(t *Trace) {
 	if t.next > n {
 		first = t.next % n
 	}
-	s.at, s.dropped, s.names = calls.Now(), t.next-kept, t.rec.Names()
+	s.at, s.dropped = calls.Now(), t.next-kept
 	s.list = append(append(s.list[:0], t.ring[first:kept]...), t.ring[:first]...)
 	t.rec.UnderWay(func(c *calls.Call) {
 		s.list = append(s.list, event{
-			kind: trace.Call, open: true, at: c.Start, nanos: max(s.at-c.Start, 1), call: c.Kind, track: int32(c.Track),
+			kind: trace.Call, open: true, at: c.Start, nanos: max(s.at-c.Start, 1), call: c.ID, track: int32(c.Track),
 			peer: int32(c.Peer), tag: int32(c.Tag), bytes: int64(c.Bytes), text: c.Comm, request: c.Request,
 		})
 	})
@@ -139,20 +138,20 @@ func (s *Events) Fill(f *trace.File, nanos int64) {
 			f.Dropped++
 			continue
 		}
-		f.Events = append(f.Events, s.words(e))
+		f.Events = append(f.Events, words(e))
 	}
 }
 
-func (s *Events) words(e *event) trace.Event {
+func words(e *event) trace.Event {
 	out := trace.Event{
 		Type: e.kind, At: e.at, Track: int(e.track), Nanos: e.nanos, Peer: int(e.peer), Tag: int(e.tag), Bytes: e.bytes,
 		Context: e.context, Number: e.number, Request: e.request, Open: e.open,
 	}
 	switch e.kind {
 	case trace.Call:
-		out.Name, out.Comm = s.names[e.call], e.text
+		out.Name, out.Comm = e.call.String(), e.text
 	case trace.Begun:
-		out.Name = s.names[e.call]
+		out.Name = e.call.String()
 	case trace.Rail:
 		out.Name = e.text
 	}
