@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"scripts/simulate":    {"internal/railsim", "internal/simulation"},
 	"scripts/slowrails":   {"comm", "request"},
 	// Random programs on the public API.
-	"internal/collprogram": {"comm", "request"},
+	"internal/collprogram": {"comm", "request", "internal/calls"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	// Programs that hang.
 	"internal/hangcases":   {"comm"},
@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
 	"comm/internal/audit":  {}, // what checked mode compares
 	// No Comm, no transport.
-	"comm/internal/coll":  {"pml", "btl", "request", "progress", "internal/fence"},
+	"comm/internal/coll":  {"pml", "btl", "request", "progress", "internal/calls", "internal/fence"},
 	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
@@ -72,18 +72,18 @@ var mayImport = map[string][]string{
 	"internal/jobsocket":  {"internal/introspect"},
 	"internal/procstate":  {},
 	"internal/relay":      {"internal/gate", "internal/introspect", "internal/jobsocket", "internal/procstate"},
-	"internal/hangreport": {"internal/goroutines", "internal/introspect", "internal/observe", "internal/shortpath", "internal/waitgraph"},
+	"internal/hangreport": {"internal/calls", "internal/goroutines", "internal/introspect", "internal/observe", "internal/shortpath", "internal/waitgraph"},
 	"internal/shortpath":  {},                      // names of source files for reports
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/atomicfile", "internal/gate", "internal/shortpath"},
+	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/calls", "internal/atomicfile", "internal/gate", "internal/shortpath"},
 	// How TCP chooses and pairs addresses.
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/gate", "btl/tcp"},
 	"examples":                  {"comm", "examples"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "request", "examples/failover", "internal/observe", "btl/ibverbs/verbs"},
-	"bench":                   {"comm", "request", "internal/tunable"},
+	"bench":                   {"comm", "request", "internal/tunable", "internal/calls"},
 	"bench/compare":           {}, // runs programs
 	"internal/wireup/interop": {"internal/wireup"},
 	"internal/rdma":           {}, // RDMA devices as the kernel describes them

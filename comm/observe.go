@@ -110,7 +110,7 @@ func (j *job) snapshot() observe.Snapshot {
 		s := stateOf(p.Caller)
 		isCollective := p.Context == p.Context.Collective()
 		out := observe.Pending{
-			Op: p.Op, Comm: *s.name.Load(), Peer: p.Peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
+			Op: p.Op, Sends: p.Sends, Comm: *s.name.Load(), Peer: p.Peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
 			Collective: isCollective, Abandoned: p.Abandoned,
 		}
 		if p.Tag > tagUB && !isCollective {

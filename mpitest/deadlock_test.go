@@ -106,7 +106,7 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 				},
 				runs,
 			},
-			want: []string{"Sendrecv with 1, tag 3, for "}, not: "no call waits for",
+			want: []string{"Sendrecv from 1, tag 3, for "}, not: "no call waits for",
 		},
 		"two that receive": {ranks: []body{recv(1), recv(0), runs}, deadlock: "ranks 0, 1", cycle: cycle},
 		"two that send": {

@@ -444,7 +444,7 @@ func TestHangInOtherCallsIsReported(t *testing.T) {
 		"Ssend to 4, tag 1, 100 bytes, for ",
 		" Probe from any rank, any tag, for ",
 		" Barrier in half, not called by 0, 4, for ",
-		" Sendrecv with 1, tag 5, in half, for ",
+		" Sendrecv from 1, tag 5, in half, for ",
 	} {
 		assert.Contains(t, log, want)
 	}

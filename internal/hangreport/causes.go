@@ -310,7 +310,7 @@ func (v *view) goneFor(rank int) (out []int) {
 			list = v.notReached(w.Members, *w.Collective)
 		}
 		for _, p := range r.ops(w) {
-			if !w.Shared && !(isSend(p.Op) && v.receives(p.Peer)) {
+			if !w.Shared && !(isSend(p) && v.receives(p.Peer)) {
 				list = append(list, p.Peer)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/shortpath"
@@ -89,7 +90,7 @@ func (v *view) lines(rank int) (out []line) {
 	for i, p := range r.Pending {
 		switch {
 		case waited[i]:
-		case p.Abandoned && strings.Contains(p.Op, "send"):
+		case p.Abandoned && isSend(p):
 			sent = append(sent, p)
 		case !p.Abandoned && isBlocking(p.Op):
 			called = append(called, p)
@@ -165,7 +166,7 @@ func (v *view) lineOf(r *rankView, w observe.Wait) line {
 // collectiveText names a collective that a call waits for. A blocking call has its name already.
 func collectiveText(names shortpath.Names, w observe.Wait, in observe.CollectiveCall) string {
 	text := "in " + in.CommName
-	if w.Call != "" && !strings.EqualFold(w.Call, strings.ReplaceAll(in.Name, " ", "")) {
+	if w.Call != "" && w.Call != calls.GoName(in.Name) {
 		text = "for " + nameOf(names, in) + " " + text
 	}
 	if in.Root >= 0 {

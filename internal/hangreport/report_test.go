@@ -136,8 +136,8 @@ func TestFilesOfTheSameNameAreToldApart(t *testing.T) {
 // TestOperationsOfBlockingCallsAreNotUnwaited: the report lists what no call waits for, and does
 // not count the operations of calls among it that are waited for later, or were sent from a copy.
 func TestOperationsOfBlockingCallsAreNotUnwaited(t *testing.T) {
-	op := func(name string, isAbandoned bool) observe.Pending {
-		return observe.Pending{Op: name, Peer: 1, Tag: 7, Comm: "world", Abandoned: isAbandoned}
+	op := func(name string, sends, isAbandoned bool) observe.Pending {
+		return observe.Pending{Op: name, Sends: sends, Peer: 1, Tag: 7, Comm: "world", Abandoned: isAbandoned}
 	}
 	for name, c := range map[string]struct {
 		pending []observe.Pending
@@ -145,20 +145,27 @@ func TestOperationsOfBlockingCallsAreNotUnwaited(t *testing.T) {
 		want    string
 	}{
 		"Sendrecv that waits for the receive": {
-			[]observe.Pending{op("sendrecv", false), op("sendrecv", false)}, true, "main.go:51 Sendrecv with 1, tag 7",
+			[]observe.Pending{op("sendrecv", false, false), op("sendrecv", true, false)}, true, "main.go:51 Sendrecv from 1, tag 7",
 		},
 		"Sendrecv that does not wait yet": {
-			[]observe.Pending{op("sendrecv", false)}, false, "in a call that goes on: sendrecv with 1, tag 7",
+			[]observe.Pending{op("sendrecv", true, false)}, false, "in a call that goes on: sendrecv to 1, tag 7",
 		},
 		"a send from a copy, beside a receive": {
-			[]observe.Pending{op("recv", false), op("send", true)}, true,
+			[]observe.Pending{op("recv", false, false), op("send", true, true)}, true,
 			"main.go:51 Sendrecv from 1, tag 7\n      sent, but not delivered yet: send to 1, tag 7",
 		},
 		"a send and a receive for later": {
-			[]observe.Pending{op("isend", false), op("irecv", false)}, false, "no call waits for: isend to 1, tag 7; irecv from 1, tag 7",
+			[]observe.Pending{op("isend", true, false), op("irecv", false, false)}, false, "no call waits for: isend to 1, tag 7; irecv from 1, tag 7",
 		},
-		"a persistent send for later":       {[]observe.Pending{op("send init", false)}, false, "no call waits for: send init to 1, tag 7"},
-		"a receive whose request was freed": {[]observe.Pending{op("irecv", true)}, false, "no call waits for: irecv from 1, tag 7"},
+		"both halves of an Isendrecv for later": {
+			[]observe.Pending{op("isendrecv", true, false), op("isendrecv", false, false)}, false,
+			"no call waits for: isendrecv to 1, tag 7; isendrecv from 1, tag 7",
+		},
+		"a nonblocking collective for later": {
+			[]observe.Pending{{Op: "ibcast", Peer: 1, Tag: 7, Comm: "world", Collective: true}}, false, "no call waits for: ibcast with 1",
+		},
+		"a persistent send for later":       {[]observe.Pending{op("send init", true, false)}, false, "no call waits for: send init to 1, tag 7"},
+		"a receive whose request was freed": {[]observe.Pending{op("irecv", false, true)}, false, "no call waits for: irecv from 1, tag 7"},
 	} {
 		r := &introspect.Report{Snapshot: observe.Snapshot{Pending: c.pending}}
 		if c.waits {
@@ -229,7 +236,7 @@ func TestWaitForRankThatHasLeftIsNoDeadlock(t *testing.T) {
 
 	// A receive that is active in Finalize may match what is sent.
 	sends, left := receives(1), receives(0)
-	sends.Snapshot.Pending[0].Op = "ssend"
+	sends.Snapshot.Pending[0].Op, sends.Snapshot.Pending[0].Sends = "ssend", true
 	left.Snapshot = observe.Snapshot{Ended: true, Pending: left.Snapshot.Pending}
 	f = Analyze(quiet(sends, left))
 	assert.NotContains(t, f.String(), "ErrProcFailed")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/goroutines"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/observe"
@@ -108,30 +109,26 @@ func filesOf(r *introspect.Report) (files []string) {
 	return files
 }
 
-// isSend reports whether an operation sends.
-func isSend(op string) bool {
-	return strings.Contains(op, "send") && !strings.HasPrefix(op, "sendrecv")
-}
+// isSend reports whether an operation sends a message of the user's.
+func isSend(p observe.Pending) bool { return !p.Collective && p.Sends }
 
-// isRecv reports whether an operation waits for a message.
-func isRecv(p observe.Pending) bool {
-	return !p.Collective && (strings.Contains(p.Op, "recv") || strings.HasSuffix(p.Op, "probe")) && !strings.HasPrefix(p.Op, "sendrecv")
-}
+// isRecv reports whether an operation waits for a message of the user's.
+func isRecv(p observe.Pending) bool { return !p.Collective && !p.Sends }
 
 // isBlocking reports whether an operation belongs to a call that does not return before it is
 // complete. Such a call waits for one operation at a time: Sendrecv for the receive, and then for
 // the send. No wait is known of a call that has not begun to wait, or is about to return.
 func isBlocking(op string) bool {
-	return !strings.HasPrefix(op, "i") && !strings.HasSuffix(op, " init")
+	return calls.Named(op).Form() == calls.Blocking
 }
 
 // Operation describes an operation without its name: "from 3, tag 7".
 func operation(p observe.Pending, peer string) string {
 	var b strings.Builder
 	switch {
-	case p.Collective, strings.HasPrefix(p.Op, "sendrecv"):
+	case p.Collective:
 		b.WriteString("with ")
-	case isSend(p.Op):
+	case isSend(p):
 		b.WriteString("to ")
 	default:
 		b.WriteString("from ")
@@ -144,7 +141,7 @@ func operation(p observe.Pending, peer string) string {
 	default:
 		fmt.Fprintf(&b, ", tag %d", p.Tag)
 	}
-	if p.Bytes > 0 && isSend(p.Op) {
+	if p.Bytes > 0 && isSend(p) {
 		fmt.Fprintf(&b, ", %s", count(int(p.Bytes), "byte", "bytes"))
 	}
 	if p.Comm != "world" && p.Comm != "" {

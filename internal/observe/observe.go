@@ -132,6 +132,8 @@ func (c Collective) Reached(number int) bool {
 type Pending struct {
 	// Op is the name of the call.
 	Op string `json:"op"`
+	// Sends: the operation is a send, else a receive or a probe. A call may have both.
+	Sends bool `json:"sends,omitempty"`
 	// Peer is a rank in the job, or −1 for any.
 	Peer int `json:"peer"`
 	// Tag is −1 for any. Users do not know the tags of collectives.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 //go:embed page.html
@@ -57,7 +59,7 @@ type lengthRow struct {
 func (j *Job) HTML(w io.Writer) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"time": timeText, "bytes": bytesText, "count": countText, "percent": percentText, "share": share,
-		"call": callName, "base": filepath.Base, "width": func(p float64) string { return fmt.Sprintf("%.2f", min(p, 100)) },
+		"call": calls.GoName, "base": filepath.Base, "width": func(p float64) string { return fmt.Sprintf("%.2f", min(p, 100)) },
 		"approximate": approximate,
 		"short":       func(f string) string { return f[strings.LastIndexByte(f, '/')+1:] },
 	}).Parse(pageText)
@@ -92,7 +94,7 @@ func (j *Job) page() page {
 	}
 	p.Hosts = j.hosts()
 	for _, k := range j.Kinds() {
-		p.Kinds = append(p.Kinds, row{callName(k.Name), approximate(k.Estimated, timeText(k.Nanos)), countText(float64(k.Calls)), share(k.Nanos, p.Sum.Calls)})
+		p.Kinds = append(p.Kinds, row{calls.GoName(k.Name), approximate(k.Estimated, timeText(k.Nanos)), countText(float64(k.Calls)), share(k.Nanos, p.Sum.Calls)})
 	}
 	p.Sites = first(byTime(sites), mostSites)
 	p.More = len(sites) - len(p.Sites)
@@ -164,12 +166,12 @@ func (j *Job) railRows() (rows []railRow) {
 
 func (j *Job) lengthRows() (rows []lengthRow) {
 	for _, k := range j.Kinds() {
-		if !isSend(k.Name) && !isCollective(k.Name) {
+		if id := calls.Named(k.Name); !id.SendsAtOnce() && !id.IsCollective() {
 			continue
 		}
 		for bits, n := range k.Sizes {
 			if n > 0 {
-				rows = append(rows, lengthRow{callName(k.Name), lengthClass(bits), countText(float64(n)), share(float64(n), float64(k.Calls))})
+				rows = append(rows, lengthRow{calls.GoName(k.Name), lengthClass(bits), countText(float64(n)), share(float64(n), float64(k.Calls))})
 			}
 		}
 	}

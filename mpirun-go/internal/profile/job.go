@@ -9,7 +9,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/profile"
@@ -193,15 +192,6 @@ func share(part, whole float64) float64 {
 	return 100 * part / whole
 }
 
-// callName is the name of a call in Go: "wait all" is WaitAll.
-func callName(op string) string {
-	var b strings.Builder
-	for word := range strings.FieldsSeq(op) {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
-	}
-	return b.String()
-}
-
 // state is the time in a wait state, and the line where most of it is.
 type state struct {
 	Name    string
@@ -301,21 +291,6 @@ func (j *Job) Kinds() []*kind {
 	}
 	slices.SortStableFunc(all, func(a, b *kind) int { return -cmp.Compare(a.Nanos, b.Nanos) })
 	return all
-}
-
-// isCollective reports whether a call is one, by its name: the calls that are none are few.
-func isCollective(call string) bool {
-	for _, part := range []string{"send", "recv", "probe", "wait", "test", "start", "completed"} {
-		if strings.Contains(call, part) {
-			return false
-		}
-	}
-	return true
-}
-
-// isSend reports whether the lengths of a call are those of messages that it sends.
-func isSend(call string) bool {
-	return strings.Contains(call, "send") && !strings.HasSuffix(call, " init")
 }
 
 // Working is the time in the calls that is neither waiting nor moving.

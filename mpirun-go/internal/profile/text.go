@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // mostSites is how many lines the tables of call sites have.
@@ -39,7 +41,7 @@ func (j *Job) Text(to io.Writer) error {
 	w.line("%3s %-28s %5s %-28s %s", "ID", "File", "Line", "Function", "Call")
 	for _, s := range sites {
 		file, _, _ := strings.Cut(s.Where(), ":")
-		w.line("%3d %-28s %5d %-28s %s", s.ID, file, s.Line, s.Function, callName(s.Call))
+		w.line("%3d %-28s %5d %-28s %s", s.ID, file, s.Line, s.Function, calls.GoName(s.Call))
 	}
 
 	w.section("Aggregate Time (top twenty, descending, milliseconds)")
@@ -47,7 +49,7 @@ func (j *Job) Text(to io.Writer) error {
 	for _, s := range first(byTime(sites), mostSites) {
 		t := s.Total
 		n, ofAll := marker(t.Estimated), marker(sum.Estimated)
-		w.line("%-20s %4d %11s %7s %7s %11s %6s %9s", callName(s.Call), s.ID, n("%.4g", t.Nanos/1e6),
+		w.line("%-20s %4d %11s %7s %7s %11s %6s %9s", calls.GoName(s.Call), s.ID, n("%.4g", t.Nanos/1e6),
 			n("%.2f", share(t.Nanos, sum.App)), ofAll("%.2f", share(t.Nanos, sum.Calls)), n("%.0f", t.Calls), n("%.2f", s.COV),
 			n("%.2f", share(t.Waiting, t.Nanos)))
 	}
@@ -64,7 +66,7 @@ func (j *Job) Text(to io.Writer) error {
 	for _, s := range first(senders, mostSites) {
 		t := s.Total
 		n, ofAll := marker(t.Estimated), marker(isEstimated)
-		w.line("%-20s %4d %11s %11s %11s %7s", callName(s.Call), s.ID, n("%.0f", t.Calls), n("%.4g", t.Bytes),
+		w.line("%-20s %4d %11s %11s %11s %7s", calls.GoName(s.Call), s.ID, n("%.0f", t.Calls), n("%.4g", t.Bytes),
 			n("%.4g", t.Bytes/max(t.Calls, 1)), ofAll("%.2f", share(t.Bytes, all)))
 	}
 
@@ -72,11 +74,11 @@ func (j *Job) Text(to io.Writer) error {
 	w.line("%-18s %11s %7s  %s", "State", "Time", "MPI%", "Most of it at")
 	for _, st := range j.States(sites) {
 		w.line("%-18s %11s %7s  %s, %s, rank %d", st.Name, marker(st.Estimated)("%.4g", st.Nanos/1e9),
-			marker(sum.Estimated)("%.2f", share(st.Nanos, sum.Calls)), st.Worst.Where(), callName(st.Worst.Call), st.Rank)
+			marker(sum.Estimated)("%.2f", share(st.Nanos, sum.Calls)), st.Worst.Where(), calls.GoName(st.Worst.Call), st.Rank)
 	}
 
-	j.sizes(w, "Collective Data Size (calls)", isCollective)
-	j.sizes(w, "Point-To-Point Message Size (calls)", isSend)
+	j.sizes(w, "Collective Data Size (calls)", calls.ID.IsCollective)
+	j.sizes(w, "Point-To-Point Message Size (calls)", calls.ID.SendsAtOnce)
 
 	w.section("Messages Sent, By Peer (with those of collectives)")
 	w.line("%5s %5s %12s %14s", "From", "To", "Messages", "Bytes")
@@ -103,7 +105,7 @@ func (j *Job) Text(to io.Writer) error {
 		for _, r := range s.ByRank {
 			of := times[slices.IndexFunc(times, func(t Times) bool { return t.Rank == r.Rank })]
 			n, ofAll := marker(r.Estimated), marker(of.Estimated)
-			w.line("%-20s %4d %5d %10s %10s %10s %10s %7s %7s", callName(s.Call), s.ID, r.Rank, n("%.0f", r.Calls),
+			w.line("%-20s %4d %5d %10s %10s %10s %10s %7s %7s", calls.GoName(s.Call), s.ID, r.Rank, n("%.0f", r.Calls),
 				n("%.4g", float64(r.Max)/1e6), n("%.4g", r.Nanos/max(r.Calls, 1)/1e6), n("%.4g", float64(r.Min)/1e6),
 				n("%.2f", share(r.Nanos, of.App)), ofAll("%.2f", share(r.Nanos, of.Calls)))
 		}
@@ -145,16 +147,16 @@ func marker(isEstimated bool) func(format string, v float64) string {
 }
 
 // sizes writes a histogram of lengths.
-func (j *Job) sizes(w *writer, title string, has func(call string) bool) {
+func (j *Job) sizes(w *writer, title string, has func(calls.ID) bool) {
 	w.section(title)
 	w.line("%-20s %21s %12s", "Call", "Length", "Calls")
 	for _, k := range j.Kinds() {
-		if !has(k.Name) {
+		if !has(calls.Named(k.Name)) {
 			continue
 		}
 		for bits, n := range k.Sizes {
 			if n > 0 {
-				w.line("%-20s %21s %12d", callName(k.Name), lengthClass(bits), n)
+				w.line("%-20s %21s %12d", calls.GoName(k.Name), lengthClass(bits), n)
 			}
 		}
 	}

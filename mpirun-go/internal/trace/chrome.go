@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/trace"
 )
 
@@ -117,7 +118,7 @@ func (j *Job) writeRank(out *writer, f *trace.File, t *rankTracks, origin int64)
 		for _, s := range slices {
 			r := record{Phase: "X", Name: s.name, Cat: "call", Pid: f.Rank, Tid: track, Ts: micros(s.at - origin), Dur: micros(s.end - s.at)}
 			if s.call != nil {
-				r.Name, r.Args = callName(s.call.Name), describe(s.call)
+				r.Name, r.Args = calls.GoName(s.call.Name), describe(s.call)
 			}
 			out.record(r)
 		}
@@ -149,7 +150,7 @@ func (j *Job) writeRequests(out *writer, f *trace.File, origin int64) {
 			end = f.Written
 		}
 		r := record{
-			Phase: "b", Name: callName(e.Name), Cat: "request", Pid: f.Rank, Tid: e.Track + 1, Ts: micros(e.At - origin),
+			Phase: "b", Name: calls.GoName(e.Name), Cat: "request", Pid: f.Rank, Tid: e.Track + 1, Ts: micros(e.At - origin),
 			ID: fmt.Sprintf("%d.%d", f.Rank, e.Request), Args: describe(&e),
 		}
 		out.record(r)
@@ -239,15 +240,6 @@ func (t *rankTracks) enclose(e *trace.Event, name string) {
 	}
 	e.Track = -1
 	t.slices[0] = append(t.slices[0], slice{at: e.At, end: e.At + messageNanos, name: name})
-}
-
-// callName is the name of a call in Go: "wait all" is WaitAll.
-func callName(op string) string {
-	var b strings.Builder
-	for word := range strings.FieldsSeq(op) {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
-	}
-	return b.String()
 }
 
 // writer keeps the first error.
