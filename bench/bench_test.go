@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/mpitest"
 )
 
@@ -308,4 +310,23 @@ func TestProcesses(t *testing.T) {
 	status, _, stderr = launch(bench, "nothing")
 	assert.Equal(t, statusUsage, status)
 	assert.Equal(t, 1, strings.Count(stderr, "\n"))
+}
+
+// unmeasured are the collectives without a row of their own. Never written.
+var unmeasured = []calls.ID{
+	calls.Scan, calls.Exscan, calls.ReduceScatterBlock, calls.Gatherv, calls.Scatterv, calls.Allgatherv, calls.Alltoallv,
+	calls.NeighborAllgather, calls.NeighborAllgatherv, calls.NeighborAlltoall, calls.NeighborAlltoallv,
+}
+
+func TestEveryCollectiveIsMeasured(t *testing.T) {
+	measured := make(map[calls.ID]bool)
+	for _, c := range collectives() {
+		measured[c.id] = true
+	}
+	for _, id := range calls.All() {
+		if id.HasAllForms() && id.Form() == calls.Blocking {
+			require.NotEqual(t, measured[id], slices.Contains(unmeasured, id),
+				"%s needs a row in collectives (collectives.go), or a place in unmeasured (bench_test.go)", id.Go())
+		}
+	}
 }

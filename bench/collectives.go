@@ -2,21 +2,22 @@ package main
 
 import (
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
 // row describes one collective of the table.
 type row struct {
-	name string
-	unit int // bytes of an element
+	id   calls.ID // of the blocking form
+	unit int      // bytes of an element
 	// One function for each form: open is nil for the barrier, which has a benchmark of its own.
 	open, openNonblocking, openPersistent func(j *job) (exercise, error)
 }
 
 const floatBytes = 4
 
-func newRow[T element](name string, unit int, c collective[T]) row {
-	r := row{name: name, unit: unit, openNonblocking: openNonblocking(c), openPersistent: openPersistentCollective(c)}
+func newRow[T element](id calls.ID, unit int, c collective[T]) row {
+	r := row{id: id, unit: unit, openNonblocking: openNonblocking(c), openPersistent: openPersistentCollective(c)}
 	if c.call != nil {
 		r.open = openCollective(c)
 	}
@@ -27,12 +28,12 @@ func newRow[T element](name string, unit int, c collective[T]) row {
 // for each rank, it is that of a part. The size of a reducescatter is that of the whole vector.
 func collectives() []row {
 	return []row{
-		newRow("barrier", 0, collective[byte]{
+		newRow(calls.Barrier, 0, collective[byte]{
 			synchronizes: true, in: none, out: none,
 			begin:   func(c *comm.Comm, _ shape, _, _ []byte) (request.Request, error) { return c.Ibarrier() },
 			prepare: func(c *comm.Comm, _ shape, _, _ []byte) (request.Request, error) { return c.BarrierInit() },
 		}),
-		newRow("bcast", 1, collective[byte]{
+		newRow(calls.Bcast, 1, collective[byte]{
 			in:  rootOnly(one),
 			out: func(s shape) int { return one(s) - rootOnly(one)(s) },
 			call: func(c *comm.Comm, s shape, in, out []byte) error {
@@ -46,7 +47,7 @@ func collectives() []row {
 			},
 			origin: func(s shape, i int) (int, int) { return 0, i },
 		}),
-		newRow("reduce", floatBytes, collective[float32]{
+		newRow(calls.Reduce, floatBytes, collective[float32]{
 			in: one, out: rootOnly(one), origin: sumOf,
 			call: func(c *comm.Comm, _ shape, in, out []float32) error {
 				return comm.Reduce(c, in, out, comm.Sum, 0)
@@ -58,7 +59,7 @@ func collectives() []row {
 				return comm.ReduceInit(c, in, out, comm.Sum, 0)
 			},
 		}),
-		newRow("allreduce", floatBytes, collective[float32]{
+		newRow(calls.Allreduce, floatBytes, collective[float32]{
 			in: one, out: one, origin: sumOf,
 			call: func(c *comm.Comm, _ shape, in, out []float32) error {
 				return comm.Allreduce(c, in, out, comm.Sum)
@@ -70,7 +71,7 @@ func collectives() []row {
 				return comm.AllreduceInit(c, in, out, comm.Sum)
 			},
 		}),
-		newRow("reducescatter", floatBytes, collective[float32]{
+		newRow(calls.ReduceScatter, floatBytes, collective[float32]{
 			in:  one,
 			out: func(s shape) int { return s.shares[s.rank] },
 			call: func(c *comm.Comm, s shape, in, out []float32) error {
@@ -89,7 +90,7 @@ func collectives() []row {
 				return all, i
 			},
 		}),
-		newRow("gather", 1, collective[byte]{
+		newRow(calls.Gather, 1, collective[byte]{
 			in: one, out: rootOnly(forEach), origin: partOf,
 			call: func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Gather(c, in, out, 0) },
 			begin: func(c *comm.Comm, _ shape, in, out []byte) (request.Request, error) {
@@ -99,7 +100,7 @@ func collectives() []row {
 				return comm.GatherInit(c, in, out, 0)
 			},
 		}),
-		newRow("scatter", 1, collective[byte]{
+		newRow(calls.Scatter, 1, collective[byte]{
 			in: rootOnly(forEach), out: one,
 			origin: func(s shape, i int) (int, int) { return 0, s.rank*s.count + i },
 			call:   func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Scatter(c, in, out, 0) },
@@ -110,7 +111,7 @@ func collectives() []row {
 				return comm.ScatterInit(c, in, out, 0)
 			},
 		}),
-		newRow("allgather", 1, collective[byte]{
+		newRow(calls.Allgather, 1, collective[byte]{
 			in: one, out: forEach, origin: partOf,
 			call: func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Allgather(c, in, out) },
 			begin: func(c *comm.Comm, _ shape, in, out []byte) (request.Request, error) {
@@ -120,7 +121,7 @@ func collectives() []row {
 				return comm.AllgatherInit(c, in, out)
 			},
 		}),
-		newRow("alltoall", 1, collective[byte]{
+		newRow(calls.Alltoall, 1, collective[byte]{
 			in: forEach, out: forEach,
 			origin: func(s shape, i int) (int, int) { return i / s.count, s.rank*s.count + i%s.count },
 			call:   func(c *comm.Comm, _ shape, in, out []byte) error { return comm.Alltoall(c, in, out) },

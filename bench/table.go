@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // benchmark describes a benchmark.
@@ -103,7 +105,7 @@ func table() []benchmark {
 	}
 	for _, c := range collectives() {
 		if c.open != nil {
-			all = append(all, benchmark{c.name, several, c.unit, collectiveBytes, collectiveCounts, ofCollectives,
+			all = append(all, benchmark{c.id.String(), several, c.unit, collectiveBytes, collectiveCounts, ofCollectives,
 				collectiveColumns, c.open, reportCollective})
 		}
 	}
@@ -112,7 +114,7 @@ func table() []benchmark {
 		if c.unit == 0 {
 			flags = ofIbarrier
 		}
-		all = append(all, benchmark{"i" + c.name, several, c.unit, collectiveBytes, collectiveCounts, flags,
+		all = append(all, benchmark{c.id.In(calls.Nonblocking).String(), several, c.unit, collectiveBytes, collectiveCounts, flags,
 			overlapColumns, c.openNonblocking, reportOverlap})
 	}
 	for _, c := range collectives() {
@@ -120,7 +122,7 @@ func table() []benchmark {
 		if c.unit == 0 {
 			flags = ofStarted
 		}
-		all = append(all, benchmark{c.name + "_persistent", several, c.unit, collectiveBytes, collectiveCounts, flags,
+		all = append(all, benchmark{c.id.String() + "_persistent", several, c.unit, collectiveBytes, collectiveCounts, flags,
 			persistentColumns, c.openPersistent, reportPersistent})
 	}
 	// A job that does nothing: bench/compare measures how long it takes.

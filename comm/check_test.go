@@ -31,8 +31,8 @@ func nonblocking(f func() (request.Request, error)) error {
 	return r.Free()
 }
 
-// calls has every point-to-point call, for elements of type T.
-func calls[T any](v T) []call {
+// typed has every point-to-point call, for elements of type T.
+func typed[T any](v T) []call {
 	b := []T{v}
 	return []call{
 		{"send", false, func(c *comm.Comm, p, tag int) error { return comm.Send(c, b, p, tag) }},
@@ -110,7 +110,7 @@ func TestFirstWrongArgumentIsReported(t *testing.T) {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		view, plain := w.WithContext(ended), w
-		for _, c := range append(calls(1), untyped()...) {
+		for _, c := range append(typed(1), untyped()...) {
 			fails := func(on *comm.Comm, peer, tag int, want error) {
 				t.Helper()
 				err := c.do(on, peer, tag)
@@ -150,7 +150,7 @@ func TestFirstWrongArgumentIsReported(t *testing.T) {
 			fails(view, comm.ProcNull, 0, context.Canceled)
 			assert.NoError(t, c.do(plain, comm.ProcNull, w.TagUB()), c.op)
 		}
-		for _, c := range calls("text") {
+		for _, c := range typed("text") {
 			for _, on := range []*comm.Comm{nil, freed, view, plain} {
 				assert.ErrorIs(t, c.do(on, -7, -7), comm.ErrType, c.op)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/collprogram"
 	"github.com/mpigo/mpigo/internal/race"
 )
@@ -17,7 +18,7 @@ import (
 // TestCollectivesAgainstNaiveModel: random sequences of collectives in all forms, with random
 // algorithms, give the results of a naive model.
 func TestCollectivesAgainstNaiveModel(t *testing.T) {
-	kinds := collprogram.Names()
+	ids := collprogram.IDs()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 10).Draw(t, "ranks")
 		limit := rapid.IntRange(-1, 400)
@@ -41,7 +42,7 @@ func TestCollectivesAgainstNaiveModel(t *testing.T) {
 		form := rapid.SampledFrom([]collprogram.Form{collprogram.Blocking, collprogram.Nonblocking, collprogram.Persistent})
 		calls := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *collprogram.Call {
 			c := &collprogram.Call{
-				Kind:       rapid.SampledFrom(kinds).Draw(t, "kind"),
+				ID:         rapid.SampledFrom(ids).Draw(t, "kind"),
 				Count:      rapid.IntRange(0, 60).Draw(t, "count"),
 				Root:       rapid.IntRange(0, n-1).Draw(t, "root"),
 				InPlace:    rapid.Bool().Draw(t, "in place"),
@@ -76,39 +77,38 @@ func TestCollectivesOfEveryTuningAgainstNaiveModel(t *testing.T) {
 }
 
 func checkResults(w *comm.Comm) {
-	n, calls := w.Size(), 0
+	n, made := w.Size(), 0
 	for _, count := range comm.CountsFor(w) {
 		counts := make([]int, n)
 		for r := range counts {
 			counts[r] = (r + 2) % 3 * count / 2
 		}
-		for _, name := range collprogram.Names() {
-			kind := collprogram.KindOf(name)
+		for _, id := range collprogram.IDs() {
 			roots := []int{0}
-			if kind.Rooted {
+			if id.IsRooted() {
 				roots = comm.RootsOf(n, count)
 			}
 			for _, root := range roots {
 				for _, inPlace := range []bool{false, true} {
 					for _, odd := range []bool{false, true} {
-						if odd && !kind.Combines && !kind.HasCounts {
+						if odd && !id.Combines() && !id.HasCounts() {
 							continue
 						}
-						if count > 1000 && kind.HasCounts && odd != inPlace {
+						if count > 1000 && id.HasCounts() && odd != inPlace {
 							continue // it would take too long
 						}
 						c := &collprogram.Call{
-							Kind: name, Count: count, Root: root, InPlace: inPlace, InOrder: odd && kind.Combines,
+							ID: id, Count: count, Root: root, InPlace: inPlace, InOrder: odd && id.Combines(),
 							Counts: counts, Descending: odd, Contents: uint64(count),
 						}
 						if odd {
 							c.Gap = 2
 						}
-						forms := []collprogram.Form{collprogram.Blocking, collprogram.Nonblocking + collprogram.Form(calls%2)}
+						forms := []collprogram.Form{collprogram.Blocking, collprogram.Nonblocking + collprogram.Form(made%2)}
 						if count >= 1000 {
-							forms = forms[calls%2:][:1]
+							forms = forms[made%2:][:1]
 						}
-						calls++
+						made++
 						for _, form := range forms {
 							check(c.Check(w, form))
 						}
@@ -133,9 +133,9 @@ func TestCollectivesInBlocksAgainstNaiveModel(t *testing.T) {
 					random := rand.New(rand.NewPCG(uint64(n), 7)) // the same at all ranks
 					for range race.Some(120) {
 						count := random.IntN(300)
-						kind := []string{"allreduce", "reduce", "bcast", "allgather", "alltoall"}[random.IntN(5)]
-						c := &collprogram.Call{Kind: kind, Count: count, Root: random.IntN(n), InPlace: random.IntN(2) == 0,
-							InOrder: random.IntN(2) == 0 && collprogram.KindOf(kind).Combines}
+						id := []calls.ID{calls.Allreduce, calls.Reduce, calls.Bcast, calls.Allgather, calls.Alltoall}[random.IntN(5)]
+						c := &collprogram.Call{ID: id, Count: count, Root: random.IntN(n), InPlace: random.IntN(2) == 0,
+							InOrder: random.IntN(2) == 0 && id.Combines()}
 						check(c.Check(d, collprogram.Blocking))
 						check(d.Barrier())
 					}

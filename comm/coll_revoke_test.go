@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
@@ -767,5 +769,20 @@ func loseOnWait(w *Comm, dead int) (stop func()) {
 	return func() {
 		cancel()
 		<-told
+	}
+}
+
+// TestRevocablesHaveEveryCollective: except those that need a topology.
+func TestRevocablesHaveEveryCollective(t *testing.T) {
+	for how := blocking; how <= persistent; how++ {
+		listed := make(map[calls.ID]bool)
+		for _, c := range revocables(how) {
+			listed[c.id] = true
+		}
+		for _, id := range calls.All() {
+			if id.HasAllForms() && id.Form() == calls.Form(how) && id.Flow() != calls.FromNeighbors {
+				assert.True(t, listed[id], "%s is missing in revocables (coll_revoke_test.go)", id.Go())
+			}
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/collprogram"
 	"github.com/mpigo/mpigo/request"
 )
@@ -25,12 +26,12 @@ import (
 // messages between ranks. Each rank is late at random, so each call may take its short
 // path, the general way, or begin on the one and end in the other. It counts how many calls of this
 // rank ended on their short path, by their names.
-func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) error {
+func shortProgram(w *comm.Comm, seed uint64, most int, shorts map[string]int) error {
 	rng := rand.New(rand.NewPCG(seed, 1)) // the same at both ranks
 	late := rand.New(rand.NewPCG(seed, uint64(2+w.Rank())))
-	names := []string{"barrier", "allreduce", "reduce", "bcast", "allgather", "alltoall"}
+	ids := []calls.ID{calls.Barrier, calls.Allreduce, calls.Reduce, calls.Bcast, calls.Allgather, calls.Alltoall}
 	limits := []int{coll.MostCombined, coll.MostCopied}
-	for i := range calls {
+	for i := range most {
 		switch late.IntN(20) {
 		case 0:
 			time.Sleep(time.Duration(late.IntN(100)) * time.Microsecond)
@@ -54,7 +55,7 @@ func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) e
 			continue
 		}
 		c := &collprogram.Call{
-			Kind: names[rng.IntN(len(names))], Count: rng.IntN(12), Root: rng.IntN(w.Size()), InPlace: rng.IntN(3) == 0,
+			ID: ids[rng.IntN(len(ids))], Count: rng.IntN(12), Root: rng.IntN(w.Size()), InPlace: rng.IntN(3) == 0,
 			InOrder: rng.IntN(2) == 0, Contents: rng.Uint64(), Counts: make([]int, w.Size()),
 		}
 		most := limits[rng.IntN(len(limits))] / int(unsafe.Sizeof(collprogram.Affine{}))
@@ -72,7 +73,7 @@ func shortProgram(w *comm.Comm, seed uint64, calls int, shorts map[string]int) e
 			return fmt.Errorf("seed %d, call %d: %w", seed, i, err)
 		}
 		if comm.EndedShort(w) {
-			shorts[c.Kind]++
+			shorts[c.ID.String()]++
 		}
 	}
 	return nil

@@ -184,11 +184,11 @@ func TestFinalize(t *testing.T) {
 			assert.ErrorIs(t, c.Free(), comm.ErrFinalized)
 			assert.ErrorIs(t, errOf(c.Dup()), comm.ErrFinalized)
 			assert.ErrorIs(t, errOf(comm.Alloc[int](c, 1)), comm.ErrFinalized)
-			for _, call := range append(calls(1), untyped()...) {
+			for _, call := range append(typed(1), untyped()...) {
 				assert.ErrorIs(t, call.do(c, 0, 0), comm.ErrFinalized, call.op)
 				assert.ErrorIs(t, call.do(c, -7, -7), comm.ErrFinalized, call.op)
 			}
-			for _, call := range calls("x") {
+			for _, call := range typed("x") {
 				assert.ErrorIs(t, call.do(c, 0, 0), comm.ErrType, call.op)
 			}
 		}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 // Affine is x ↦ A·x + B over the integers modulo 2³²: its composition is associative, exact, and
@@ -26,8 +29,8 @@ func (f Form) String() string { return [...]string{"blocking", "nonblocking", "p
 
 // Call is one collective call, the same at all ranks.
 type Call struct {
-	Kind       string // of Kinds
-	Count      int    // elements of a rank, or for a rank
+	ID         calls.ID // of IDs
+	Count      int      // elements of a rank, or for a rank
 	Root       int
 	InPlace    bool
 	InOrder    bool
@@ -39,7 +42,7 @@ type Call struct {
 
 func (c *Call) String() string {
 	return fmt.Sprintf("%s of %d elements, root %d, inPlace=%v, inOrder=%v, counts %v, gap %d, descending=%v",
-		c.Kind, c.Count, c.Root, c.InPlace, c.InOrder, c.Counts, c.Gap, c.Descending)
+		c.ID, c.Count, c.Root, c.InPlace, c.InOrder, c.Counts, c.Gap, c.Descending)
 }
 
 // element is an element of the contribution of a rank. It is never zero.
@@ -62,76 +65,76 @@ func (c *Call) fill(s []Affine, rank, from int) {
 	}
 }
 
-// Kind is a kind of call.
-type Kind struct {
-	Rooted, Combines, HasCounts bool
+// kind is what programs know of a collective.
+type kind struct {
 	// result is what a rank must get, or nil if it gets nothing.
 	result func(c *Call, n, rank int) []Affine
 	forms
 }
 
-// Names are the names of all kinds, in order.
-func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
+// IDs are the collectives that programs consist of, in the order of their names.
+func IDs() []calls.ID {
+	byName := func(a, b calls.ID) int { return strings.Compare(a.String(), b.String()) }
+	return slices.SortedFunc(maps.Keys(kinds), byName)
+}
 
-// KindOf returns the kind with a name.
-func KindOf(name string) Kind { return kinds[name] }
-
-var kinds = map[string]Kind{
-	"barrier": {forms: barrier, result: func(c *Call, n, rank int) []Affine { return nil }},
-	"bcast": {forms: bcast, Rooted: true, result: func(c *Call, n, rank int) []Affine {
+// kinds has the collectives. Never written.
+var kinds = map[calls.ID]kind{
+	calls.Barrier: {forms: barrier, result: func(c *Call, n, rank int) []Affine { return nil }},
+	calls.Bcast: {forms: bcast, result: func(c *Call, n, rank int) []Affine {
 		return c.elements(c.Root, 0, c.Count)
 	}},
-	"reduce": {forms: reduce, Rooted: true, Combines: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Reduce: {forms: reduce, result: func(c *Call, n, rank int) []Affine {
 		if rank != c.Root {
 			return nil
 		}
 		return c.combined(n, 0, c.Count)
 	}},
-	"allreduce": {forms: allreduce, Combines: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Allreduce: {forms: allreduce, result: func(c *Call, n, rank int) []Affine {
 		return c.combined(n, 0, c.Count)
 	}},
-	"gather": {forms: gather, Rooted: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Gather: {forms: gather, result: func(c *Call, n, rank int) []Affine {
 		if rank != c.Root {
 			return nil
 		}
 		return c.gathered(n)
 	}},
-	"scatter": {forms: scatter, Rooted: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Scatter: {forms: scatter, result: func(c *Call, n, rank int) []Affine {
 		return c.elements(c.Root, rank*c.Count, c.Count)
 	}},
-	"allgather": {forms: allgather, result: func(c *Call, n, rank int) []Affine { return c.gathered(n) }},
-	"scan": {forms: scan, Combines: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Allgather: {forms: allgather, result: func(c *Call, n, rank int) []Affine { return c.gathered(n) }},
+	calls.Scan: {forms: scan, result: func(c *Call, n, rank int) []Affine {
 		return c.combined(rank+1, 0, c.Count)
 	}},
-	"exscan": {forms: exscan, Combines: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Exscan: {forms: exscan, result: func(c *Call, n, rank int) []Affine {
 		return c.combined(max(rank, 1), 0, c.Count) // rank 0 keeps what it has
 	}},
-	"reducescatter": {forms: reduceScatter, Combines: true, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+	calls.ReduceScatter: {forms: reduceScatter, result: func(c *Call, n, rank int) []Affine {
 		displs, _ := place(c.Counts, 0, false)
 		return c.combined(n, displs[rank], c.Counts[rank])
 	}},
-	"reducescatterblock": {forms: reduceScatterBlock, Combines: true, result: func(c *Call, n, rank int) []Affine {
+	calls.ReduceScatterBlock: {forms: reduceScatterBlock, result: func(c *Call, n, rank int) []Affine {
 		return c.combined(n, rank*c.Count, c.Count)
 	}},
-	"gatherv": {forms: gatherv, Rooted: true, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Gatherv: {forms: gatherv, result: func(c *Call, n, rank int) []Affine {
 		if rank != c.Root {
 			return nil
 		}
 		return c.gatheredv(n)
 	}},
-	"scatterv": {forms: scatterv, Rooted: true, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Scatterv: {forms: scatterv, result: func(c *Call, n, rank int) []Affine {
 		displs, _ := c.layout(c.Counts)
 		return c.elements(c.Root, displs[rank], c.Counts[rank])
 	}},
-	"allgatherv": {forms: allgatherv, HasCounts: true, result: func(c *Call, n, rank int) []Affine { return c.gatheredv(n) }},
-	"alltoall": {forms: alltoall, result: func(c *Call, n, rank int) []Affine {
+	calls.Allgatherv: {forms: allgatherv, result: func(c *Call, n, rank int) []Affine { return c.gatheredv(n) }},
+	calls.Alltoall: {forms: alltoall, result: func(c *Call, n, rank int) []Affine {
 		all := make([]Affine, n*c.Count)
 		for r := range n {
 			c.fill(all[r*c.Count:][:c.Count], r, rank*c.Count)
 		}
 		return all
 	}},
-	"alltoallv": {forms: alltoallv, HasCounts: true, result: func(c *Call, n, rank int) []Affine {
+	calls.Alltoallv: {forms: alltoallv, result: func(c *Call, n, rank int) []Affine {
 		displs, total := c.layout(c.received(n, rank))
 		all := make([]Affine, total)
 		if c.InPlace {
@@ -160,7 +163,7 @@ func (c *Call) combined(n, begin, count int) []Affine {
 // op is the composition of a and b, a first, where the call combines in order of rank, and
 // otherwise an operation that commutes.
 func (c *Call) op(a, b Affine) Affine {
-	if c.InOrder || c.Kind == "scan" || c.Kind == "exscan" {
+	if c.InOrder || c.ID.Flow() == calls.FromLower {
 		return Affine{a.A * b.A, a.B*b.A + b.B}
 	}
 	return Affine{a.A ^ b.A, a.B + b.B}

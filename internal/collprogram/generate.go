@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/mpigo/mpigo/internal/calls"
 )
 
 const (
@@ -21,13 +23,13 @@ type generator struct {
 	p       *Program
 	groups  []int // that are not freed
 	handles []int // persistent collectives that are not freed
-	names   []string
+	ids     []calls.ID
 }
 
 // New makes the program of a seed for a number of ranks.
 func New(seed uint64, ranks int) *Program {
 	p := &Program{Seed: seed, Ranks: ranks}
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, uint64(ranks))), p: p, groups: []int{0}, names: Names()}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, uint64(ranks))), p: p, groups: []int{0}, ids: IDs()}
 	all := make([]int, ranks)
 	for i := range all {
 		all[i] = i
@@ -93,17 +95,16 @@ func (g *generator) length(n int) int {
 
 func (g *generator) collective(in, n int) step {
 	c := &collective{group: in, form: Form(g.IntN(3)), handle: -1}
-	name := g.names[g.IntN(len(g.names))]
-	kind := KindOf(name)
+	id := g.ids[g.IntN(len(g.ids))]
 	parts := 1
-	if !kind.Combines && name != "bcast" {
+	if !id.Combines() && id != calls.Bcast {
 		parts = n
 	}
 	c.call = Call{
-		Kind: name, Count: g.length(parts), Root: g.IntN(n), InPlace: g.IntN(3) == 0, InOrder: kind.Combines && g.IntN(3) == 0,
+		ID: id, Count: g.length(parts), Root: g.IntN(n), InPlace: g.IntN(3) == 0, InOrder: id.Combines() && g.IntN(3) == 0,
 		Gap: g.IntN(3), Descending: g.IntN(3) == 0, Contents: g.Uint64(),
 	}
-	if kind.HasCounts {
+	if id.HasCounts() {
 		for range n {
 			c.call.Counts = append(c.call.Counts, g.IntN(c.call.Count+1)*min(g.IntN(4), 1))
 		}

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -35,7 +35,7 @@ func (c *Call) Prepare(rank, n int) *Operands {
 	if c.InOrder {
 		o.opts = append(o.opts, comm.InRankOrder())
 	}
-	if KindOf(c.Kind).HasCounts {
+	if c.ID.HasCounts() {
 		o.prepareCounts()
 	} else {
 		o.prepare()
@@ -48,30 +48,30 @@ func (c *Call) Prepare(rank, n int) *Operands {
 func (o *Operands) prepare() {
 	c, isRoot := o.call, o.rank == o.call.Root
 	one, all := c.Count, o.n*c.Count
-	switch c.Kind {
-	case "barrier":
-	case "bcast":
+	switch c.ID {
+	case calls.Barrier:
+	case calls.Bcast:
 		o.out = make([]Affine, one)
 		if isRoot {
 			o.input = o.out
 		}
 		o.result = o.out
-	case "reduce":
+	case calls.Reduce:
 		o.vectors(one, one, isRoot)
-	case "allreduce", "scan", "exscan":
+	case calls.Allreduce, calls.Scan, calls.Exscan:
 		o.vectors(one, one, true)
-	case "reducescatterblock":
+	case calls.ReduceScatterBlock:
 		o.vectors(all, one, true)
-	case "alltoall":
+	case calls.Alltoall:
 		o.vectors(all, all, true)
-	case "gather":
+	case calls.Gather:
 		o.gathering(one, all, o.rank*one, isRoot)
-	case "allgather":
+	case calls.Allgather:
 		o.gathering(one, all, o.rank*one, true)
-	case "scatter":
+	case calls.Scatter:
 		o.scattering(one, all, o.rank*one)
 	default:
-		panic("no call " + c.Kind)
+		panic("no call " + c.ID.String())
 	}
 }
 
@@ -81,17 +81,17 @@ func (o *Operands) prepareCounts() {
 	where, total := c.layout(c.Counts)
 	one, at := c.Counts[o.rank], where[o.rank]
 	o.counts, o.displs = c.Counts, c.displs(c.Counts)
-	switch c.Kind {
-	case "reducescatter":
+	switch c.ID {
+	case calls.ReduceScatter:
 		_, total := place(c.Counts, 0, false)
 		o.vectors(total, one, true)
-	case "gatherv":
+	case calls.Gatherv:
 		o.gathering(one, total, at, isRoot)
-	case "allgatherv":
+	case calls.Allgatherv:
 		o.gathering(one, total, at, true)
-	case "scatterv":
+	case calls.Scatterv:
 		o.scattering(one, total, at)
-	case "alltoallv":
+	case calls.Alltoallv:
 		sent, received := c.sent(o.n, o.rank), c.received(o.n, o.rank)
 		_, in := c.layout(sent)
 		_, out := c.layout(received)
@@ -101,9 +101,9 @@ func (o *Operands) prepareCounts() {
 			o.counts, o.displs = nil, nil
 		}
 	default:
-		panic("no call " + c.Kind)
+		panic("no call " + c.ID.String())
 	}
-	if slices.Contains([]string{"gatherv", "scatterv"}, c.Kind) && !isRoot {
+	if c.ID.IsRooted() && !isRoot {
 		o.counts, o.displs = nil, nil
 	}
 }
@@ -154,7 +154,7 @@ func (o *Operands) scattering(one, all, at int) {
 func (o *Operands) Load(contents uint64) {
 	o.call.Contents = contents
 	clear(o.out)
-	if o.call.Kind == "exscan" { // rank 0 keeps it
+	if o.call.ID == calls.Exscan { // rank 0 keeps it
 		o.call.fill(o.out, o.rank, 0)
 	}
 	o.call.fill(o.input, o.rank, 0)
@@ -163,9 +163,8 @@ func (o *Operands) Load(contents uint64) {
 // Check compares the result with the model, and checks that input and gaps are unchanged.
 func (o *Operands) Check() error {
 	c := o.call
-	kind := KindOf(c.Kind)
-	err := same("result", kind.result(c, o.n, o.rank), o.result)
-	if !c.InPlace || !kind.Combines && !strings.HasPrefix(c.Kind, "alltoall") {
+	err := same("result", kinds[c.ID].result(c, o.n, o.rank), o.result)
+	if !c.InPlace || !c.ID.Combines() && c.ID != calls.Alltoall && c.ID != calls.Alltoallv {
 		err = errors.Join(err, same("input", c.elements(o.rank, 0, len(o.input)), o.input))
 	}
 	if err != nil {
@@ -176,7 +175,7 @@ func (o *Operands) Check() error {
 
 // Make makes the call. The request is null for a blocking call.
 func (o *Operands) Make(w *comm.Comm, form Form) (r request.Request, err error) {
-	switch kind := KindOf(o.call.Kind); form {
+	switch kind := kinds[o.call.ID]; form {
 	case Blocking:
 		err = kind.blocking(w, o)
 	case Nonblocking:

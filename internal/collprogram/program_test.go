@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/collprogram"
 )
 
@@ -27,11 +28,11 @@ func TestProgramNeedsItsNumberOfRanks(t *testing.T) {
 
 // TestEveryCallAgainstModel: the model knows each call in each form.
 func TestEveryCallAgainstModel(t *testing.T) {
-	for _, name := range collprogram.Names() {
+	for _, id := range collprogram.IDs() {
 		for _, inPlace := range []bool{false, true} {
 			for form := collprogram.Blocking; form <= collprogram.Persistent; form++ {
 				require.NoError(t, comm.RunLocal(3, func(w *comm.Comm) error {
-					return (&collprogram.Call{Kind: name, Count: 10, Root: 1, InPlace: inPlace, Counts: []int{3, 0, 10}, Gap: 1}).Check(w, form)
+					return (&collprogram.Call{ID: id, Count: 10, Root: 1, InPlace: inPlace, Counts: []int{3, 0, 10}, Gap: 1}).Check(w, form)
 				}))
 			}
 		}
@@ -40,11 +41,21 @@ func TestEveryCallAgainstModel(t *testing.T) {
 
 // TestCheckFindsMissingResult: before the call, some rank does not have its result.
 func TestCheckFindsMissingResult(t *testing.T) {
-	for _, name := range collprogram.Names() {
-		if name == "barrier" {
+	for _, id := range collprogram.IDs() {
+		if id == calls.Barrier {
 			continue
 		}
-		c := &collprogram.Call{Kind: name, Count: 10, Counts: []int{3, 10}}
-		assert.Error(t, errors.Join(c.Prepare(0, 2).Check(), c.Prepare(1, 2).Check()), name)
+		c := &collprogram.Call{ID: id, Count: 10, Counts: []int{3, 10}}
+		assert.Error(t, errors.Join(c.Prepare(0, 2).Check(), c.Prepare(1, 2).Check()), id)
+	}
+}
+
+// TestProgramsHaveEveryCollective: they have each collective of the table of calls, except those
+// that need a topology.
+func TestProgramsHaveEveryCollective(t *testing.T) {
+	for _, id := range calls.All() {
+		if id.HasAllForms() && id.Form() == calls.Blocking && id.Flow() != calls.FromNeighbors {
+			assert.Contains(t, collprogram.IDs(), id, "%v is missing in kinds (call.go)", id.Go())
+		}
 	}
 }
