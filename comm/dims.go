@@ -10,7 +10,7 @@ import (
 // entries of dims that are zero, in falling order, so that the product of all entries is ranks. The
 // first of them is as small as possible; among these divisions the second is, and so on: 16 in
 // three dimensions is 4, 2, 2. Other entries do not change, and their product must divide ranks.
-// calls.Dims, ErrCount, if ranks is not positive, if an entry is negative, or if the product does not divide.
+// ErrCount, if ranks is not positive, if an entry is negative, or if the product does not divide.
 func Dims(ranks int, dims []int) error {
 	if ranks < 1 {
 		return fmt.Errorf("%v: %w: %d ranks", calls.Dims, ErrCount, ranks)

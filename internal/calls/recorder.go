@@ -65,8 +65,8 @@ type Call struct {
 	movedSince int64 // Recorder.moved at that time
 }
 
-// bucket is what is known of the calls of an ID and size class. The zero value knows of none, and has
-// the next one timed.
+// bucket is what is known of the calls of an ID and size class. The zero value knows of none, and
+// has the next one timed.
 type bucket struct {
 	n        uint64 // calls
 	next     uint64 // the number of the next sample

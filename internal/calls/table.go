@@ -179,7 +179,7 @@ const (
 	sends    trait = 1 << iota // it sends a message of the user's, or its request does
 	receives                   // it receives or finds one, or its request does
 	starts                     // it starts operations of requests
-	needsAll                   // it is over at no rank before all ranks have called it, unless there is no data
+	needsAll                   // see ID.NeedsAll
 	combines                   // its arguments have an operation
 	counts                     // each part has a length of its own
 	allForms                   // it has a nonblocking and a persistent form
@@ -312,7 +312,7 @@ type entry struct {
 	row
 	goName string    // without the type
 	base   ID        // the call itself, of a collective its blocking form
-	in     [forms]ID // in the place of the base, the forms that there are; itself where there is none
+	in     [forms]ID // of the base: its forms, itself where there is none
 }
 
 // table has a place for every call: that of its number. Never written after its making.

@@ -51,8 +51,8 @@ func TestTableHasEveryExportedCall(t *testing.T) {
 	}
 }
 
-// exportedIn returns the exported functions of a package, and as Type.Method the exported methods of
-// handles.
+// exportedIn returns the exported functions of a package, and as Type.Method the exported methods
+// of handles.
 func exportedIn(t *testing.T, dir string) map[string]bool {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	require.NoError(t, err)

@@ -146,7 +146,8 @@ func (e *endedCalls) of(s *site) sums {
 	return sum
 }
 
-// waitState says what a wait in a call means. receives and sends say what the requests of a call do.
+// waitState says what a wait in a call means. receives and sends say what the requests of a call
+// do.
 func waitState(id calls.ID, receives, sends bool) string {
 	receives, sends = receives || id.Receives(), sends || id.Sends()
 	switch {

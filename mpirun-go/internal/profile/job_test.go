@@ -3,12 +3,14 @@ package profile
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/profile"
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
@@ -109,4 +111,28 @@ func FuzzProfileOfRank(f *testing.F) {
 		require.NoError(t, j.HTML(&bytes.Buffer{}))
 		require.NoError(t, j.Text(&bytes.Buffer{}))
 	})
+}
+
+// TestProfileHasNamesOfTable: each call that is in a file has its name in Go in text and page.
+func TestProfileHasNamesOfTable(t *testing.T) {
+	f := rankFile(0)
+	for _, id := range calls.All() {
+		if id.Go() != "" && id.String() != "" {
+			f.Kinds = append(f.Kinds, profile.Kind{Name: id.String(), Calls: 1, Sizes: []uint64{1}})
+			f.Sites = append(f.Sites, profile.Site{Call: id.String(), File: "/src/main.go", Line: 7, Calls: 1, Timed: 1, Nanos: 1})
+		}
+	}
+	j := &Job{Size: 3, Files: []*profile.File{f}}
+	var text, page bytes.Buffer
+	require.NoError(t, j.Text(&text))
+	require.NoError(t, j.HTML(&page))
+	for _, id := range calls.All() {
+		if id.Go() == "" || id.String() == "" {
+			continue
+		}
+		assert.Regexp(t, `(?m)\b`+id.Go()+`$`, text.String())
+		assert.Contains(t, page.String(), id.Go())
+		hasLengths := id.IsCollective() || id.SendsAtOnce()
+		assert.Equal(t, hasLengths, regexp.MustCompile(`(?m)^`+id.Go()+` +0 +1$`).MatchString(text.String()), "lengths of %s", id.Go())
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/trace"
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 	"github.com/mpigo/mpigo/mpirun-go/internal/trace/tracetest"
@@ -293,4 +294,21 @@ func TestLoadAndWriteEndWithContext(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+// TestTraceHasNamesOfTable: each call that is in a file has its name in Go in the trace.
+func TestTraceHasNamesOfTable(t *testing.T) {
+	f := &trace.File{Rank: 0, Size: 1, Host: "a", Written: 1 << 30}
+	var want, got []string
+	for _, id := range calls.All() {
+		if id.Go() != "" && id.String() != "" {
+			f.Events = append(f.Events, trace.Event{Type: trace.Call, At: int64(1000 * len(want)), Nanos: 500, Name: id.String(), Peer: -1, Tag: -1})
+			want = append(want, id.Go())
+		}
+	}
+	c := write(t, &Job{Size: 1, Files: []*trace.File{f}})
+	for _, s := range c.Slices[tracetest.Thread{Pid: 0, Tid: 1}] {
+		got = append(got, s.Name)
+	}
+	require.Equal(t, want, got)
 }
