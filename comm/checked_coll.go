@@ -10,11 +10,10 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // runChecked is run in checked mode: the ranks compare their calls first.
-func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (request.Request, error) {
+func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (Request, error) {
 	call := audit.Call{
 		Name: s.ID().Go(), Type: c.job.check.typeOf(typ), Root: s.Root(),
 		Bytes: s.Agreed(), InPlace: s.InPlace(),

@@ -6,7 +6,6 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Point-to-point calls in checked mode, after the checks of their arguments. Each message tells the
@@ -37,7 +36,7 @@ func (c *Comm) sendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mod
 	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op.String(), c.job.check.kindOf(typ, buf), newWatch(buf)))
 }
 
-func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) request.Request {
+func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) Request {
 	defer c.endCall(c.beginCall(op, dest, tag, len(buf)))
 	k := c.job.check
 	w := newWatch(buf)
@@ -48,13 +47,13 @@ func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mo
 	return k.handle(c.job, &r.Object, w)
 }
 
-func (c *Comm) recvAudited(typ elemType, buf []byte, size, source, tag int) (request.Status, error) {
+func (c *Comm) recvAudited(typ elemType, buf []byte, size, source, tag int) (Status, error) {
 	defer c.endCall(c.beginCall(calls.Recv, source, tag, len(buf)))
 	w := c.job.check.newRecvWatch(typ, buf)
 	return awaitRecv(c.ctx, c.job.pml.IrecvAudited(c.p2p, buf, size, source, tag, calls.Recv.String(), w))
 }
 
-func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) request.Request {
+func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) Request {
 	defer c.endCall(c.beginCall(calls.Irecv, source, tag, len(buf)))
 	k := c.job.check
 	w := k.newRecvWatch(typ, buf)
@@ -63,7 +62,7 @@ func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) req
 }
 
 // auditSend has a persistent send watched.
-func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.Mode) request.Request {
+func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.Mode) Request {
 	k := c.job.check
 	w := newWatch(buf)
 	if mode == pml.Buffered {
@@ -75,7 +74,7 @@ func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.
 }
 
 // auditRecv has a persistent receive watched.
-func (c *Comm) auditRecv(r *pml.RecvRequest, typ elemType, buf []byte) request.Request {
+func (c *Comm) auditRecv(r *pml.RecvRequest, typ elemType, buf []byte) Request {
 	k := c.job.check
 	w := k.newRecvWatch(typ, buf)
 	r.Audit(w)
@@ -83,7 +82,7 @@ func (c *Comm) auditRecv(r *pml.RecvRequest, typ elemType, buf []byte) request.R
 }
 
 // sendrecvAudited is the end of sendrecv. With replace, the message goes from a copy.
-func (c *Comm) sendrecvAudited(a pml.Sendrecv, sent, received elemType, replace bool) (request.Status, error) {
+func (c *Comm) sendrecvAudited(a pml.Sendrecv, sent, received elemType, replace bool) (Status, error) {
 	k := c.job.check
 	if replace {
 		a.Send = bytes.Clone(a.Send)
@@ -97,7 +96,7 @@ func (c *Comm) sendrecvAudited(a pml.Sendrecv, sent, received elemType, replace 
 	return st, err
 }
 
-func (c *Comm) isendrecvAudited(a pml.Sendrecv, sent, received elemType) request.Request {
+func (c *Comm) isendrecvAudited(a pml.Sendrecv, sent, received elemType) Request {
 	k := c.job.check
 	w := newWatch(a.Send)
 	r := c.job.pml.IsendrecvAudited(c.p2p, a, k.kindOf(sent, a.Send), w, k.newRecvWatch(received, a.Recv))

@@ -40,7 +40,7 @@ var _ pml.MatchAuditor = (*watch)(nil)
 // newWatch. It is never written.
 var library = []string{
 	reflect.TypeFor[Comm]().PkgPath() + ".", reflect.TypeFor[Comm]().PkgPath() + "/internal/",
-	reflect.TypeFor[request.Request]().PkgPath() + ".",
+	reflect.TypeFor[Request]().PkgPath() + ".",
 }
 
 // newWatch makes the watch of an operation that begins now, with the buffers that it sends. Lock
@@ -124,7 +124,7 @@ func (w *watch) Ended() {
 }
 
 // handle is the handle of a request that is watched. Lock held.
-func (k *checker) handle(j *job, o *request.Object, w *watch) request.Request {
+func (k *checker) handle(j *job, o *request.Object, w *watch) Request {
 	w.object, w.of, w.place = o, k, len(k.watched)
 	k.watched = append(k.watched, w)
 	return o.AuditedHandle(func(a request.Auditor) { j.tellLost(a) })

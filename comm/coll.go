@@ -6,7 +6,6 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // A collective call has three parts. The public generic function turns its slices into bytes. A
@@ -84,7 +83,7 @@ func (c *Comm) open(how coll.How, call calls.ID, root int, err error, short func
 
 // run does the schedule, or begins it, or makes its request, by the form of the call. It gives up
 // when the context of the view ends. typ is nil if the call has no slices of the user's.
-func (c *Comm) run(s *coll.Schedule, typ elemType) (request.Request, error) {
+func (c *Comm) run(s *coll.Schedule, typ elemType) (Request, error) {
 	if c.job.eng.Calls != nil {
 		defer c.endCall(c.beginCall(s.ID(), s.Root(), none, s.Bytes()))
 	}

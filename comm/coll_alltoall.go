@@ -3,7 +3,6 @@ package comm
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Alltoall sends the first part of in to rank 0, the second part to rank 1, and so on. It puts the
@@ -14,14 +13,14 @@ func Alltoall[T any](c *Comm, in, out []T) error {
 	return err
 }
 
-func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+func (c *Comm) alltoall(how coll.How, in, out []byte, elem int, typ elemType) (Request, error) {
 	s, err := c.beginOrShort(how, calls.Alltoall, c.checkElem(typ), func() bool { return c.alltoallShort(in, out, elem) })
 	if s == nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkExchange(in, out, elem, len(c.group)); err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Alltoall(in, out)
 	return c.run(s, typ)

@@ -3,7 +3,6 @@ package comm
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Barrier returns when every rank of the communicator has called it.
@@ -12,10 +11,10 @@ func (c *Comm) Barrier() error {
 	return err
 }
 
-func (c *Comm) barrier(how coll.How) (request.Request, error) {
+func (c *Comm) barrier(how coll.How) (Request, error) {
 	s, err := c.beginOrShort(how, calls.Barrier, nil, func() bool { return c.team.BarrierShort() })
 	if s == nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	s.NoBuffers()

@@ -3,7 +3,6 @@ package comm
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Bcast copies the root's buffer to the buffer of every other rank. All buffers have the same
@@ -13,10 +12,10 @@ func Bcast[T any](c *Comm, buf []T, root int) error {
 	return err
 }
 
-func (c *Comm) bcast(how coll.How, buf []byte, root int, typ elemType) (request.Request, error) {
+func (c *Comm) bcast(how coll.How, buf []byte, root int, typ elemType) (Request, error) {
 	s, err := c.beginRootedOrShort(how, calls.Bcast, root, c.checkElem(typ), func() bool { return c.bcastShort(buf, root) })
 	if s == nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	s.Bcast(buf, root)

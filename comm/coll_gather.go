@@ -3,7 +3,6 @@ package comm
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Gather collects the in of every rank into out at the root, in the order of ranks:
@@ -30,10 +29,10 @@ func Allgather[T any](c *Comm, in, out []T) error {
 	return err
 }
 
-func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, typ elemType) (request.Request, error) {
+func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, typ elemType) (Request, error) {
 	s, err := c.beginRooted(how, calls.Gather, root, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -41,16 +40,16 @@ func (c *Comm) gather(how coll.How, in, out []byte, elem, root int, typ elemType
 		return c.run(s, typ)
 	}
 	if err := checkParts("out", in, out, elem, len(c.group)); err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Gather(in, out, root)
 	return c.run(s, typ)
 }
 
-func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, typ elemType) (request.Request, error) {
+func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, typ elemType) (Request, error) {
 	s, err := c.beginRooted(how, calls.Scatter, root, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -58,20 +57,20 @@ func (c *Comm) scatter(how coll.How, in, out []byte, elem, root int, typ elemTyp
 		return c.run(s, typ)
 	}
 	if err := checkParts("in", out, in, elem, len(c.group)); err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Scatter(in, out, root)
 	return c.run(s, typ)
 }
 
-func (c *Comm) allgather(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+func (c *Comm) allgather(how coll.How, in, out []byte, elem int, typ elemType) (Request, error) {
 	s, err := c.beginOrShort(how, calls.Allgather, c.checkElem(typ), func() bool { return c.allgatherShort(in, out, elem) })
 	if s == nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkParts("out", in, out, elem, len(c.group)); err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Allgather(in, out)
 	return c.run(s, typ)

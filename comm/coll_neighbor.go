@@ -5,7 +5,6 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Neighbourhood collectives (MPI 4.1, section 8.6): each rank exchanges blocks with its neighbours
@@ -60,15 +59,15 @@ func (c *Comm) beginNeighbor(how coll.How, call calls.ID, err error) (s *coll.Sc
 }
 
 // exchange makes the steps for in and out, which are cut into parts, and runs them.
-func (c *Comm) exchange(s *coll.Schedule, typ elemType, topo *topology, in, out [][]byte) (request.Request, error) {
+func (c *Comm) exchange(s *coll.Schedule, typ elemType, topo *topology, in, out [][]byte) (Request, error) {
 	s.Neighbors(in, out, topo.sources, topo.dests, topo.isCart)
 	return c.run(s, typ)
 }
 
-func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, typ elemType) (Request, error) {
 	s, topo, err := c.beginNeighbor(how, calls.NeighborAllgather, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	n := len(topo.sources)
@@ -81,7 +80,7 @@ func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, typ ele
 		err = checkApart(in, out)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Parts = blocks(s.Parts[:0], out, n)
 	for range topo.dests {
@@ -90,10 +89,10 @@ func (c *Comm) neighborAllgather(how coll.How, in, out []byte, elem int, typ ele
 	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }
 
-func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ elemType) (request.Request, error) {
+func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ elemType) (Request, error) {
 	s, topo, err := c.beginNeighbor(how, calls.NeighborAllgatherv, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	n := len(topo.sources)
@@ -104,7 +103,7 @@ func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ el
 		err = c.checkDisjoint(l, topo.sources)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	for range topo.dests {
 		s.Parts = append(s.Parts, in)
@@ -112,10 +111,10 @@ func (c *Comm) neighborAllgatherv(how coll.How, in, out []byte, l layout, typ el
 	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }
 
-func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, typ elemType) (request.Request, error) {
+func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, typ elemType) (Request, error) {
 	s, topo, err := c.beginNeighbor(how, calls.NeighborAlltoall, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	n, m := len(topo.sources), len(topo.dests)
@@ -130,16 +129,16 @@ func (c *Comm) neighborAlltoall(how coll.How, in, out []byte, elem int, typ elem
 		err = checkApart(in, out)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Parts = blocks(blocks(s.Parts[:0], out, n), in, m)
 	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }
 
-func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (request.Request, error) {
+func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (Request, error) {
 	s, topo, err := c.beginNeighbor(how, calls.NeighborAlltoallv, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	n := len(topo.sources)
@@ -154,7 +153,7 @@ func (c *Comm) neighborAlltoallv(how coll.How, in []byte, sl layout, out []byte,
 		err = c.checkDisjoint(rl, topo.sources)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	return c.exchange(s, typ, topo, s.Parts[n:], s.Parts[:n])
 }

@@ -2,7 +2,6 @@ package comm
 
 import (
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Nonblocking collectives (MPI 4.1, section 6.12). A call begins the operation, and its request is
@@ -15,101 +14,101 @@ import (
 
 // Ibarrier is the nonblocking form of [Comm.Barrier]: the request is complete once every rank has
 // called Ibarrier.
-func (c *Comm) Ibarrier() (request.Request, error) { return c.barrier(nonblocking) }
+func (c *Comm) Ibarrier() (Request, error) { return c.barrier(nonblocking) }
 
 // Ibcast is the nonblocking form of [Bcast].
-func Ibcast[T any](c *Comm, buf []T, root int) (request.Request, error) {
+func Ibcast[T any](c *Comm, buf []T, root int) (Request, error) {
 	return c.bcast(nonblocking, bytesOf(buf), root, elemOf[T]())
 }
 
 // Ireduce is the nonblocking form of [Reduce].
-func Ireduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) (request.Request, error) {
+func Ireduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) (Request, error) {
 	return c.reduce(nonblocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, elemOf[T]())
 }
 
 // Iallreduce is the nonblocking form of [Allreduce].
-func Iallreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+func Iallreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (Request, error) {
 	return c.allreduce(nonblocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // Iscan is the nonblocking form of [Scan].
-func Iscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+func Iscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (Request, error) {
 	return c.scan(nonblocking, calls.Scan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // Iexscan is the nonblocking form of [Exscan].
-func Iexscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+func Iexscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (Request, error) {
 	return c.scan(nonblocking, calls.Exscan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // IreduceScatter is the nonblocking form of [ReduceScatter].
-func IreduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) (request.Request, error) {
+func IreduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) (Request, error) {
 	return c.reduceScatter(nonblocking, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), elemOf[T]())
 }
 
 // IreduceScatterBlock is the nonblocking form of [ReduceScatterBlock].
-func IreduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (request.Request, error) {
+func IreduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) (Request, error) {
 	return c.reduceScatterBlock(nonblocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 }
 
 // Igather is the nonblocking form of [Gather].
-func Igather[T any](c *Comm, in, out []T, root int) (request.Request, error) {
+func Igather[T any](c *Comm, in, out []T, root int) (Request, error) {
 	return c.gather(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, elemOf[T]())
 }
 
 // Igatherv is the nonblocking form of [Gatherv].
-func Igatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) (request.Request, error) {
+func Igatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) (Request, error) {
 	return c.gatherv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, elemOf[T]())
 }
 
 // Iscatter is the nonblocking form of [Scatter].
-func Iscatter[T any](c *Comm, in, out []T, root int) (request.Request, error) {
+func Iscatter[T any](c *Comm, in, out []T, root int) (Request, error) {
 	return c.scatter(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, elemOf[T]())
 }
 
 // Iscatterv is the nonblocking form of [Scatterv].
-func Iscatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) (request.Request, error) {
+func Iscatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) (Request, error) {
 	return c.scatterv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, elemOf[T]())
 }
 
 // Iallgather is the nonblocking form of [Allgather].
-func Iallgather[T any](c *Comm, in, out []T) (request.Request, error) {
+func Iallgather[T any](c *Comm, in, out []T) (Request, error) {
 	return c.allgather(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 }
 
 // Iallgatherv is the nonblocking form of [Allgatherv].
-func Iallgatherv[T any](c *Comm, in, out []T, counts, displs []int) (request.Request, error) {
+func Iallgatherv[T any](c *Comm, in, out []T, counts, displs []int) (Request, error) {
 	return c.allgatherv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), elemOf[T]())
 }
 
 // Ialltoall is the nonblocking form of [Alltoall].
-func Ialltoall[T any](c *Comm, in, out []T) (request.Request, error) {
+func Ialltoall[T any](c *Comm, in, out []T) (Request, error) {
 	return c.alltoall(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 }
 
 // Ialltoallv is the nonblocking form of [Alltoallv].
-func Ialltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (request.Request, error) {
+func Ialltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (Request, error) {
 	return c.alltoallv(nonblocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		elemOf[T]())
 }
 
 // IneighborAllgather is the nonblocking form of [NeighborAllgather].
-func IneighborAllgather[T any](c *Comm, in, out []T) (request.Request, error) {
+func IneighborAllgather[T any](c *Comm, in, out []T) (Request, error) {
 	return c.neighborAllgather(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 }
 
 // IneighborAllgatherv is the nonblocking form of [NeighborAllgatherv].
-func IneighborAllgatherv[T any](c *Comm, in, out []T, counts, displs []int) (request.Request, error) {
+func IneighborAllgatherv[T any](c *Comm, in, out []T, counts, displs []int) (Request, error) {
 	return c.neighborAllgatherv(nonblocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), elemOf[T]())
 }
 
 // IneighborAlltoall is the nonblocking form of [NeighborAlltoall].
-func IneighborAlltoall[T any](c *Comm, in, out []T) (request.Request, error) {
+func IneighborAlltoall[T any](c *Comm, in, out []T) (Request, error) {
 	return c.neighborAlltoall(nonblocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 }
 
 // IneighborAlltoallv is the nonblocking form of [NeighborAlltoallv].
-func IneighborAlltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (request.Request, error) {
+func IneighborAlltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) (Request, error) {
 	return c.neighborAlltoallv(nonblocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out),
 		layoutOf[T](rcounts, rdispls), elemOf[T]())
 }

@@ -3,7 +3,6 @@ package comm
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Reduce combines the in of all ranks, element by element, into out at the root. in has the same
@@ -31,12 +30,12 @@ func reductionOf[T any](op Op[T], opts []CollOption) coll.Reduction {
 	return r
 }
 
-func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, typ elemType) (request.Request, error) {
+func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int, typ elemType) (Request, error) {
 	s, err := c.beginRootedOrShort(how, calls.Reduce, root, c.checkElem(typ), func() bool {
 		return c.reduceShort(in, out, op, root)
 	})
 	if s == nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank == root {
@@ -45,21 +44,21 @@ func (c *Comm) reduce(how coll.How, in, out []byte, op coll.Reduction, root int,
 		err, out = checkOp(op), nil
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	c.reduceWith(s, op)
 	s.Reduce(in, out, root)
 	return c.run(s, typ)
 }
 
-func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+func (c *Comm) allreduce(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (Request, error) {
 	s, err := c.beginOrShort(how, calls.Allreduce, c.checkElem(typ), func() bool { return c.allreduceShort(in, out, op) })
 	if s == nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkReduction(in, out, op); err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	c.reduceWith(s, op)
 	s.Allreduce(in, out)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // ReduceScatter combines the in of all ranks, element by element, and leaves at each rank its part
@@ -29,31 +28,31 @@ func ReduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOptio
 	return err
 }
 
-func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll.Reduction, typ elemType) (request.Request, error) {
+func (c *Comm) reduceScatter(how coll.How, in, out []byte, counts []int, op coll.Reduction, typ elemType) (Request, error) {
 	s, err := c.begin(how, calls.ReduceScatter, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkOp(op); err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Ints, err = partEnds(s.Ints[:0], counts, len(c.group), op.Elem)
 	if err == nil {
 		err = checkReduceScatter(in, out, s.Ints, c.rank, op.Elem)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	c.reduceWith(s, op)
 	s.ReduceScatter(in, out, s.Ints)
 	return c.run(s, typ)
 }
 
-func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reduction, typ elemType) (Request, error) {
 	s, err := c.begin(how, calls.ReduceScatterBlock, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	n, total := len(c.group), max(len(in), len(out))
@@ -68,7 +67,7 @@ func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reductio
 		err = checkApart(in, out)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Ints = s.Ints[:0]
 	for r := range n {

@@ -3,7 +3,6 @@ package comm
 import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Scan combines, at each rank, the in of the ranks up to and including this one into out, element
@@ -21,14 +20,14 @@ func Exscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	return err
 }
 
-func (c *Comm) scan(how coll.How, call calls.ID, in, out []byte, op coll.Reduction, typ elemType) (request.Request, error) {
+func (c *Comm) scan(how coll.How, call calls.ID, in, out []byte, op coll.Reduction, typ elemType) (Request, error) {
 	s, err := c.begin(how, call, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if err := checkReduction(in, out, op); err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	c.reduceWith(s, op)
 	if call == calls.Scan {

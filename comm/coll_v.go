@@ -5,7 +5,6 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Collectives whose parts have a length for each rank.
@@ -94,10 +93,10 @@ func checkOwn(what string, own, place []byte, elem int) error {
 	return checkApart(own, place)
 }
 
-func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, typ elemType) (request.Request, error) {
+func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, typ elemType) (Request, error) {
 	s, err := c.beginRooted(how, calls.Gatherv, root, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -112,16 +111,16 @@ func (c *Comm) gatherv(how coll.How, in, out []byte, l layout, root int, typ ele
 		err = c.checkDisjoint(l, nil)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Gatherv(in, s.Parts, root)
 	return c.run(s, typ)
 }
 
-func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, typ elemType) (request.Request, error) {
+func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, typ elemType) (Request, error) {
 	s, err := c.beginRooted(how, calls.Scatterv, root, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	if c.rank != root {
@@ -133,16 +132,16 @@ func (c *Comm) scatterv(how coll.How, in, out []byte, l layout, root int, typ el
 		err = checkOwn("out", out, s.Parts[root], l.elem)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Scatterv(s.Parts, out, root)
 	return c.run(s, typ)
 }
 
-func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, typ elemType) (request.Request, error) {
+func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, typ elemType) (Request, error) {
 	s, err := c.begin(how, calls.Allgatherv, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	s.Parts, err = l.parts(s.Parts[:0], "out", out, len(c.group))
@@ -153,16 +152,16 @@ func (c *Comm) allgatherv(how coll.How, in, out []byte, l layout, typ elemType) 
 		err = c.checkDisjoint(l, nil)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	s.Allgatherv(in, s.Parts)
 	return c.run(s, typ)
 }
 
-func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (request.Request, error) {
+func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layout, typ elemType) (Request, error) {
 	s, err := c.begin(how, calls.Alltoallv, c.checkElem(typ))
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer c.endCollective(s)
 	n, inPlace := len(c.group), in == nil && sl.counts == nil
@@ -186,7 +185,7 @@ func (c *Comm) alltoallv(how coll.How, in []byte, sl layout, out []byte, rl layo
 		err = c.checkDisjoint(rl, nil)
 	}
 	if err != nil {
-		return request.Request{}, s.Refuse(err)
+		return Request{}, s.Refuse(err)
 	}
 	if inPlace {
 		s.AlltoallvInPlace(s.Parts)

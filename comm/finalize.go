@@ -13,7 +13,7 @@ type activeCollectives []activeCollective
 
 type activeCollective struct {
 	object *request.Object
-	handle request.Request // which is stale once a call has observed the end of a nonblocking one
+	handle Request // which is stale once a call has observed the end of a nonblocking one
 }
 
 // activeCollectives lists them. Lock held.

@@ -6,20 +6,19 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Idup is the nonblocking form of [Comm.Dup]. The communicator can be used once the request is
 // complete without an error; until then its calls are ErrComm. Several may be under way. Attributes
 // are copied before Idup returns. If the request ends with an error, there is no communicator.
-func (c *Comm) Idup() (*Comm, request.Request, error) {
+func (c *Comm) Idup() (*Comm, Request, error) {
 	var attrs []attr
 	if !c.isNull() {
 		attrs = c.copyAttrs()
 	}
 	s, err := c.begin(nonblocking, calls.Dup, nil)
 	if err != nil {
-		return nil, request.Request{}, err
+		return nil, Request{}, err
 	}
 	defer c.endCollective(s)
 	me := splitMember{call: uint64(calls.Idup)}

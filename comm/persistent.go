@@ -3,39 +3,38 @@ package comm
 import (
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/request"
 )
 
 // SendInit makes a persistent request to send buf to dest under tag. The request is inactive: each
 // Start sends the contents that buf has then (MPI 4.1, section 3.9). The slice belongs to the
 // library while the request is active, and is kept alive until Free. Arguments and errors as for
 // Send.
-func SendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func SendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Standard, calls.SendInit)
 }
 
 // SsendInit is SendInit for synchronous sends, as of Ssend.
-func SsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func SsendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Synchronous, calls.SsendInit)
 }
 
 // BsendInit is SendInit for buffered sends, as of Bsend.
-func BsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func BsendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Buffered, calls.BsendInit)
 }
 
 // RsendInit is SendInit for ready sends, as of Rsend.
-func RsendInit[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func RsendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Ready, calls.RsendInit)
 }
 
 // RecvInit makes a persistent request to receive into buf. The request is inactive: each Start
 // posts the receive. The slice belongs to the library while the request is active, and is kept
 // alive until Free. Arguments and errors as for Recv.
-func RecvInit[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
+func RecvInit[T any](c *Comm, buf []T, source, tag int) (Request, error) {
 	const op = calls.RecvInit
 	if err := c.enterRecv(checkElem[T](c), source, tag); err != nil {
-		return request.Request{}, c.fail(op, source, tag, err)
+		return Request{}, c.fail(op, source, tag, err)
 	}
 	defer c.leave()
 	r := c.job.pml.RecvInit(c.p2p, bytesOf(buf), int(sizeOf[T]()), source, tag, op.String())
@@ -45,9 +44,9 @@ func RecvInit[T any](c *Comm, buf []T, source, tag int) (request.Request, error)
 	return r.Handle(), nil
 }
 
-func (c *Comm) sendInit(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) (request.Request, error) {
+func (c *Comm) sendInit(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) (Request, error) {
 	if err := c.enterSend(c.checkElem(typ), dest, tag); err != nil {
-		return request.Request{}, c.fail(op, dest, tag, err)
+		return Request{}, c.fail(op, dest, tag, err)
 	}
 	defer c.leave()
 	r := c.job.pml.SendInit(c.p2p, buf, dest, tag, mode, op.String())

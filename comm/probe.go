@@ -17,20 +17,20 @@ type Message struct {
 }
 
 // Probe waits until a message that matches source and tag has arrived, and returns its status
-// without receiving it (MPI 4.1, section 3.8). Count is −1: use request.Count. Errors as for Recv.
-func (c *Comm) Probe(source, tag int) (request.Status, error) {
+// without receiving it (MPI 4.1, section 3.8). Count is −1: use [Count]. Errors as for Recv.
+func (c *Comm) Probe(source, tag int) (Status, error) {
 	_, st, err := c.probe(source, tag, false, calls.Probe)
 	return st, err
 }
 
 // Mprobe is Probe, and takes the message out of matching, so that only Mrecv or Imrecv can receive
 // it.
-func (c *Comm) Mprobe(source, tag int) (*Message, request.Status, error) {
+func (c *Comm) Mprobe(source, tag int) (*Message, Status, error) {
 	return c.probe(source, tag, true, calls.Mprobe)
 }
 
 // Iprobe reports whether a message that matches source and tag has arrived. It makes progress.
-func (c *Comm) Iprobe(source, tag int) (st request.Status, found bool, err error) {
+func (c *Comm) Iprobe(source, tag int) (st Status, found bool, err error) {
 	const op = calls.Iprobe
 	if err := c.enterRecv(nil, source, tag); err != nil {
 		return request.Empty(), false, c.fail(op, source, tag, err)
@@ -58,7 +58,7 @@ func (c *Comm) lostSource(op calls.ID, source, tag int) error {
 }
 
 // Improbe is Iprobe, and takes the message, if there is one, out of matching.
-func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bool, err error) {
+func (c *Comm) Improbe(source, tag int) (m *Message, st Status, found bool, err error) {
 	const op = calls.Improbe
 	if err := c.enterRecv(nil, source, tag); err != nil {
 		return nil, request.Empty(), false, c.fail(op, source, tag, err)
@@ -79,7 +79,7 @@ func (c *Comm) Improbe(source, tag int) (m *Message, st request.Status, found bo
 	return &Message{c: c, m: pm}, envelopeStatus(env), true, nil
 }
 
-func (c *Comm) probe(source, tag int, matched bool, op calls.ID) (*Message, request.Status, error) {
+func (c *Comm) probe(source, tag int, matched bool, op calls.ID) (*Message, Status, error) {
 	if err := c.enterRecv(nil, source, tag); err != nil {
 		return nil, request.Empty(), c.fail(op, source, tag, err)
 	}
@@ -116,22 +116,22 @@ func (c *Comm) probe(source, tag int, matched bool, op calls.ID) (*Message, requ
 }
 
 // nobodyStatus is the status of a receive from ProcNull (MPI 4.1, section 3.10).
-func nobodyStatus() request.Status {
-	return request.Status{Source: ProcNull, Tag: AnyTag}
+func nobodyStatus() Status {
+	return Status{Source: ProcNull, Tag: AnyTag}
 }
 
-func envelopeStatus(env pml.Envelope) request.Status {
-	return request.Status{Source: env.Source, Tag: env.Tag, Count: -1, Bytes: env.Bytes}
+func envelopeStatus(env pml.Envelope) Status {
+	return Status{Source: env.Source, Tag: env.Tag, Count: -1, Bytes: env.Bytes}
 }
 
 // Mrecv receives a message that Mprobe or Improbe has taken. The message has matched already, so
 // Mrecv ignores the context of the view through which it was probed. A nil message, and one that
 // was received before, is ErrRequest; other errors as for Recv.
-func Mrecv[T any](m *Message, buf []T) (request.Status, error) {
+func Mrecv[T any](m *Message, buf []T) (Status, error) {
 	return m.mrecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), calls.Mrecv)
 }
 
-func (m *Message) mrecv(typ elemType, buf []byte, elem int, op calls.ID) (request.Status, error) {
+func (m *Message) mrecv(typ elemType, buf []byte, elem int, op calls.ID) (Status, error) {
 	r, err := m.receive(typ, buf, elem, op)
 	if err != nil {
 		return request.Empty(), err
@@ -142,11 +142,11 @@ func (m *Message) mrecv(typ elemType, buf []byte, elem int, op calls.ID) (reques
 }
 
 // Imrecv begins to receive a message that Mprobe or Improbe has taken. Errors as for Mrecv.
-func Imrecv[T any](m *Message, buf []T) (request.Request, error) {
+func Imrecv[T any](m *Message, buf []T) (Request, error) {
 	const op = calls.Imrecv
 	r, err := m.receive(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), op)
 	if err != nil {
-		return request.Request{}, err
+		return Request{}, err
 	}
 	defer m.c.leave()
 	defer m.c.endCall(m.c.beginCall(op, none, none, int(sizeOf[T]())*len(buf)))

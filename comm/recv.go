@@ -22,7 +22,7 @@ import (
 //     request is complete.
 //   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
 //     for the peer; ErrFinalized.
-func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err error) {
+func Recv[T any](c *Comm, buf []T, source, tag int) (st Status, err error) {
 	if c.enterNow(elemOf[T](), source, tag) {
 		defer c.leave()
 		if c.isTimed(calls.Recv, len(bytesOf(buf))) || !c.p2p.RecvShort(&st, bytesOf(buf), int(sizeOf[T]()), source, tag) {
@@ -35,7 +35,7 @@ func Recv[T any](c *Comm, buf []T, source, tag int) (st request.Status, err erro
 }
 
 // Irecv begins to receive into buf. Arguments and errors as for Recv.
-func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
+func Irecv[T any](c *Comm, buf []T, source, tag int) (Request, error) {
 	return c.irecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
 }
 
@@ -43,7 +43,7 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (request.Request, error) {
 // a record: for a microsecond or two.
 const looksBeforeRecord = 24
 
-func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
+func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (Request, error) {
 	if !c.mayEnter(source, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
 		return c.irecvChecked(elem, buf, size, source, tag)
 	}
@@ -52,20 +52,20 @@ func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (request.
 		return c.irecvChecked(elem, buf, size, source, tag)
 	}
 	defer c.leave()
-	var r request.Request
+	var r Request
 	if !c.isTimed(calls.Irecv, len(buf)) {
 		r = c.p2p.IrecvShort(buf, size, source, tag, calls.Irecv.String())
 	}
-	if r == (request.Request{}) {
+	if r == (Request{}) {
 		r = c.irecvEntered(buf, size, source, tag)
 	}
 	return r, nil
 }
 
 // irecvChecked is irecv with all checks of the arguments.
-func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (request.Request, error) {
+func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (Request, error) {
 	if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
-		return request.Request{}, c.fail(calls.Irecv, source, tag, err)
+		return Request{}, c.fail(calls.Irecv, source, tag, err)
 	}
 	defer c.leave()
 	if c.job.check != nil {
@@ -76,7 +76,7 @@ func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (r
 }
 
 // irecvEntered is irecv after the checks, which was counted. Lock held.
-func (c *Comm) irecvEntered(buf []byte, size, source, tag int) request.Request {
+func (c *Comm) irecvEntered(buf []byte, size, source, tag int) Request {
 	if rec := c.job.eng.Calls; rec != nil {
 		defer rec.End(c.record(calls.Irecv, source, tag, len(buf)))
 	}
@@ -106,7 +106,7 @@ func (c *Comm) enterRecv(bad error, source, tag int) error {
 }
 
 // recv fills in st, which is zero.
-func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source, tag int) error {
+func (c *Comm) recv(st *Status, elem elemType, buf []byte, size, source, tag int) error {
 	if err := c.enterRecv(c.checkElem(elem), source, tag); err != nil {
 		*st = request.Empty()
 		return c.fail(calls.Recv, source, tag, err)
@@ -122,7 +122,7 @@ func (c *Comm) recv(st *request.Status, elem elemType, buf []byte, size, source,
 }
 
 // recvEntered is recv after the checks, which was counted. Lock held.
-func (c *Comm) recvEntered(st *request.Status, buf []byte, size, source, tag int) (err error) {
+func (c *Comm) recvEntered(st *Status, buf []byte, size, source, tag int) (err error) {
 	if rec := c.job.eng.Calls; rec != nil {
 		// The message mostly comes now, and then the call needs no record unless it is timed.
 		isTimed := rec.IsTimed(calls.Recv, len(buf))
@@ -144,7 +144,7 @@ func (c *Comm) recvEntered(st *request.Status, buf []byte, size, source, tag int
 
 // awaitRecv finishes a blocking receive. If ctx ends, it withdraws the receive, or waits for the
 // message if one has matched by then. Lock held.
-func awaitRecv(ctx context.Context, r *pml.RecvRequest) (request.Status, error) {
+func awaitRecv(ctx context.Context, r *pml.RecvRequest) (Status, error) {
 	err := r.Await(ctx)
 	if r.State() == request.Active {
 		r.Cancel()

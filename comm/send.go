@@ -53,22 +53,22 @@ func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 
 // Isend begins to send buf to dest under tag. buf may be used again when the request is complete.
 // Arguments and errors as for Send.
-func Isend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func Isend[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.isendStandard(elemOf[T](), bytesOf(buf), dest, tag)
 }
 
 // Issend is Isend that completes when the message has been matched by a receive.
-func Issend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func Issend[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendSynchronous)
 }
 
 // Ibsend is Isend from a copy: the request is complete at once.
-func Ibsend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func Ibsend[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendBuffered)
 }
 
 // Irsend is Isend for a receive that the caller knows is posted.
-func Irsend[T any](c *Comm, buf []T, dest, tag int) (request.Request, error) {
+func Irsend[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendReady)
 }
 
@@ -164,10 +164,10 @@ func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op calls.ID
 	return nil
 }
 
-func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (request.Request, error) {
+func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (Request, error) {
 	if !c.enterNow(elem, dest, tag) {
 		if err := c.enterSend(c.checkElem(elem), dest, tag); err != nil {
-			return request.Request{}, c.fail(isendCalls[kind], dest, tag, err)
+			return Request{}, c.fail(isendCalls[kind], dest, tag, err)
 		}
 		if c.job.check != nil {
 			defer c.leave()
@@ -180,7 +180,7 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (r
 }
 
 // isendStandard is isend of a standard send.
-func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (request.Request, error) {
+func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (Request, error) {
 	if !c.mayEnter(dest, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
 		return c.isend(elem, buf, dest, tag, sendStandard)
 	}
@@ -189,18 +189,18 @@ func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (request.
 		return c.isend(elem, buf, dest, tag, sendStandard)
 	}
 	defer c.leave()
-	var r request.Request
+	var r Request
 	if !c.isTimed(calls.Isend, len(buf)) {
 		r = c.p2p.IsendShort(buf, dest, tag, calls.Isend.String())
 	}
-	if r == (request.Request{}) {
+	if r == (Request{}) {
 		r = c.isendEntered(buf, dest, tag, sendStandard)
 	}
 	return r, nil
 }
 
 // isendEntered is isend after the checks, which was counted. Lock held.
-func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) request.Request {
+func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) Request {
 	if rec := c.job.eng.Calls; rec != nil {
 		defer rec.End(c.record(isendCalls[kind], dest, tag, len(buf)))
 	}
@@ -220,18 +220,18 @@ func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 
 // Sendrecv sends and receives at the same time, so ranks that all call it do not wait for each
 // other. Both halves match ordinary sends and receives. The buffers must not overlap.
-func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (request.Status, error) {
+func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (Status, error) {
 	return c.sendrecv(elemOf[T](), bytesOf(send), dest, sendtag, elemOf[U](), bytesOf(recv), int(sizeOf[U]()), source, recvtag,
 		calls.Sendrecv, false)
 }
 
 // SendrecvReplace is Sendrecv with one buffer: the received message replaces the one that is sent.
-func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (request.Status, error) {
+func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (Status, error) {
 	b := bytesOf(buf)
 	return c.sendrecv(elemOf[T](), b, dest, sendtag, elemOf[T](), b, int(sizeOf[T]()), source, recvtag, calls.SendrecvReplace, true)
 }
 
-func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received elemType, recv []byte, elem, source, recvtag int, op calls.ID, replace bool) (request.Status, error) {
+func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received elemType, recv []byte, elem, source, recvtag int, op calls.ID, replace bool) (Status, error) {
 	bad := c.checkElem(sent)
 	if bad == nil {
 		bad = c.checkElem(received)
@@ -273,7 +273,7 @@ func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received 
 		}
 		s = c.job.pml.Send(c.p2p, send, dest, sendtag, pml.Standard, op.String())
 	}
-	var st request.Status
+	var st Status
 	var err error
 	if r := c.job.pml.Recv(&st, c.p2p, recv, elem, source, recvtag, op.String()); r != nil {
 		st, err = awaitRecv(c.ctx, r)

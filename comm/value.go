@@ -11,7 +11,6 @@ import (
 
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/request"
 )
 
 // A value is sent as a message of bytes: valueMagic, the length of the type's name as an unsigned
@@ -43,7 +42,7 @@ func SendValue[T any](c *Comm, v T, dest, tag int) error {
 
 // RecvValue receives a value that SendValue has sent with the same T. If the message is not such a
 // value, or has another type, RecvValue receives it and returns ErrType. The status counts bytes.
-func RecvValue[T any](c *Comm, source, tag int) (T, request.Status, error) {
+func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	const op = calls.RecvValue
 	var zero T
 	m, st, err := c.probe(source, tag, true, op)
