@@ -57,15 +57,16 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request", "internal/calls"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	// Programs that hang.
-	"internal/hangcases":   {"comm"},
-	"scripts/hangs":        {"comm", "internal/hangcases"},
-	"internal/wireup":      {},
-	"comm":                 {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
-	"comm/internal/record": {"internal/calls", "internal/profile", "internal/trace", "pml"},
-	"comm/internal/audit":  {}, // what checked mode compares
+	"internal/hangcases":    {"comm"},
+	"scripts/hangs":         {"comm", "internal/hangcases"},
+	"internal/wireup":       {},
+	"comm":                  {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "comm/internal/userlog", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
+	"comm/internal/record":  {"internal/calls", "internal/profile", "internal/trace", "pml"},
+	"comm/internal/audit":   {}, // what checked mode compares
+	"comm/internal/userlog": {},
 	// No Comm, no transport.
 	"comm/internal/coll":  {"pml", "btl", "request", "progress", "internal/calls", "internal/fence"},
-	"comm/internal/rails": {"pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
+	"comm/internal/rails": {"comm/internal/userlog", "pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},
 	"internal/introspect": {"internal/observe"},

@@ -3,12 +3,12 @@ package comm
 import (
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
 )
@@ -164,9 +164,9 @@ func (j *job) tellUnobserved() {
 	}
 }
 
-// tellUser prints a warning. Lock held.
+// tellUser warns the user. Lock held.
 func tellUser(j *job, what error) {
-	fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: %s\n", j.rank, oneLine(what))
+	j.log.Warn(userlog.OneLine(what))
 }
 
 // nobody is warned.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/goroutines"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/pml"
@@ -176,7 +177,7 @@ func railsOf(list []pml.RailStatus, isWanted func(s pml.RailStatus, isPeerUp boo
 			r.Errors[e.what] = e.n
 		}
 		if s.Cause != nil {
-			r.Error = oneLine(s.Cause)
+			r.Error = userlog.OneLine(s.Cause)
 		}
 		out = append(out, r)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
@@ -297,4 +299,43 @@ func ExampleWithRails() {
 	// to rank 1 by loop1 up
 	// to rank 1 by loop2 up
 	// <nil>
+}
+
+// A program learns which rails have failed while it worked.
+func ExampleComm_Events() {
+	err := comm.RunLocal(2, func(world *comm.Comm) error {
+		events := world.Events(context.Background())
+		if err := world.Barrier(); err != nil { // opens the rails
+			return err
+		}
+		if world.Rank() == 0 {
+			if err := world.CutRail(1); err != nil {
+				return err
+			}
+		}
+		if err := world.Barrier(); err != nil { // notices the cut
+			return err
+		}
+		if err := world.Finalize(); err != nil {
+			return err
+		}
+		for e := range events { // usually in a goroutine, from the start
+			if world.Rank() == 0 {
+				fmt.Println(e.Kind, e.Rail, "to rank", e.Rank)
+			}
+		}
+		return nil
+	}, comm.WithRails(2), comm.WithSetting("pml.notices", "false"))
+	fmt.Println(err)
+	// Output:
+	// RailFailed loop1 to rank 1
+	// <nil>
+}
+
+// What the library would print on standard error becomes records of the program's logger.
+func ExampleWithLogger() {
+	logger := slog.New(slog.NewJSONHandler(os.Stdout, nil)).With("job", "weather")
+	comm.Run(func(world *comm.Comm) error {
+		return world.Barrier()
+	}, comm.WithLogger(logger))
 }

@@ -87,7 +87,7 @@ func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 		tb.Cleanup(func() { require.NoError(tb, wakeup.Close()) })
 		idle := idlePolicy(settings, ranks, 2, crowdedLocalYieldNanos)
 		idle.Wakeup = wakeup
-		j := newJob(rank, ranks, settings, idle, "here")
+		j := newJob(rank, ranks, settings, idle, "here", nil)
 		j.others = localRank{nil, rank}
 		j.makePML(func(peer int) ([]pml.Route, error) {
 			var all rails.Routes

@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/comm/internal/rails"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/internal/tunable"
@@ -31,6 +33,7 @@ type options struct {
 	badRails error // of WithRails
 	onFabric func(*loop.Fabric)
 	hook     observe.Hook
+	log      *slog.Logger // nil: text on standard error
 }
 
 type setting struct{ key, value string }
@@ -51,6 +54,16 @@ func WithTransports(names ...string) Option {
 	return WithSetting("btl", strings.Join(names, ","))
 }
 
+// WithLogger has the library tell what it notices by itself through h: rails that fail and return,
+// warnings, and the error with which [Run] ends the job. Without it, and if h is nil, it prints
+// lines on standard error. Records have the attribute rank.
+//
+// The handler of h must be quick, and must not call this package: the library may hold its lock.
+// The table and the JSON of the setting stats are output, and stay on standard error.
+func WithLogger(h *slog.Logger) Option {
+	return func(o *options) { o.log = h }
+}
+
 // WithFabric configures the fabric that joins the ranks of RunLocal, for tests of the library
 // itself: for all else there is [WithRails]. RunLocal sets Ranks; Virtual is ErrNotSupported. Init
 // ignores the option.
@@ -66,14 +79,19 @@ func OnFabric(f func(*loop.Fabric)) Option {
 	return func(o *options) { o.onFabric = f }
 }
 
-// makeOptions reads the environment and applies opts.
-func makeOptions(opts []Option) (options, tunable.Set, error) {
-	var o options
+// applied are the options that opts give.
+func applied(opts []Option) (o options) {
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
 		}
 	}
+	return o
+}
+
+// makeOptions reads the environment and applies opts.
+func makeOptions(opts []Option) (options, tunable.Set, error) {
+	o := applied(opts)
 	set, err := tunable.FromEnv(os.Getenv)
 	for _, s := range o.settings {
 		if err != nil {
@@ -110,10 +128,10 @@ func initialize(opts []Option) (*Comm, error) {
 	}
 	if client == nil { // mpirun-go warns itself
 		for _, warning := range tunable.UnknownVariables(os.Environ()) {
-			fmt.Fprintf(os.Stderr, "mpigo: warning: %s\n", warning)
+			userlog.Logger{Rank: userlog.NoRank, To: o.log}.Warn(warning)
 		}
 	}
-	world, err := join(client, settings, o.hook)
+	world, err := join(client, settings, o)
 	if err != nil && client != nil {
 		err = errors.Join(fmt.Errorf("rank %d: %w", client.Rank(), err), client.Close())
 	}
@@ -135,7 +153,7 @@ func claimProcess() error {
 }
 
 // join makes the rank that this process is according to client, which is nil without a launcher.
-func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm, error) {
+func join(client *wireup.Client, settings tunable.Set, o options) (*Comm, error) {
 	host, err := wireup.HostID()
 	if err != nil {
 		return nil, err
@@ -154,7 +172,7 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	if local > cores && isAloneInGroup() {
 		engine.QuickYields = aloneQuickYields
 	}
-	j := newJob(rank, size, settings, engine, host)
+	j := newJob(rank, size, settings, engine, host, o.log)
 	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
 	j.others, j.id = alone{}, ownJobID()
 	if client != nil {
@@ -168,9 +186,9 @@ func join(client *wireup.Client, settings tunable.Set, hook observe.Hook) (*Comm
 	r = rails.New(rails.Config{
 		Env: transport.Env{
 			Rank: rank, Size: size, Settings: settings, Events: j.pml, Wakeup: wakeup,
-			AsyncProgress: j.wakeup, Devices: hook.Devices,
+			AsyncProgress: j.wakeup, Devices: o.hook.Devices,
 		},
-		Client: client, Host: host, Lock: j.eng, Add: j.addModule,
+		Client: client, Host: host, Lock: j.eng, Add: j.addModule, Log: j.log,
 	})
 	j.writeOnSignal()
 	if err := j.connect(r, client); err != nil {

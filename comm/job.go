@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
@@ -46,6 +48,8 @@ type job struct {
 	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
 	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
 	notices    notices
+	events     events
+	log        userlog.Logger
 	check      *checker    // checked mode; nil if it is off
 	onStop     func(error) // is told why calls end, once they do; nil: nobody is
 	closed     bool
@@ -72,10 +76,11 @@ type others interface {
 }
 
 // newJob makes a rank with an engine. The caller makes its PML, then its modules, then its world.
-func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID string) *job {
+func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID string, log *slog.Logger) *job {
 	j := &job{
 		ownOps:   make(ownOps),
 		rank:     rank,
+		log:      userlog.Logger{Rank: rank, To: log},
 		size:     size,
 		eng:      progress.New(engine),
 		settings: settings,
@@ -197,17 +202,20 @@ func (c *Comm) crash(p *PanicError) {
 	c.job.fail(p)
 }
 
-// fail ends the job with exit status 1, and prints err on standard error.
+// fail ends the job with exit status 1, after telling the user of err.
 func (j *job) fail(err error) {
-	var p *PanicError
-	if errors.As(err, &p) {
-		os.Stderr.Write(p.Stack)
+	var attrs []slog.Attr
+	if p := (*PanicError)(nil); errors.As(err, &p) {
+		attrs = append(attrs, slog.String("stack", string(p.Stack)))
+		if j.log.To == nil {
+			_, _ = os.Stderr.Write(p.Stack)
+		}
 	}
-	line := fmt.Sprintf("rank %d: %s", j.rank, oneLine(err))
+	line := userlog.OneLine(err)
 	j.notices.isEnding.Store(true)
-	j.writeRecordsSoon(line)
-	fmt.Fprintf(os.Stderr, "mpigo: %s\n", line)
-	a := wireup.Abort{Code: 1, Message: oneLine(err), Why: wireup.Returned}
+	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, line))
+	j.log.Log(slog.LevelError, line, attrs...)
+	a := wireup.Abort{Code: 1, Message: line, Why: wireup.Returned}
 	switch p, isPanic := err.(*PanicError); {
 	case isPanic:
 		a.Message, a.Why = fmt.Sprint(p.Value), wireup.Panicked
@@ -276,6 +284,7 @@ func (j *job) close(cause error) error {
 		return nil
 	}
 	j.closed = true
+	j.events.end()
 	if j.introspection != nil {
 		_ = j.introspection.Close()
 	}

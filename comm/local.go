@@ -3,12 +3,14 @@ package comm
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/comm/internal/rails"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
@@ -82,7 +84,7 @@ func newLocal(n int, opts []Option) (*local, error) {
 	id := ownJobID()
 	// All ranks need the addresses of all modules before the first rank sends.
 	for rank := range n {
-		if l.jobs[rank], err = l.newRank(rank, id, fabric, settings); err != nil {
+		if l.jobs[rank], err = l.newRank(rank, id, fabric, settings, o.log); err != nil {
 			return nil, errors.Join(err, l.close())
 		}
 	}
@@ -93,11 +95,11 @@ func newLocal(n int, opts []Option) (*local, error) {
 	return l, nil
 }
 
-func (l *local) newRank(rank int, id string, fabric *loop.Fabric, settings tunable.Set) (*job, error) {
+func (l *local) newRank(rank int, id string, fabric *loop.Fabric, settings tunable.Set, log *slog.Logger) (*job, error) {
 	wakeup := progress.NewChanWakeup()
 	engine := idlePolicy(settings, len(l.jobs), runtime.GOMAXPROCS(0), crowdedLocalYieldNanos)
 	engine.Wakeup = wakeup
-	j := newJob(rank, len(l.jobs), settings, engine, "local")
+	j := newJob(rank, len(l.jobs), settings, engine, "local", log)
 	j.others, j.id, j.fabric = localRank{l, rank}, id, fabric
 	j.crowded = l.crowded
 	if err := j.startRecording(true); err != nil {
@@ -144,7 +146,7 @@ func (l *local) done(j *job, err error) error {
 	if err == nil {
 		return nil
 	}
-	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, oneLine(err)))
+	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, userlog.OneLine(err)))
 	l.fail(j.rank, err)
 	var p *PanicError
 	if errors.As(err, &p) {
@@ -161,10 +163,15 @@ func (l *local) fail(rank int, err error) {
 		return
 	}
 	l.failed = rank
-	l.cause = fmt.Errorf("%w: rank %d: %s", ErrProcFailed, rank, oneLine(err))
+	l.cause = fmt.Errorf("%w: rank %d: %s", ErrProcFailed, rank, userlog.OneLine(err))
 	close(l.broken)
 	l.mu.Unlock()
 	for _, j := range l.jobs {
+		if j.rank != rank {
+			j.eng.Lock()
+			j.events.tell(RankFailed, rank, "", err)
+			j.eng.Unlock()
+		}
 		j.stop(l.cause)
 	}
 }

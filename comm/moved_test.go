@@ -60,7 +60,7 @@ func launchedWorld(t *testing.T, ranks int, kind transport.Transport, opts ...Op
 		idle := idlePolicy(settings, ranks, 2, crowdedLocalYieldNanos)
 		idle.Wakeup = wakeup
 		host := fmt.Sprint("host", rank)
-		j := newJob(rank, ranks, settings, idle, host)
+		j := newJob(rank, ranks, settings, idle, host, nil)
 		j.others = localRank{nil, rank}
 		var r *rails.Rails
 		j.makePML(func(peer int) ([]pml.Route, error) { return r.Resolve(peer) })

@@ -3,13 +3,14 @@ package comm
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -231,17 +232,25 @@ func (r *railNotices) summary() string {
 	return fmt.Sprintf("%s failed %s in the last minute, the last time because of: %s; %s", describeName(r.failure.RailEvent, r.failure.name), times, describeCause(r.failure.RailEvent), now)
 }
 
-// onRail tells the user of a rail that has failed or come back. Lock held.
+// onRail tells the user and the program of a rail that has failed or come back. Lock held.
 func (j *job) onRail(e pml.RailEvent) {
 	if r := j.recording; r != nil && r.trace != nil {
 		r.trace.Rail(e.Peer, describeRail(e))
+	}
+	switch {
+	case !e.Up:
+		j.events.tell(RailFailed, e.Peer, e.Rail, e.Cause)
+	case e.Again:
+		j.events.tell(RailReturned, e.Peer, e.Rail, nil)
+	default:
+		j.events.tell(RailOpened, e.Peer, e.Rail, nil)
 	}
 	if !j.settings.Bool("pml.notices") || j.ended != nil {
 		return
 	}
 	n := &j.notices
-	if line := n.add(e, j.eng.Now()); line != "" {
-		j.printNotice(line)
+	if line := n.add(e, j.eng.Now()); line != "" { // a return
+		j.printNotice(slog.LevelInfo, line)
 	}
 	if len(n.rails) > 0 && (n.timer == nil || n.timerAt > j.eng.Now()+noticeHold) {
 		j.tellAt(j.eng.Now() + noticeHold)
@@ -265,7 +274,7 @@ func (j *job) tellDue() {
 	isOver := func(peer int) bool { return j.ended != nil || n.isEnding.Load() || j.pml.IsOver(peer) }
 	lines, next := n.due(j.eng.Now(), isOver)
 	for _, line := range lines {
-		j.printNotice(line)
+		j.printNotice(slog.LevelWarn, line)
 	}
 	if next != 0 {
 		j.tellAt(next)
@@ -277,12 +286,12 @@ func (j *job) tellDue() {
 func (j *job) tellRest() {
 	lines, _ := j.notices.due(math.MaxInt64, func(int) bool { return j.notices.isEnding.Load() })
 	for _, line := range lines {
-		j.printNotice(line)
+		j.printNotice(slog.LevelWarn, line)
 	}
 }
 
 // printNotice prints a line unless there were too many. Lock held.
-func (j *job) printNotice(line string) {
+func (j *job) printNotice(level slog.Level, line string) {
 	withheld, ok := j.notices.admit(j.eng.Now())
 	if !ok {
 		return
@@ -291,7 +300,7 @@ func (j *job) printNotice(line string) {
 	if withheld > 0 {
 		more = fmt.Sprintf(" (%d such lines before this one are left out)", withheld)
 	}
-	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s%s\n", j.rank, line, more)
+	j.log.Log(level, line+more)
 }
 
 // describeRail says in one line what happened to a rail, and what the rank does now.
@@ -328,7 +337,7 @@ func describeName(e pml.RailEvent, name string) string {
 
 // describeCause is why the rail has failed, without its name.
 func describeCause(e pml.RailEvent) string {
-	why := oneLine(e.Cause)
+	why := userlog.OneLine(e.Cause)
 	for _, known := range []string{"rail " + e.Rail, fmt.Sprintf(" to rank %d", e.Peer), ": "} {
 		why = strings.TrimPrefix(why, known)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/mpigo/mpigo/bml"
 	"github.com/mpigo/mpigo/comm/internal/record"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/atomicfile"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/profile"
@@ -229,7 +231,7 @@ func (j *job) awaitSignal(signals chan os.Signal, limit time.Duration) {
 	select {
 	case <-written:
 	case <-time.After(limit):
-		fmt.Fprintf(os.Stderr, "mpigo: rank %d: what was recorded is lost: it was not written within %v\n", j.rank, limit)
+		j.log.Log(slog.LevelError, fmt.Sprintf("what was recorded is lost: it was not written within %v", limit))
 	}
 	signal.Stop(signals)
 	if s, ok := sig.(syscall.Signal); ok {
@@ -244,7 +246,7 @@ func (j *job) writeRecordsSoon(why string) {
 		return
 	}
 	if err := j.tryWriteRecords(why); err != nil {
-		fmt.Fprintf(os.Stderr, "mpigo: rank %d: what was recorded is lost: %s\n", j.rank, oneLine(err))
+		j.log.Log(slog.LevelError, "what was recorded is lost: "+userlog.OneLine(err))
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
-	"strings"
+
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 )
 
 // Run is a whole program: Init with opts, body, Finalize. If body returns an error or panics, or if
@@ -15,7 +17,7 @@ import (
 func Run(body func(world *Comm) error, opts ...Option) {
 	world, err := Init(opts...)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "mpigo: %s\n", oneLine(err))
+		userlog.Logger{Rank: userlog.NoRank, To: applied(opts).log}.Log(slog.LevelError, userlog.OneLine(err))
 		os.Exit(1)
 	}
 	guard(world, body, func(err error) {
@@ -64,7 +66,7 @@ func RunContext(ctx context.Context, body func(ctx context.Context, world *Comm)
 	if err == nil {
 		return nil
 	}
-	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, oneLine(err)))
+	j.writeRecordsSoon(fmt.Sprintf("rank %d: %s", j.rank, userlog.OneLine(err)))
 	j.eng.Lock()
 	defer j.eng.Unlock()
 	return fmt.Errorf("rank %d: %w", j.rank, errors.Join(err, j.close(ErrFinalized)))
@@ -98,8 +100,3 @@ func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 }
 
 var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
-
-// oneLine is the text of an error without line ends.
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
-}

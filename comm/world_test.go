@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/btl"
-	"github.com/mpigo/mpigo/internal/observe"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
@@ -84,7 +84,7 @@ func TestAnyCrowded(t *testing.T) {
 
 // TestWorldOfOneRankReachesItself: the rank has no other rank to reach.
 func TestWorldOfOneRankReachesItself(t *testing.T) {
-	w, err := join(nil, settings(t), observe.Hook{})
+	w, err := join(nil, settings(t), options{})
 	require.NoError(t, err)
 	assert.Equal(t, 0, w.Rank())
 	assert.Equal(t, 1, w.Size())
@@ -103,7 +103,7 @@ func TestWorldOfOneRankReachesItself(t *testing.T) {
 
 // TestSendToSelfWithoutSelfRailFails: the error names the transport that is missing.
 func TestSendToSelfWithoutSelfRailFails(t *testing.T) {
-	w, err := join(nil, settings(t, WithSetting("btl", "sm")), observe.Hook{})
+	w, err := join(nil, settings(t, WithSetting("btl", "sm")), options{})
 	require.NoError(t, err)
 	err = Send(w, []int{42}, 0, 0)
 	assert.ErrorIs(t, err, ErrUnreachable)
@@ -112,7 +112,7 @@ func TestSendToSelfWithoutSelfRailFails(t *testing.T) {
 }
 
 func TestOneLine(t *testing.T) {
-	assert.Equal(t, "a; b; c", oneLine(errors.Join(errors.New("a"), errors.New("b\r\n\nc\n"))))
+	assert.Equal(t, "a; b; c", userlog.OneLine(errors.Join(errors.New("a"), errors.New("b\r\n\nc\n"))))
 }
 
 func TestNoticesAreLimited(t *testing.T) {

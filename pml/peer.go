@@ -84,6 +84,9 @@ func (p *PML) peerLost(pr *peer) {
 	err := pr.Err()
 	p.postBlocking()
 	p.lostPeers = append(p.lostPeers, pr)
+	if p.cfg.OnLost != nil {
+		p.cfg.OnLost(pr.Rank(), err)
+	}
 	pr.pending = sendQueue{}
 	if pr.credit.isFull() {
 		p.blockedPeers--

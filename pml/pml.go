@@ -35,6 +35,8 @@ type Config struct {
 	GraceNanos int64
 	// OnRail, if set, is called for each rail to a peer that fails or comes back.
 	OnRail func(bml.RailEvent)
+	// OnLost, if set, is called for each peer that is lost, with the reason.
+	OnLost func(peer int, why error)
 	// OnTransfer, if set, is called when the bytes of a long message begin to move, with true, and
 	// when they have ended to.
 	OnTransfer func(begins bool)

@@ -19,10 +19,10 @@ import (
 // operation: what only Go needs, and what asks the library about itself.
 var noCalls = []string{
 	// running, and options
-	"Run", "RunContext", "RunLocal", "OnFabric", "WithFabric", "WithSetting", "WithGrace", "WithRails", "WithTransports", "InRankOrder",
+	"Run", "RunContext", "RunLocal", "OnFabric", "WithFabric", "WithSetting", "WithGrace", "WithLogger", "WithRails", "WithTransports", "InRankOrder",
 	// operations of reductions
 	"Band", "Bor", "Bxor", "Land", "Lor", "Lxor", "Max", "MaxLoc", "Min", "MinLoc", "Prod", "Sum",
-	"Comm.Rails", "Comm.Stats", "Comm.TagUB", "Comm.WithContext",
+	"Comm.Events", "Comm.Rails", "Comm.Stats", "Comm.TagUB", "Comm.WithContext",
 	"WaitAllStatus", "Request.WaitContext", // forms of WaitAll and Wait
 	"Request.Done", "Request.IsActive", "Request.IsNull", "Request.IsPersistent", "Empty", "WholeElements",
 }

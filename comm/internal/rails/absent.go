@@ -3,10 +3,11 @@ package rails
 import (
 	"errors"
 	"fmt"
-	"os"
+	"log/slog"
 	"time"
 
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 )
 
 // A rail may be absent at the start: its device or address is not there, or down. Its module is
@@ -98,7 +99,7 @@ func (r *Rails) Await(why error) error {
 		}
 		if !noticed && time.Since(begin) >= noticeAfter && r.cfg.Env.LocalRank == 0 {
 			noticed = true
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: waiting for a rail, for up to %v (pml.grace): %s\n", r.cfg.Env.Rank, grace, oneLine(why))
+			r.cfg.Log.Log(slog.LevelWarn, fmt.Sprintf("waiting for a rail, for up to %v (pml.grace): %s", grace, userlog.OneLine(why)))
 		}
 	}
 	return fmt.Errorf("waited %v for a rail (pml.grace): %w", grace, why)

@@ -2,7 +2,7 @@ package rails
 
 import (
 	"fmt"
-	"os"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,17 +10,16 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// Describe says on standard error how the other ranks are reached, if the tunable verbose is set.
+// Describe tells the user how the other ranks are reached, if the tunable verbose is set.
 // It reads only what the start has fixed, so the caller need not hold the lock.
 func (r *Rails) Describe() {
 	if !r.settings().Bool("verbose") {
 		return
 	}
-	rank := r.cfg.Env.Rank
-	fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", rank, r.reach())
+	r.cfg.Log.Log(slog.LevelInfo, r.reach())
 	for _, t := range r.allowed {
 		for _, why := range r.whyLeftOut(t.Name) {
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: left out: %s\n", rank, why)
+			r.cfg.Log.Log(slog.LevelInfo, "left out: "+why)
 		}
 	}
 	for _, t := range r.allowed {
@@ -28,7 +27,7 @@ func (r *Rails) Describe() {
 			continue
 		}
 		for _, line := range t.Unknown(r.settings()) {
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: %s\n", rank, line)
+			r.cfg.Log.Log(slog.LevelInfo, line)
 		}
 	}
 }

@@ -3,10 +3,10 @@ package rails
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
 )
@@ -41,8 +41,8 @@ func (r *Rails) mustSuffice(lacking []missing) error {
 	return errors.Join(errs...)
 }
 
-// Warn says on standard error which transports and devices that the user has asked for are missing,
-// a line for each. Of several ranks of a machine that miss the same, the first one says so, and
+// Warn tells the user which transports and devices that the user has asked for are missing,
+// one by one. Of several ranks of a machine that miss the same, the first one says so, and
 // rank 0 says what all machines of the job miss. It reads only what the start has fixed, so the
 // caller need not hold the lock.
 func (r *Rails) Warn() {
@@ -51,7 +51,7 @@ func (r *Rails) Warn() {
 			continue
 		}
 		for _, why := range r.whyLeftOut(t.Name) {
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: left out: %s\n", r.cfg.Env.Rank, why)
+			r.cfg.Log.Warn("left out: " + why)
 		}
 	}
 	for _, t := range r.allowed {
@@ -59,7 +59,7 @@ func (r *Rails) Warn() {
 			continue
 		}
 		if line := t.Nobodys(r.settings(), r.addressesOf(t.Name)); line != "" {
-			fmt.Fprintf(os.Stderr, "mpigo: rank 0: warning: %s\n", line)
+			r.cfg.Log.Warn(line)
 		}
 	}
 	if _, origin := r.settings().Text("btl"); origin == tunable.FromDefault {
@@ -67,7 +67,7 @@ func (r *Rails) Warn() {
 	}
 	for _, m := range r.missing {
 		if r.isFirstWithout(m.transport.Name) {
-			fmt.Fprintf(os.Stderr, "mpigo: rank %d: warning: without %s (btl=%s): %s\n", r.cfg.Env.Rank, m.transport.Name, r.allowedNames(), oneLine(m.why))
+			r.cfg.Log.Warn(fmt.Sprintf("without %s (btl=%s): %s", m.transport.Name, r.allowedNames(), userlog.OneLine(m.why)))
 		}
 	}
 }
@@ -122,11 +122,11 @@ func (r *Rails) lowerHaveMoreThan(n int, name string) bool {
 // start, though others are.
 func (r *Rails) whyLeftOut(name string) (lines []string) {
 	for _, why := range r.leftOut[name] {
-		lines = append(lines, oneLine(why))
+		lines = append(lines, userlog.OneLine(why))
 	}
 	for i, l := range r.list {
 		if why := r.absent(i); why != nil && l.transport == name && !r.isFurther(i) {
-			lines = append(lines, fmt.Sprintf("rail %s: %s; it joins when it is there", l.module.Attrs().Name, oneLine(why)))
+			lines = append(lines, fmt.Sprintf("rail %s: %s; it joins when it is there", l.module.Attrs().Name, userlog.OneLine(why)))
 		}
 	}
 	return lines

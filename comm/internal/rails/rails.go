@@ -11,6 +11,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
 )
@@ -27,6 +28,8 @@ type Config struct {
 	Lock sync.Locker
 	// Add makes the engine drive a module. Rails calls it under Lock.
 	Add func(m btl.Module)
+	// Log is where the user is told something.
+	Log userlog.Logger
 	// Transports are those to choose from; nil stands for Builtin.
 	Transports []transport.Transport
 }
@@ -194,9 +197,4 @@ func localRankOf(client *wireup.Client) int {
 		}
 	}
 	return n
-}
-
-// oneLine is an error's text without line ends.
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' || c == '\r' }), "; ")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/wireup"
 	"github.com/mpigo/mpigo/pml"
 )
@@ -214,7 +215,7 @@ func (r *Rails) explain(peer int, t transport.Transport) string {
 		return ""
 	}
 	if i := slices.IndexFunc(r.missing, func(m missing) bool { return m.transport.Name == t.Name }); i >= 0 {
-		return oneLine(r.missing[i].why) // it says what the user has set
+		return userlog.OneLine(r.missing[i].why) // it says what the user has set
 	}
 	_, ours := r.railsOf(t.Name)
 	_, theirs := railsOf(r.cards[peer], t.Name)
