@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/race"
 )
 
 // Two transports carry long messages of two processes together.
@@ -21,7 +22,11 @@ func TestRailsOfTwoTransportsShareLongMessages(t *testing.T) {
 
 // besideProgram sends long messages until two transports have carried more than one.
 func besideProgram(w *comm.Comm) error {
-	message := pattern(8<<20, 1)
+	length := 8 << 20
+	if race.Brief() {
+		length = 2 << 20
+	}
+	message := pattern(length, 1)
 	for end := time.Now().Add(2 * time.Minute); ; {
 		if w.Rank() == 1 {
 			if got := recv[byte](w, len(message), 0, 0); !bytes.Equal(got, message) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/mpigo/mpigo/internal/race"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -141,6 +142,9 @@ func TestMemoryOfActiveStartCannotBeFreed(t *testing.T) {
 func TestStartsOfOneHostSendNothing(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
 		for _, n := range []int{2, 3, 8} {
+			if race.Brief() && n != 3 {
+				continue
+			}
 			runUnchecked(t, n, func(w *Comm) {
 				w.team.SetTuning(sharedTunings[name])
 				for _, part := range []int{1, 20, 3000} {
@@ -153,6 +157,9 @@ func TestStartsOfOneHostSendNothing(t *testing.T) {
 
 // TestStartsInSharedMemoryAllocateNothing: in the steady state.
 func TestStartsInSharedMemoryAllocateNothing(t *testing.T) {
+	if race.Brief() { // the test above makes the same starts
+		return
+	}
 	const rounds = 400
 	for _, name := range slices.Sorted(maps.Keys(sharedTunings)) {
 		for _, n := range []int{2, 5} {

@@ -232,24 +232,43 @@ steps() {
     local name
     passed=0 failed=0 keep_logs=false wanted=("$@")
     for name in "${wanted[@]}"; do
-        grep -qE "^step $name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
+        grep -qE "^step(_once)? +$name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
     done
     logs=$(mktemp -d "${TMPDIR:-/tmp}/mpigo-$(basename "$self" .sh).XXXXXX")
 }
 
-# step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result.
-# After a failure the lines of its output that name a cause follow, then the end of its output. So a
-# report that is cut short still says what failed.
-step() {
-    local name=$1 log begin=$SECONDS
-    shift
+# step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result. A
+# command that fails without a data race or a panic runs once more, because other programs may have
+# held up a process for long. If it passes then, the line says UNSTABLE, and both logs stay: find
+# out why. After a failure the lines of its output that name a cause follow, then the end of its
+# output. So a report that is cut short still says what failed.
+step() { run_step 2 "$@"; }
+
+# step_once NAME COMMAND…: step for a command that gives the same result each time, or repeats what
+# fails itself.
+step_once() { run_step 1 "$@"; }
+
+run_step() {
+    local runs=$1 name=$2 log begin=$SECONDS unstable='' status=0
+    shift 2
     if [ ${#wanted[@]} -gt 0 ]; then
         case " ${wanted[*]} " in *" $name "*) ;; *) return ;; esac
     fi
     log=$logs/$name.log
-    if "$@" >"$log" 2>&1; then
+    "$@" >"$log" 2>&1 || status=$?
+    if [ $status -ne 0 ] && [ "$runs" -gt 1 ] && ! grep -qE 'DATA RACE|(^|[^a-z])(panic|fatal error):' "$log"; then
+        mv "$log" "$logs/$name.first.log"
+        status=0
+        "$@" >"$log" 2>&1 || status=$?
+        if [ $status -eq 0 ]; then
+            unstable="UNSTABLE, see $logs/$name.first.log: " keep_logs=true
+        else
+            { echo "It failed twice. The first time:"; causes "$logs/$name.first.log"; } >>"$log"
+        fi
+    fi
+    if [ $status -eq 0 ]; then
         passed=$((passed + 1))
-        printf 'ok    %-14s %4d s   %s\n' "$name" $((SECONDS - begin)) "$(tail -n 1 "$log" | cut -c1-120)"
+        printf 'ok    %-14s %4d s   %s%s\n' "$name" $((SECONDS - begin)) "$unstable" "$(tail -n 1 "$log" | cut -c1-120)"
     else
         failed=$((failed + 1))
         printf 'FAIL  %-14s %4d s   %s:\n' "$name" $((SECONDS - begin)) "$log"

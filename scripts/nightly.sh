@@ -29,7 +29,7 @@ compare() {
     go run ./bench/compare -marks
 }
 
-step race         env MPIGO_TEST_ALL=true go test -race -shuffle=on -timeout 60m ./...
+step_once race         env MPIGO_TEST_ALL=true go test -race -shuffle=on -timeout 60m ./...
 step softroce     scripts/softroce.sh
 step verbs        scripts/verbs.sh
 step verbs-jobs   scripts/verbs-jobs.sh
@@ -38,10 +38,10 @@ step tcp-failover with_hosts scripts/tcp-failover.sh -marks
 step slow-rails   with_hosts scripts/slow-rails.sh -marks
 step cut-bytes    with_hosts scripts/cut-bytes.sh -marks
 step cut-verbs    scripts/cut-bytes-verbs.sh -marks
-step cost         scripts/failover-cost.sh -marks
-step docs         scripts/docs.sh
-step simulate     simulate
-step fuzz         env FUZZTIME="${FUZZTIME:-500000x}" scripts/fuzz.sh
-step compare      compare
+step_once cost         scripts/failover-cost.sh -marks
+step_once docs         scripts/docs.sh
+step_once simulate     simulate
+step_once fuzz         env FUZZTIME="${FUZZTIME:-500000x}" scripts/fuzz.sh
+step_once compare      compare
 
 summary
