@@ -227,14 +227,25 @@ failover_result() {
 
 # Steps, for .ci/run and nightly.sh.
 
-# steps NAME…: the steps to run; with none: all. Each begins a line of the script.
+# steps NAME…: the steps to run; with none: all. Each begins a line of the script. A result of each
+# goes to the file $logs/results, because some run in another process.
 steps() {
     local name
-    passed=0 failed=0 keep_logs=false wanted=("$@")
+    wanted=("$@")
     for name in "${wanted[@]}"; do
-        grep -qE "^step(_once)? +$name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
+        grep -qE "^ *step(_once)? +$name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
     done
     logs=$(mktemp -d "${TMPDIR:-/tmp}/mpigo-$(basename "$self" .sh).XXXXXX")
+    : >"$logs/results"
+}
+
+# beside COMMAND…: runs a function that has steps beside the steps that follow, with what these
+# leave of the processors.
+beside() {
+    (
+        renice -n 19 -p "$BASHPID" >/dev/null
+        "$@"
+    ) &
 }
 
 # step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result. A
@@ -261,18 +272,19 @@ run_step() {
         status=0
         "$@" >"$log" 2>&1 || status=$?
         if [ $status -eq 0 ]; then
-            unstable="UNSTABLE, see $logs/$name.first.log: " keep_logs=true
+            unstable="UNSTABLE, see $logs/$name.first.log: "
+            keep_logs
         else
             { echo "It failed twice. The first time:"; causes "$logs/$name.first.log"; } >>"$log"
         fi
     fi
     if [ $status -eq 0 ]; then
-        passed=$((passed + 1))
+        echo ok >>"$logs/results"
         printf 'ok    %-14s %4d s   %s%s\n' "$name" $((SECONDS - begin)) "$unstable" "$(tail -n 1 "$log" | cut -c1-120)"
     else
-        failed=$((failed + 1))
-        printf 'FAIL  %-14s %4d s   %s:\n' "$name" $((SECONDS - begin)) "$log"
-        { causes "$log"; echo "the end:"; tail -n 60 "$log"; } | sed 's/^/      /'
+        echo failed >>"$logs/results"
+        printf 'FAIL  %-14s %4d s   %s:\n%s\n' "$name" $((SECONDS - begin)) "$log" \
+            "$({ causes "$log"; echo "the end:"; tail -n 60 "$log"; } | sed 's/^/      /')"
     fi
 }
 
@@ -283,11 +295,17 @@ causes() {
         "$1" | awk '!seen[$0]++' | cut -c1-200 | head -n 16
 }
 
-# summary: prints how many steps passed. Its status is the script's. The logs go away if none
-# failed and no step has set keep_logs.
+# keep_logs: has summary leave the logs.
+keep_logs() { touch "$logs/keep"; }
+
+# summary: waits for the steps beside, and prints how many steps passed. Its status is the script's.
+# The logs go away if none failed and no step has called keep_logs.
 summary() {
-    echo "$passed passed, $failed failed"
-    [ "$failed" -eq 0 ] && ! $keep_logs && rm -rf "$logs"
+    local failed
+    wait
+    failed=$(grep -c failed "$logs/results")
+    echo "$(grep -c ok "$logs/results") passed, $failed failed"
+    [ "$failed" -eq 0 ] && [ ! -e "$logs/keep" ] && rm -rf "$logs"
     [ "$failed" -eq 0 ]
 }
 
