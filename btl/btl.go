@@ -1,5 +1,5 @@
-// Package btl is the contract that every byte transfer layer (BTL) fulfils. BTLs are the transports
-// under the point-to-point layer.
+// Package btl defines the contract of a byte transfer layer (BTL). BTLs are the transports under
+// the point-to-point layer.
 //
 // # The parts
 //
@@ -21,19 +21,19 @@
 //
 // One goroutine at a time drives a rank's modules: the one that holds the lock of the rank's
 // progress engine. Every method of Module and Endpoint, every method of Events and every Op.Done
-// runs under that lock. A BTL with threads of its own hands their news over inside Progress, which
-// the following calls a progress call.
+// runs under that lock. A BTL with threads of its own hands over their results inside Progress.
+// Below, a call of Progress is called a progress call.
 //
 //   - A BTL calls Events.Arrived, Events.Failed, Events.Drained and a Done with an error only from
 //     inside Module.Progress, Module.Fail and Endpoint.Fail, never from inside Send, Put or Get.
-//   - A Done with nil may come from inside Send, Put or Get as well: callers count an operation
-//     before they post it.
+//   - A Done with nil may also come from inside Send, Put or Get. Therefore callers count an
+//     operation before they post it.
 //   - From inside any of these calls the layer above may call Send, Put, Get, Rebind, Connect and
 //     Fail, but never Progress or Close.
 //
 // # The contract
 //
-// The suite in btl/btltest tests every BTL for these rules.
+// The suite in btl/btltest checks that every BTL keeps these rules.
 //
 //	C1  Every operation that a BTL accepted completes exactly once, by its Done, with
 //	    nil or an error.
@@ -45,10 +45,10 @@
 //	    that it was delivered, else with an error. Then Drained is called. Until Drained,
 //	    buffers of accepted operations belong to the BTL; after it, nothing of that
 //	    incarnation can touch local memory.
-//	    A Get or Put that is wrong in itself (ClassUsage) may end alone with its error, where
+//	    A Get or Put that is itself invalid (ClassUsage) may end alone with its error, where
 //	    the transport can tell; the endpoint then stays Up.
 //	    Between Failed and Drained, what the peer's BTL had taken before may still arrive.
-//	C5  Every incarnation of an endpoint has an epoch, the same on both sides. What bears an
+//	C5  Every incarnation of an endpoint has an epoch, the same on both sides. Anything with an
 //	    old epoch is dropped. An end that learns of a newer incarnation than its own fails.
 //	C6  ErrResource means not taken, nothing sent: the caller keeps the operation and posts
 //	    it again after a later progress call.
@@ -58,7 +58,7 @@
 //	    never pointers) and epochs are checked before use.
 //	C9  Tests inject faults by wrapping a module (btl/faults). Every endpoint also has
 //	    SendStale, for tests.
-//	C10 The memory of an accepted Send or Put can be taken back (Endpoint.Rebind). Where the
+//	C10 The memory of an accepted Send or Put can be taken back (Endpoint.Rebind). If the
 //	    BTL cannot release it at once, because a device was given its address, the operation
 //	    is called back within the BTL's own deadline for operations that do not complete, and
 //	    in any case before Drained.
@@ -68,20 +68,21 @@
 // then arrive before this rank's Connect, or after Drained if they are of its next incarnation.
 package btl
 
-// Tag is the layer above's kind of a fragment. A BTL carries it and does not look at it.
+// Tag is the kind of a fragment, defined by the layer above. A BTL carries it and does not
+// interpret it.
 type Tag uint8
 
 // AllPeers in place of a peer's rank means the whole rail.
 const AllPeers = -1
 
 // Path names the other end of an endpoint: one module of one rank. Module is the number that the
-// layer above has for it in Connect; a BTL knows modules by their addresses.
+// layer above passes to Connect. A BTL identifies modules by their addresses.
 type Path struct {
 	Peer   int // rank, or AllPeers with module 0
 	Module uint8
 }
 
-// WholeRail is the path that stands for all endpoints of a module. Never written.
+// WholeRail is the path that stands for all endpoints of a module. It is never written.
 var WholeRail = Path{Peer: AllPeers}
 
 // MaxHeaderBytes bounds the header of an operation.
@@ -140,12 +141,12 @@ type Attrs struct {
 	EagerCopyBytes int
 	// MaxSendBytes is the largest fragment, header and payload, that Send takes.
 	MaxSendBytes int
-	// PieceBytes is the longest fragment, header and payload, of a message that goes in several. 0:
-	// MaxSendBytes.
+	// PieceBytes is the longest fragment, header and payload, of a message that is sent in several
+	// fragments. 0 means MaxSendBytes.
 	PieceBytes int
 	// InlineBytes is the largest fragment, header and payload, that SendInline takes.
 	InlineBytes int
-	// RDMABytes is the shortest message that a Put or Get moves better than fragments do.
+	// RDMABytes is the length from which a Put or Get moves a message faster than fragments do.
 	RDMABytes int
 	Caps      Caps
 }
@@ -159,9 +160,10 @@ type Module interface {
 	// understand it. The caller must not change it.
 	Address() []byte
 
-	// Connect makes the endpoint to a module of a peer from that module's address (its Address). It
-	// does not wait for the peer: operations may be posted at once. For a module whose endpoint is
-	// Drained it makes the next incarnation; while an endpoint is Up or Failed it returns that one.
+	// Connect makes the endpoint to a module of a peer. address is what Address of that module
+	// returns. Connect does not wait for the peer: operations may be posted at once. If the
+	// endpoint to that module is Drained, Connect makes the next incarnation. While the endpoint is
+	// Up or Failed, Connect returns it.
 	//
 	// The error wraps ErrUnreachable if this rail does not lead to that peer; otherwise it is an
 	// *Error.
@@ -179,16 +181,17 @@ type Module interface {
 
 	// Close releases the rail. Outstanding operations complete with an error before it returns, and
 	// Events is not called afterwards. A second Close does nothing and returns nil. The peers'
-	// endpoints to this rank fail (C4), also those on which nothing was ever sent: a receive may
-	// wait there.
+	// endpoints to this rank fail (C4), even if nothing was ever sent on them, because a receive
+	// may wait there.
 	Close() error
 }
 
 // Endpoint is a module's connection to one module of a peer, in one incarnation.
 type Endpoint interface {
-	// Path is the one that Connect was called with.
+	// Path returns the path that was passed to Connect.
 	Path() Path
-	// Epoch of this incarnation: 1 for the first, and higher for each one after it.
+	// Epoch returns the epoch of this incarnation: 1 for the first one, and a higher one for each
+	// later incarnation.
 	Epoch() uint32
 	State() State
 
@@ -204,11 +207,11 @@ type Endpoint interface {
 	// endpoint has accepted, in this incarnation, and has not called back. payload is a copy of
 	// op.Payload, of the same length.
 	//
-	// true: op.Payload is payload. What the BTL still reads, it reads there, also for the rest of a
-	// fragment that is half sent. It does not touch the old memory again: that may be overwritten
-	// or unmapped.
+	// true: op.Payload is payload. The BTL reads the rest from there, even if half of the fragment
+	// is already sent. It does not touch the old memory again, so the caller may overwrite or unmap
+	// it.
 	//
-	// false: nothing has changed, because a device that was given the address of the old memory may
+	// false: nothing has changed, because a device that knows the address of the old memory may
 	// still read it. The caller waits for op's Done.
 	Rebind(op *Op, payload []byte) bool
 
@@ -225,11 +228,12 @@ type Inliner interface {
 	SendInline(tag Tag, hdr, payload []byte) bool
 }
 
-// ShortSender is an Inliner whose path for the header of a short message is shorter than by slices.
+// ShortSender is an Inliner that takes the header of a short message as two words, which is faster
+// than as a slice.
 type ShortSender interface {
 	Inliner
-	// SendShort is SendInline of a header of 16 bytes, which are two little-endian words. If it
-	// reports false, SendInline may still take the fragment. It calls no event.
+	// SendShort is SendInline with a header of 16 bytes: two little-endian words. If it reports
+	// false, SendInline may still take the fragment. It calls no event.
 	SendShort(tag Tag, first, second uint64, payload []byte) bool
 }
 
@@ -237,10 +241,10 @@ type ShortSender interface {
 // Events.Arrived.
 type ShortReceiver interface {
 	// ReceiveShort looks up to polls times for the next fragment that Module.Progress would hand up
-	// from this peer. If that has the tag, begins with the two little-endian words, and its rest
-	// fits into buf, ReceiveShort copies the rest and returns its length: the fragment is handed
-	// up. In any other case it takes nothing and returns −1. It does not wait for the polls that
-	// are left when a fragment is there that it does not take.
+	// from this peer. If that fragment has the tag, begins with the two little-endian words, and
+	// its rest fits into buf, ReceiveShort copies the rest and returns its length: the fragment is
+	// handed up. Otherwise it takes nothing and returns −1. It stops polling once it sees a
+	// fragment that it does not take.
 	ReceiveShort(polls int, tag Tag, first, second uint64, buf []byte) int
 }
 
@@ -248,65 +252,67 @@ type ShortReceiver interface {
 type RunReceiver interface {
 	ShortReceiver
 	// ReceiveRun calls ReceiveShort up to most times, in effect. The upper half of second is one
-	// higher each time. to.Taken is told of each fragment, and returns the buffer of the next one.
-	// ReceiveRun returns how many fragments it has handed up, or −1 if it cannot look now.
+	// higher each time. It calls to.Taken for each fragment, which returns the buffer for the next
+	// one. ReceiveRun returns how many fragments it has handed up, or −1 if it cannot look now.
 	ReceiveRun(polls, most int, tag Tag, first, second uint64, buf []byte, to Run) int
 }
 
 // Run takes the fragments of a ReceiveRun.
 type Run interface {
-	// Taken says that a fragment of n bytes is in the buffer. It returns the buffer of the next
+	// Taken reports that a fragment of n bytes is in the buffer. It returns the buffer for the next
 	// one, or false to end the run.
 	Taken(n int) (next []byte, more bool)
 }
 
-// DeliveryCounter is an endpoint whose device acknowledges messages that this rank has not looked
-// at yet, and may break in between. The delivery counters of both ends then tell whether anything
+// DeliveryCounter is an endpoint whose device acknowledges messages before this rank has seen them.
+// The device may break in between. Then the delivery counters of both ends show whether anything
 // was lost.
 type DeliveryCounter interface {
 	// DeliveryCounters returns the delivery counters of this incarnation: how many messages the
-	// peer's device has acknowledged, and how many of the peer's messages were taken here. The BTL
-	// decides which messages count; both ends count alike. Both numbers are final once the endpoint
-	// is Drained.
+	// peer's device has acknowledged, and how many of the peer's messages this rank has taken. The
+	// BTL decides which messages count. Both ends count the same ones. Both numbers are final once
+	// the endpoint is Drained.
 	DeliveryCounters() (delivered, taken uint32)
 }
 
 // Registrar is a module that can expose memory to its peers.
 type Registrar interface {
 	// Register makes mem reachable by this rail with the given access. mem must stay alive, and
-	// where it is, until the region is released. An error that wraps ErrMemory says that this rail
-	// cannot expose this memory, and never will; with AccessLocal alone any memory will do.
+	// must not move, until the region is released. An error that wraps ErrMemory says that this
+	// rail cannot expose this memory, and never will; with AccessLocal alone any memory will do.
 	Register(mem []byte, access Access) (Region, error)
 }
 
-// Allocator is a Registrar that can expose only memory which it has made itself, such as memory
+// Allocator is a Registrar that can expose only memory that it allocated itself, such as memory
 // that processes share.
 type Allocator interface {
-	// Alloc returns at least so many zeroed bytes, page-aligned and outside of Go's heap. The
-	// caller frees them, also after the module was closed.
+	// Alloc returns at least the given number of zeroed bytes, page-aligned and outside of Go's
+	// heap. The caller frees them, and may do so after the module was closed.
 	Alloc(bytes int) ([]byte, error)
-	// Free takes back exactly what Alloc returned, once, after the last region of it was released.
+	// Free takes back exactly what Alloc returned. It is called once, after the last region of the
+	// memory was released.
 	Free(mem []byte) error
 }
 
 // Sharer is a module that can give memory to peers of the same host, to read and to write. Every
-// peer that has mapped it can write anything there at any time: what is read from it is not trusted
-// (C8).
+// peer that has mapped the memory can write anything there at any time, so its content is not
+// trusted (C8).
 type Sharer interface {
-	// Share makes at least so many zeroed bytes, page-aligned and outside of Go's heap where
-	// processes share it. Peers that know the key map the memory by MapShared until Hide. The error
-	// wraps ErrMemory if this rail can share none.
+	// Share allocates at least the given number of zeroed bytes, page-aligned, and outside of Go's
+	// heap if processes share them. Until Hide, peers that know the key can map the memory with
+	// MapShared. The error wraps ErrMemory if this rail cannot share memory.
 	Share(bytes int) (mem []byte, key Key, err error)
-	// MapShared maps what a peer, to which this rail has an endpoint, has shared under a key. It
-	// fails if that has less than so many bytes.
+	// MapShared maps the memory that a peer has shared under a key. This rail must have an endpoint
+	// to that peer. MapShared fails if the memory is shorter than the given number of bytes.
 	MapShared(peer int, key Key, bytes int) ([]byte, error)
-	// Hide lets no further peer map what Share has made. Peers that have mapped it keep it.
+	// Hide stops further peers from mapping memory that Share has made. Peers that have mapped it
+	// keep it.
 	Hide(mem []byte)
-	// Unshare takes back exactly what Share or MapShared has returned, once, also after the module
-	// was closed. The memory of other ranks stays.
+	// Unshare takes back exactly what Share or MapShared has returned. It is called once, possibly
+	// after the module was closed. Other ranks keep their mappings.
 	Unshare(mem []byte) error
-	// WakePeer ends the sleep of a peer that may wait for a change of shared memory. The change is
-	// made before, by an atomic operation.
+	// WakePeer wakes a peer that may be waiting for a change of shared memory. The caller makes the
+	// change first, with an atomic operation.
 	WakePeer(peer int)
 }
 
@@ -322,38 +328,37 @@ const (
 	AccessRemoteWrite
 )
 
-// Key names a region to a peer. Only the BTL knows its meaning. It holds handles of slot and
-// generation, never pointers, so that a stale key is refused (C8).
+// Key names a region to a peer. Only the BTL knows what its bytes mean. It holds handles (slot and
+// generation), never pointers, so that a stale key is refused (C8).
 type Key [32]byte
 
 // Region is registered memory.
 type Region interface {
 	Key() Key
-	// Release revokes the key: after it returns, no peer can reach the memory by it.
+	// Release revokes the key: after it returns, no peer can reach the memory with this key.
 	Release() error
 }
 
 // Putter is an endpoint with remote writes.
 type Putter interface {
 	// Put writes op.Payload into the peer's region op.Remote at op.RemoteOffset. The bytes are in
-	// the peer's memory when Done is called with nil. The results are those of Send.
+	// the peer's memory when Done is called with nil. It returns the same errors as Send.
 	Put(op *Op) error
 }
 
 // Getter is an endpoint with remote reads.
 type Getter interface {
 	// Get reads len(op.Payload) bytes of the peer's region op.Remote, from op.RemoteOffset, into
-	// op.Payload. The results are those of Send.
+	// op.Payload. It returns the same errors as Send.
 	Get(op *Op) error
 }
 
-// Op is one operation. The caller owns it before it is accepted and again once Done is called; in
-// between the operation, and the memory that it names, belong to the BTL. An Op is reused, not
-// copied.
+// Op is one operation. The caller owns it until it is accepted, and again once Done is called. In
+// between, the BTL owns the operation and the memory that it names. An Op is reused, not copied.
 type Op struct {
-	// Done is called exactly once for an accepted operation (C1). The caller sets it. The operation
-	// is the caller's again when Done is called, and so are its buffers; after an error only from
-	// Drained on (C4).
+	// Done is called exactly once for an accepted operation (C1). The caller sets it. When Done is
+	// called, the caller owns the operation again, and its buffers too. After an error, the caller
+	// owns the buffers only from Drained on (C4).
 	Done func(op *Op, err error)
 	// Owner is the caller's. A BTL does not touch it.
 	Owner any
@@ -371,7 +376,7 @@ type Op struct {
 	Remote       Key
 	RemoteOffset uint64
 
-	// Next links the operation into a queue of its present owner.
+	// Next links the operation into a queue of its current owner.
 	Next *Op
 }
 
@@ -381,18 +386,19 @@ func (op *Op) Header() []byte { return op.Hdr[:op.HdrLen] }
 // Len is the length of the fragment in bytes, header and payload.
 func (op *Op) Len() int { return int(op.HdrLen) + len(op.Payload) }
 
-// Events is what a BTL tells the layer above. The package comment says when.
+// Events is how a BTL reports to the layer above. The package comment says when.
 type Events interface {
 	// Arrived hands up one fragment, header and payload in one piece. frag is valid, and may be
-	// read, only inside the call. It may lie in memory that the peer can still write, so what is
-	// checked must be a copy of what is used (C8).
+	// read, only inside the call. It may lie in memory that the peer can still write. Therefore the
+	// callee checks and uses a copy, not the memory itself (C8).
 	Arrived(m Module, peer int, tag Tag, frag []byte)
 
-	// Failed says that the endpoint of a path, or with AllPeers the whole rail, takes no more
-	// operations. Accepted operations are still to be called back. A BTL may also name a rank to
-	// which the layer above has no endpoint, with module 0: nothing will come from there.
+	// Failed reports that the endpoint of a path, or with AllPeers the whole rail, takes no more
+	// operations. Accepted operations are called back later. A BTL may also name a rank to which
+	// the layer above has no endpoint, with module 0: nothing will arrive from that rank.
 	Failed(m Module, to Path, err *Error)
 
-	// Drained says that every operation of the endpoint or rail that Failed named was called back.
+	// Drained reports that all operations of the endpoint or rail that Failed named were called
+	// back.
 	Drained(m Module, to Path)
 }

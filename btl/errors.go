@@ -14,12 +14,12 @@ var (
 	ErrFailed = errors.New("endpoint is down")
 	// ErrTooLong: the fragment is longer than the module's MaxSendBytes.
 	ErrTooLong = errors.New("fragment too long")
-	// ErrMemory: this rail cannot expose memory of that kind.
+	// ErrMemory: this rail cannot expose this kind of memory.
 	ErrMemory = errors.New("memory that this rail cannot expose")
 	// ErrUnreachable: this rail does not lead to that peer.
 	ErrUnreachable = errors.New("peer not reachable by this rail")
-	// ErrNoAddress: the peer's rail had no address when the addresses were exchanged. It may have
-	// one by now.
+	// ErrNoAddress: the peer's rail had no address when addresses were exchanged. It may have one
+	// now.
 	ErrNoAddress = errors.New("the address of the peer's rail is not known yet")
 	// ErrClosed: the module is closed.
 	ErrClosed = errors.New("rail is closed")
@@ -27,13 +27,14 @@ var (
 	ErrInjected = errors.New("injected fault")
 )
 
-// Class says what kind of thing went wrong. The layer above decides by it what to do.
+// Class says what kind of thing went wrong. It decides how the layer above reacts.
 type Class uint8
 
 const (
 	// ClassPath: the path to the peer does not work (retries exceeded, link down).
 	ClassPath Class = iota
-	// ClassFlushed: ended only because something else failed first. It is no evidence.
+	// ClassFlushed: the operation ended only because something else failed first. It says nothing
+	// about the cause.
 	ClassFlushed
 	// ClassUsage: bad key, bad length, bad operation: an error of the layer above, not of the path.
 	ClassUsage
@@ -58,7 +59,7 @@ func (c Class) String() string {
 	return "class " + strconv.Itoa(int(c))
 }
 
-// Side is the end that the evidence points to.
+// Side is the end of the path that the evidence points to.
 type Side uint8
 
 const (
@@ -86,7 +87,7 @@ type Error struct {
 	Peer int    // or AllPeers
 	// Class of the cause.
 	Class Class
-	// Side that the evidence points to.
+	// Side is the end that the evidence points to.
 	Side Side
 	// Native is the transport's own status: "IBV_WC_RETRY_EXC_ERR", "ECONNRESET".
 	Native string
@@ -99,7 +100,7 @@ func (e *Error) Error() string {
 	if e.Peer != AllPeers {
 		s += fmt.Sprintf(" to rank %d", e.Peer)
 	}
-	// That the path does not work is said by what follows, if anything does.
+	// The native status or the cause, if there is one, already says that the path does not work.
 	if e.Class != ClassPath || e.Native == "" && e.Err == nil {
 		s += ": " + e.Class.String()
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // TestErrorNamesRailAndCause: an error names the rail and the cause. Its class stands before the
-// cause, except that of a path, which is the rail that the error has named.
+// cause, except for ClassPath, because the error already names the rail.
 func TestErrorNamesRailAndCause(t *testing.T) {
 	cause := errors.New("no answer")
 	for want, e := range map[string]Error{

@@ -2,8 +2,8 @@ package btl
 
 import "iter"
 
-// Queue holds operations in order, linked by their Next: an operation can be in one queue at a
-// time. The zero value is an empty queue.
+// Queue holds operations in order, linked by their Next. Therefore an operation can be in only one
+// queue at a time. The zero value is an empty queue.
 type Queue struct {
 	head, tail *Op
 	n          int
