@@ -1,5 +1,4 @@
-// Package base is the part that all transports have in common (as src/uct/base is in the library
-// UCX).
+// Package base is the common part of all transports, like src/uct/base in UCX.
 //
 // A transport embeds [Rail] in its module and [Endpoint] in its endpoint, both by value, so that a
 // post or a progress call reaches their fields without a further pointer or interface call. Rail
@@ -10,8 +9,8 @@
 // An error that is found where Events.Failed must not be called, such as inside Send, is deferred:
 // [Rail.DeferFailure] blocks further posts, and the next progress call fails the endpoint.
 //
-// The rest are helpers that several transports need: tables of legal transitions, checks of
-// configurations, checksums of addresses, and the errors that they report in the same words.
+// The rest are helpers for several transports: tables of legal transitions, checks of
+// configurations, checksums of addresses, and common errors.
 //
 // All of it is used under the lock of the rank's progress engine.
 package base

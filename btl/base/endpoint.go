@@ -5,7 +5,7 @@ import "github.com/mpigo/mpigo/btl"
 // Endpoint is the common part of a transport's endpoint: one end of one incarnation of the
 // connection to a peer. A transport embeds it by value.
 type Endpoint struct {
-	path  btl.Path // the module is known once the endpoint is reportable
+	path  btl.Path // its module is set once the endpoint is reportable
 	epoch uint32
 	state btl.State
 	// reportable: the layer above knows the endpoint, so Failed and Drained are reported.
@@ -22,8 +22,8 @@ type Endpoint struct {
 	Pending btl.Queue
 }
 
-// MakeEndpoint makes the common part of an endpoint to a peer that is Up. A transport calls Return
-// before Connect returns the endpoint; until then the layer above does not know it.
+// MakeEndpoint makes the common part of an endpoint to a peer. The endpoint is Up. A transport
+// calls Return before Connect returns the endpoint; until then the layer above does not know it.
 func MakeEndpoint(peer int, epoch uint32) Endpoint {
 	return Endpoint{path: btl.Path{Peer: peer}, epoch: epoch}
 }
@@ -37,8 +37,8 @@ func (e *Endpoint) Peer() int { return e.path.Peer }
 // Epoch implements btl.Endpoint.
 func (e *Endpoint) Epoch() uint32 { return e.epoch }
 
-// SetEpoch changes the epoch of an endpoint that is not connected yet, when both ends agree on
-// another one than this end has proposed.
+// SetEpoch changes the epoch of an endpoint that is not connected yet, if both ends agree on
+// another epoch than this end has proposed.
 func (e *Endpoint) SetEpoch(epoch uint32) { e.epoch = epoch }
 
 // State implements btl.Endpoint.
@@ -51,11 +51,11 @@ func (e *Endpoint) Accepts() bool { return e.state == btl.Up && e.deferred == ni
 // once the endpoint has failed.
 func (e *Endpoint) Deferred() *btl.Error { return e.deferred }
 
-// Cause is why the endpoint failed, nil while it is Up.
+// Cause returns why the endpoint failed, or nil while it is Up.
 func (e *Endpoint) Cause() *btl.Error { return e.cause }
 
-// Return notes that Connect returns the endpoint, for a path: Failed and Drained are reported from
-// now on.
+// Return records that Connect returns the endpoint for a path. From then on, Failed and Drained are
+// reported.
 func (e *Endpoint) Return(to btl.Path) { e.path, e.reportable = to, true }
 
 // IsReportable reports whether Connect has returned the endpoint.

@@ -10,7 +10,7 @@ var (
 	ErrModules    = errors.New("the peer has too many modules")
 	ErrNoSecret   = errors.New("the job's secret is not known yet")
 
-	// What can be wrong with a Put or Get.
+	// These say what is wrong with a Put or Get.
 	ErrKey      = errors.New("bad or stale key")
 	ErrAccess   = errors.New("region does not permit it")
 	ErrBounds   = errors.New("out of the region's bounds")

@@ -2,17 +2,16 @@ package base
 
 import "iter"
 
-// maxModules is how many modules of one rank a module knows at most. Only a peer with a fault has
-// more.
+// maxModules bounds the modules of one rank that a module knows. Only a faulty peer has more.
 const maxModules = 64
 
-// Peers holds what a module knows of other ranks' modules, by rank.
+// Peers holds what a module knows about other ranks' modules, by rank.
 type Peers[P any] struct{ byRank [][]*P }
 
-// MakePeers makes the table for a job of so many ranks.
+// MakePeers makes the table for a job with the given number of ranks.
 func MakePeers[P any](ranks int) Peers[P] { return Peers[P]{make([][]*P, ranks)} }
 
-// Of lists the modules of a rank that are known. The result is valid until the next call of Add.
+// Of lists the known modules of a rank. The result is valid until the next call of Add.
 func (t *Peers[P]) Of(rank int) []*P { return t.byRank[rank] }
 
 // Add adds a module of a rank. It reports false if the rank has too many.

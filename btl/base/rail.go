@@ -35,8 +35,8 @@ type Owner[E Incarnation] interface {
 
 // Rail is the common part of a transport's module. A transport embeds it by value and calls Init.
 type Rail[E Incarnation] struct {
-	// Unsettled makes the next progress call look at what is deferred. The transport clears it
-	// there and sets it again for work of its own that is left (see Waiting).
+	// Unsettled makes the next progress call handle deferred work. The transport clears it there,
+	// and sets it again if work of its own is left (see Waiting).
 	Unsettled bool
 	// Closed is set once the module is closed: no event is reported any more.
 	Closed bool
@@ -45,8 +45,8 @@ type Rail[E Incarnation] struct {
 	Events btl.Events
 	// Stale counts fragments and completions of old incarnations that were dropped (C5).
 	Stale int
-	// FlushNative is the transport's own word for an operation that ends because its endpoint has
-	// failed, "" if it has none.
+	// FlushNative is the transport's native status of an operation that ends because its endpoint
+	// has failed, "" if it has none.
 	FlushNative string
 
 	owner   Owner[E]
@@ -59,15 +59,15 @@ type Rail[E Incarnation] struct {
 	err      *btl.Error   // the whole rail is Failed and not yet Drained; nil otherwise
 }
 
-// refused is an operation that is wrong in itself: it ends with an error, and its endpoint stays
-// Up. It is among the pending ones of its endpoint.
+// refused is an invalid operation: it ends with an error, and its endpoint stays Up. It is in its
+// endpoint's Pending queue.
 type refused[E Incarnation] struct {
 	endpoint E
 	op       *btl.Op
 	err      *btl.Error
 }
 
-// Init sets what is known once the module can be reached: address is what Address returns.
+// Init is called once the module can be reached. address is the result of Address.
 func (r *Rail[E]) Init(owner Owner[E], events btl.Events, attrs btl.Attrs, address []byte) {
 	r.owner, r.Events, r.attrs, r.address = owner, events, attrs, address
 }
@@ -89,13 +89,13 @@ func (r *Rail[E]) NewError(peer int, class btl.Class, side btl.Side, native stri
 	return &btl.Error{Rail: r.attrs.Name, Peer: peer, Class: class, Side: side, Native: native, Err: err}
 }
 
-// ErrorAbout is err as an error of this rail with that peer.
+// ErrorAbout returns err with the name of this rail and the given peer.
 func (r *Rail[E]) ErrorAbout(peer int, err *btl.Error) *btl.Error {
 	return r.NewError(peer, err.Class, err.Side, err.Native, err.Err)
 }
 
 // ErrorBecause is the error of a failure that the layer above asked for. If cause is or wraps a
-// *btl.Error, its class, side and native status count; otherwise class does.
+// *btl.Error, the result has its class, side and native status. Otherwise it has the given class.
 func (r *Rail[E]) ErrorBecause(peer int, class btl.Class, cause error) *btl.Error {
 	var be *btl.Error
 	if errors.As(cause, &be) {
@@ -104,7 +104,8 @@ func (r *Rail[E]) ErrorBecause(peer int, class btl.Class, cause error) *btl.Erro
 	return r.NewError(peer, class, btl.SideLocal, "", cause)
 }
 
-// RailError is why the whole rail is Failed, nil if it is not, or is Drained again.
+// RailError returns why the whole rail is Failed. It is nil if the rail is not Failed, or is
+// Drained again.
 func (r *Rail[E]) RailError() *btl.Error { return r.err }
 
 // ConnectError is the error of Connect while the whole rail is Failed and not yet Drained, nil
@@ -117,9 +118,9 @@ func (r *Rail[E]) ConnectError(peer int) error {
 }
 
 // DeferFailure makes the next progress call fail an endpoint that is Up; until then the endpoint
-// accepts nothing. op, if not nil, is the operation that met the error: it ends with err itself,
-// and others with an error of ClassFlushed. The first error counts: DeferFailure reports whether
-// this was it.
+// accepts nothing. op, if not nil, is the operation that met the error. It ends with err itself,
+// and others end with an error of ClassFlushed. Only the first error counts: DeferFailure reports
+// whether this one was the first.
 func (r *Rail[E]) DeferFailure(e E, err *btl.Error, op *btl.Op) bool {
 	c := e.common()
 	if !c.Accepts() {
@@ -131,7 +132,7 @@ func (r *Rail[E]) DeferFailure(e E, err *btl.Error, op *btl.Op) bool {
 	return true
 }
 
-// ReplaceDeferred gives a deferred failure another error: better evidence was found.
+// ReplaceDeferred replaces the error of a deferred failure, because better evidence was found.
 func (r *Rail[E]) ReplaceDeferred(e E, err *btl.Error) { e.common().deferred = err }
 
 // TakeFailing returns the endpoints that are Up and whose failure was deferred. The caller fails
@@ -142,11 +143,11 @@ func (r *Rail[E]) TakeFailing() []E {
 	return list
 }
 
-// KeepFailing puts an endpoint back whose deferred failure is to wait for longer.
+// KeepFailing puts back an endpoint whose deferred failure must wait longer.
 func (r *Rail[E]) KeepFailing(e E) { r.failing = append(r.failing, e) }
 
-// FailDeferred fails the endpoints whose failure was deferred, and returns how many. Failures that
-// are deferred meanwhile are left to the next progress call, so that each call ends.
+// FailDeferred fails the endpoints whose failure was deferred, and returns how many. It leaves
+// failures that are deferred meanwhile to the next progress call, so that each call ends.
 func (r *Rail[E]) FailDeferred() int {
 	n := 0
 	for _, e := range r.TakeFailing() {
@@ -174,8 +175,8 @@ func (r *Rail[E]) FailBecause(e E, cause error) {
 	r.FailEndpoint(e, r.ErrorBecause(e.common().path.Peer, btl.ClassClosed, cause))
 }
 
-// FailRail takes the whole rail and all its endpoints that are Up to Failed, and reports the rail.
-// It reports whether the rail was neither closed nor Failed.
+// FailRail moves the whole rail, and all its endpoints that are Up, to Failed, and reports the
+// rail. It reports whether the rail was neither closed nor Failed.
 func (r *Rail[E]) FailRail(err *btl.Error) bool {
 	if r.Closed || r.err != nil {
 		return false
@@ -220,13 +221,13 @@ func (r *Rail[E]) TakeDraining() []E {
 	return list
 }
 
-// KeepDraining puts an endpoint back that cannot be drained yet.
+// KeepDraining puts back an endpoint that cannot be drained yet.
 func (r *Rail[E]) KeepDraining(e E) { r.draining = append(r.draining, e) }
 
-// Draining is how many endpoints are Failed and not yet Drained.
+// Draining returns the number of endpoints that are Failed and not yet Drained.
 func (r *Rail[E]) Draining() int { return len(r.draining) }
 
-// Drained takes a Failed endpoint, whose operations were all called back, to Drained.
+// Drained moves a Failed endpoint to Drained. All its operations must have been called back.
 // Events.Drained is not called: see ReportDrained.
 func (r *Rail[E]) Drained(e E) {
 	c := e.common()
@@ -241,15 +242,16 @@ func (r *Rail[E]) ReportDrained(e E) {
 	}
 }
 
-// Discard takes an endpoint that has failed unknown to the layer above off the list of those to be
-// drained. The caller has drained it.
+// Discard removes an endpoint from the list of endpoints to drain. The layer above does not know
+// the endpoint, and the caller has drained it.
 func (r *Rail[E]) Discard(e E) {
 	r.draining = slices.DeleteFunc(r.draining, func(other E) bool { return other == e })
 }
 
-// DrainEndpoints drains all Failed endpoints: tearDown calls back what is outstanding and returns
-// how many events that made. What fails meanwhile is left to the next progress call. It returns the
-// number of events. after, if not nil, is called for each endpoint once it was reported.
+// DrainEndpoints drains all Failed endpoints: tearDown calls back the outstanding operations and
+// returns the number of events. Endpoints that fail meanwhile are left to the next progress call.
+// after, if not nil, is called for each endpoint once it was reported. DrainEndpoints returns the
+// number of events.
 func (r *Rail[E]) DrainEndpoints(tearDown, after func(E) int) int {
 	n := 0
 	for _, e := range r.TakeDraining() {
@@ -265,7 +267,7 @@ func (r *Rail[E]) DrainEndpoints(tearDown, after func(E) int) int {
 }
 
 // DrainRail reports the whole rail Drained, if it is Failed and all its endpoints are Drained. It
-// reports whether it did.
+// returns whether it did so.
 func (r *Rail[E]) DrainRail() bool {
 	if r.err == nil || len(r.draining) > 0 {
 		return false
@@ -275,21 +277,21 @@ func (r *Rail[E]) DrainRail() bool {
 	return true
 }
 
-// Waiting reports whether a progress call has to look at failures: what Unsettled is to be set to.
+// Waiting reports whether a progress call has to handle failures. Unsettled is set to this value.
 func (r *Rail[E]) Waiting() bool {
 	return len(r.failing)+len(r.draining)+len(r.refused) > 0 || r.err != nil
 }
 
-// Refuse takes an operation that is wrong in itself: the next progress call ends it with err, of
-// ClassUsage, and the endpoint stays Up.
+// Refuse takes an invalid operation: the next progress call ends it with err, of ClassUsage, and
+// the endpoint stays Up.
 func (r *Rail[E]) Refuse(e E, op *btl.Op, err *btl.Error) {
 	e.common().Pending.Push(op)
 	r.refused = append(r.refused, refused[E]{e, op, err})
 	r.Unsettled = true
 }
 
-// EndRefused ends the operations that Refuse took, and returns how many. Those of endpoints that
-// have failed meanwhile end with their endpoints.
+// EndRefused ends the operations that Refuse took, and returns how many. If an endpoint has failed
+// meanwhile, its operations end with it.
 func (r *Rail[E]) EndRefused() int {
 	n := 0
 	list := r.refused
@@ -304,8 +306,9 @@ func (r *Rail[E]) EndRefused() int {
 	return n
 }
 
-// FlushError is what an operation of a Failed endpoint ends with: its own error if it met the
-// deferred failure, else one of ClassFlushed that wraps the cause of the failure.
+// FlushError returns the error with which an operation of a Failed endpoint ends. An operation that
+// met the deferred failure ends with that error. Others end with an error of ClassFlushed that
+// wraps the cause of the failure.
 func (r *Rail[E]) FlushError(e E, op *btl.Op) *btl.Error {
 	c := e.common()
 	if op != nil && op == c.culprit {
@@ -328,8 +331,8 @@ func (r *Rail[E]) Flush(e E, q *btl.Queue) int {
 	return n
 }
 
-// CloseEndpoint takes an endpoint that is Up to Failed because the module closes. Nothing is
-// reported. It reports whether the endpoint has operations to be called back: it was not Drained.
+// CloseEndpoint moves an endpoint that is Up to Failed, because the module closes. It reports no
+// event. It returns false if the endpoint was Drained: then no operations are left to call back.
 func (r *Rail[E]) CloseEndpoint(e E) bool {
 	c := e.common()
 	switch c.state {
@@ -343,7 +346,7 @@ func (r *Rail[E]) CloseEndpoint(e E) bool {
 	return true
 }
 
-// Forget drops all that is deferred: the module is closed.
+// Forget drops all deferred work: the module is closed.
 func (r *Rail[E]) Forget() {
 	r.failing, r.draining, r.refused, r.err, r.Unsettled = nil, nil, nil, nil, false
 }

@@ -43,7 +43,7 @@ func (e *endpoint) push(n int) (ended *[]error) {
 
 var errTest = errors.New("failed by the test")
 
-// events notes what is reported.
+// events records the reported events.
 type events struct{ lines []any }
 
 func (l *events) Arrived(btl.Module, int, btl.Tag, []byte) {}
@@ -52,7 +52,7 @@ func (l *events) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
 }
 func (l *events) Drained(_ btl.Module, to btl.Path) { l.lines = append(l.lines, "drained", to.Peer) }
 
-// newModule makes a module with an endpoint to each of n peers, which Connect has returned.
+// newModule makes a module with an endpoint to each of n peers, as if Connect had returned them.
 func newModule(n int) (*module, *events) {
 	m, l := &module{}, &events{}
 	m.Init(m, l, btl.Attrs{Name: "x"}, []byte("address"))
@@ -64,7 +64,7 @@ func newModule(n int) (*module, *events) {
 	return m, l
 }
 
-// drain does what a progress call does.
+// drain does the work of a progress call.
 func (m *module) drain() int {
 	n := m.EndRefused() + m.FailDeferred()
 	n += m.DrainEndpoints(func(e *endpoint) int { return m.Flush(e, &e.Pending) }, nil)
@@ -119,7 +119,7 @@ func TestDeferFailure(t *testing.T) {
 }
 
 // TestFailRail: one pair of events covers all endpoints that were Up, and an endpoint that had
-// failed before has its own.
+// failed before has its own events.
 func TestFailRail(t *testing.T) {
 	m, l := newModule(3)
 	m.endpoints[1].Fail(errTest)
@@ -152,8 +152,8 @@ func TestRailWaitsForItsEndpoints(t *testing.T) {
 	require.Equal(t, []any{"drained", btl.AllPeers}, l.lines[3:])
 }
 
-// TestUnknownEndpointIsNotReported: an endpoint that Connect never returned fails in silence; one
-// that Connect returned after its failure is reported before it is drained.
+// TestUnknownEndpointIsNotReported: an endpoint that Connect never returned fails without a report.
+// One that Connect returned after its failure is reported before it is drained.
 func TestUnknownEndpointIsNotReported(t *testing.T) {
 	for _, returned := range []bool{false, true} {
 		m, l := newModule(0)
@@ -173,7 +173,7 @@ func TestUnknownEndpointIsNotReported(t *testing.T) {
 	}
 }
 
-// TestRefuse: an operation that is wrong in itself ends alone, at the next progress call.
+// TestRefuse: an invalid operation ends alone, at the next progress call.
 func TestRefuse(t *testing.T) {
 	m, l := newModule(1)
 	e := m.endpoints[0]
@@ -212,7 +212,7 @@ func TestCloseEndpoint(t *testing.T) {
 	require.ErrorIs(t, m.endpoints[1].Cause(), errTest)
 }
 
-// TestErrorBecause: the error of Fail says what Fail was given.
+// TestErrorBecause: the error of Fail has the cause that was passed to Fail.
 func TestErrorBecause(t *testing.T) {
 	m, _ := newModule(0)
 	plain := m.ErrorBecause(3, btl.ClassClosed, errTest)

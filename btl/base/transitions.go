@@ -13,8 +13,8 @@ type Transitions[S interface {
 	fmt.Stringer
 }] [][]S
 
-// Enter moves *state to next. It panics if the table does not list that transition: this is a bug
-// of the transport, and to go on would corrupt memory that the user owns again.
+// Enter moves *state to next. It panics if the table does not list that transition. That is a bug
+// of the transport, and continuing could corrupt memory that the user owns again.
 func (t Transitions[S]) Enter(state *S, next S) {
 	if !slices.Contains(t[*state], next) {
 		panic(fmt.Sprintf("illegal transition of an endpoint from %v to %v", *state, next))

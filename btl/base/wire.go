@@ -14,9 +14,9 @@ import (
 // checksumBytes is the length of an address's checksum.
 const checksumBytes = 4
 
-// EncodeAddress makes the address that a module publishes: a version, the fields of a struct, or of
-// several, and a checksum. The structs, to which fields points, and slices of structs have exported
-// fields of a fixed size.
+// EncodeAddress makes the address that a module publishes: a version, the fields of one or more
+// structs, and a checksum. fields are pointers to structs, or slices of structs. All their fields
+// are exported and have a fixed size.
 func EncodeAddress(version byte, fields ...any) []byte {
 	b := []byte{version}
 	for _, f := range fields {
@@ -28,8 +28,8 @@ func EncodeAddress(version byte, fields ...any) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// DecodeAddress is the inverse of EncodeAddress. It returns false for bytes of another version, and
-// for an address that was damaged on its way. It fills slices as long as they are.
+// DecodeAddress is the inverse of EncodeAddress. It returns false if the version differs or the
+// checksum is wrong. It fills slices up to their length.
 func DecodeAddress(b []byte, version byte, fields ...any) bool {
 	n, size := len(b)-checksumBytes, 1
 	for _, f := range fields {
@@ -50,15 +50,15 @@ func DecodeAddress(b []byte, version byte, fields ...any) bool {
 }
 
 // NewMAC makes the code that authenticates the messages of a job. Its key is derived from the job's
-// secret and a purpose, so that a message made for one purpose is worth nothing for another.
+// secret and a purpose, so that a code made for one purpose is not valid for another.
 func NewMAC(secret []byte, purpose string) hash.Hash {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte(purpose))
 	return hmac.New(sha256.New, h.Sum(nil))
 }
 
-// HostID is equal for two processes exactly if one kernel runs both and they share the namespace
-// of that kind ("pid", "net": a name in /proc/self/ns).
+// HostID returns the same value in two processes exactly if one kernel runs both and they share the
+// given namespace ("pid", "net": a name in /proc/self/ns).
 func HostID(namespace string) (id [16]byte, err error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
