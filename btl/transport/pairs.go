@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// Pair is a rail of this rank and a rail of a peer that it leads to, by their places in the lists
-// of both.
+// Pair is a rail of this rank and a rail of a peer that it leads to. Both are indexes into the
+// ranks' lists of rails.
 type Pair struct {
 	Local, Remote int
-	// Extra: one of them has another pair, and this may lead nowhere.
+	// Extra: one of the two rails has another pair, and this pair may not work.
 	Extra bool
-	// Alternate: both have another pair, which comes first.
+	// Alternate: both rails have another pair, which is preferred.
 	Alternate bool
-	// Level is 0 for the pairs that lead best. Those of a higher level are spare while one of a
-	// lower level is up.
+	// Level is 0 for the best pairs. Pairs of a higher level are spare while a pair of a lower
+	// level is up.
 	Level int
 }
 
-// Pairs says which of a rank's rails lead to which of a peer's. leads is Transport.Leads for their
-// places in the lists of both; weAreLower says that the local rank is the lower one, so that both
-// ranks find the same pairs.
+// Pairs says which rails of a rank lead to which rails of a peer. leads is the result of
+// Transport.Leads. weAreLower says that the local rank is the lower one, so that both ranks find
+// the same pairs.
 //
-// First come pairs of level 0 in which each rail is once, as far as possible. Then come pairs for
-// rails that have none, because one rank has more rails or a rail leads to few: each gets the one
-// that has the fewest pairs. The same follows for each further level. All other pairs of a level
-// are alternates.
+// First come pairs of level 0 that use each rail once, as far as possible. A rail may be left
+// without a pair, because one rank has more rails, or because the rail leads to few others. It is
+// then paired with the rail that has the fewest pairs. Each further level follows in the same way.
+// All other pairs of a level are alternates.
 func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bool) (pairs []Pair) {
 	if !weAreLower {
 		pairs := Pairs(remotes, locals, func(a, b int) int { return leads(b, a) }, true)
@@ -60,7 +60,7 @@ func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bo
 	return pairs
 }
 
-// cover pairs rails of a level, so that each one that leads anywhere has a pair.
+// cover pairs the rails of a level so that each rail that leads anywhere has a pair.
 func cover(locals, remotes, level int, leads func(local, remote int) bool) (pairs []Pair) {
 	ours, theirs := make([]int, locals), make([]int, remotes) // pairs of each
 	add := func(i, j int) {
@@ -92,7 +92,8 @@ func cover(locals, remotes, level int, leads func(local, remote int) bool) (pair
 	return pairs
 }
 
-// fewest is the place of the smallest number among those that may be taken, −1 if there is none.
+// fewest returns the index of the smallest number among those that may be taken, or −1 if there is
+// none.
 func fewest(numbers []int, mayTake func(i int) bool) int {
 	best := -1
 	for i, n := range numbers {
@@ -103,15 +104,17 @@ func fewest(numbers []int, mayTake func(i int) bool) int {
 	return best
 }
 
-// Limit keeps at most most of the pairs that two ranks have, given those of each transport, the
-// first transport first. Both ranks find the same. It reads only the pairs and their order, which
-// are the same at both ends, and no property of a rail that the ends may see differently.
+// Limit keeps up to most pairs of two ranks. lists has the pairs of each transport, the first
+// transport first. Both ranks find the same pairs, because Limit reads only the pairs and their
+// order, which are the same at both ends. It reads no property of a rail that the ends may see
+// differently.
 //
-// Pairs of level 0 that are no alternates stay first: each of them is one without which a rail of
-// either rank would have none. Then come those of further levels. If there is no room for all of
-// them, those of the last transports go, and of one transport those whose rails come late in the
-// lists of both ranks: it lists first what matters most. Then come alternates in the same order of
-// levels and transports, each time the one whose rails have the fewest.
+// Limit keeps pairs of level 0 that are not alternates first: without such a pair, a rail of either
+// rank would have none. Next come the pairs of further levels. If there is no room for all of them,
+// pairs of the last transports are dropped. Within a transport, pairs of rails late in the ranks'
+// lists are dropped, because a transport lists the most important rails first. Alternates come
+// last, in the same order of levels and transports. Each time, the alternate whose rails have the
+// fewest pairs is kept.
 func Limit(lists [][]Pair, most int) [][]Pair {
 	keep := make([][]bool, len(lists))
 	for t, pairs := range lists {
@@ -147,8 +150,8 @@ func Limit(lists [][]Pair, most int) [][]Pair {
 	return kept
 }
 
-// keepAlternates keeps at most most alternates more, of level 0 or of the others, and returns how
-// many it does.
+// keepAlternates keeps up to most further alternates, of level 0 or of the other levels, and
+// returns their number.
 func keepAlternates(pairs []Pair, keep []bool, isSpare bool, most int) (n int) {
 	locals, remotes := map[int]int{}, map[int]int{} // kept pairs of each rail
 	for i, p := range pairs {
@@ -174,7 +177,7 @@ func keepAlternates(pairs []Pair, keep []bool, isSpare bool, most int) (n int) {
 	return n
 }
 
-// pick are the pairs that are to be kept.
+// pick returns the pairs to keep.
 func pick(pairs []Pair, keep []bool) (list []Pair) {
 	for n, p := range pairs {
 		if keep[n] {

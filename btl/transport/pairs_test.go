@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// everywhere is a network that joins all rails.
+// everywhere is a network that connects all rails.
 func everywhere(int, int) int { return 1 }
 
 func pair(local, remote int) Pair      { return Pair{Local: local, Remote: remote} }
@@ -44,7 +44,7 @@ func TestPairs(t *testing.T) {
 }
 
 // TestPairsOfBothRanks: both ranks find the same pairs, each once, and each rail that leads
-// anywhere has a pair that is no alternate.
+// anywhere has a pair that is not an alternate.
 func TestPairsOfBothRanks(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -75,8 +75,8 @@ func TestPairsOfBothRanks(t *testing.T) {
 	}
 }
 
-// TestLimitOfBothRanks: for any rails of any transports, both ranks keep the same pairs, no more
-// than permitted, and no rail is left without a pair if there is room for that.
+// TestLimitOfBothRanks: for any rails of any transports, both ranks keep the same pairs, and no
+// more than permitted. If there is room, no rail is left without a pair.
 func TestLimitOfBothRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(0, 40).Draw(t, "most")
@@ -111,7 +111,7 @@ func TestLimitOfBothRanks(t *testing.T) {
 	})
 }
 
-// ends are the rails that pairs have, of both ranks.
+// ends returns the rails of both ranks that have pairs.
 func ends(pairs []Pair) map[[2]int]bool {
 	set := map[[2]int]bool{}
 	for _, p := range pairs {

@@ -1,6 +1,6 @@
-// Package transport is what a BTL says of itself to the code that opens the rails of a rank: its
-// name, which ranks it reaches, and how its rails are opened and paired with those of a peer. A BTL
-// describes itself by a function that returns a Transport; comm/internal/rails lists these.
+// Package transport defines how a BTL describes itself to the code that opens the rails of a rank:
+// its name, which ranks it reaches, and how its rails are opened and paired with a peer's rails.
+// Each BTL has a function that returns a Transport; comm/internal/rails lists these functions.
 package transport
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Reach is which ranks a transport can lead to.
+// Reach says which ranks a transport can reach.
 type Reach uint8
 
 const (
-	// Itself: a rank's messages to itself, and no others.
+	// Itself: only messages of a rank to itself.
 	Itself Reach = iota
 	// Host: ranks of the same machine.
 	Host
-	// Anywhere: ranks of any machine, as far as networks lead there.
+	// Anywhere: ranks of any machine that a network reaches.
 	Anywhere
 )
 
@@ -27,41 +27,43 @@ const (
 type Transport struct {
 	// Name of the transport, in the tunable btl and in the addresses that ranks publish.
 	Name string
-	// Priority orders transports by default: the tunable btl lists those of a higher priority
+	// Priority orders transports by default: the tunable btl lists transports of a higher priority
 	// first.
 	Priority int
 	Reach    Reach
 
 	// Open makes the rails of this rank. It is called under the lock of the rank's engine. A rail
-	// whose device or address may come later is made, and Absent. The error says in one line why
-	// there is none.
+	// whose device or address may appear later is made too, and is Absent. The error says in one
+	// line why there is no rail.
 	Open func(env *Env) (Opened, error)
 
-	// Leads says how well each rail of this rank leads to each rail of a peer, by their places in
-	// the lists of both ranks' addresses (btl.Module's Address): 0 is not at all. Pairs that have
-	// not the highest value are spare (Pair.Level). Both ranks have to find the same. nil: every
-	// rail leads to every other one.
+	// Leads returns a function that says how well a rail of this rank leads to a rail of a peer.
+	// Its arguments are indexes into ours and theirs, the addresses of all modules. 0 means not at
+	// all. Pairs whose value is not the highest are spare (Pair.Level). Both ranks must find the
+	// same values. nil: every rail leads to every other one.
 	Leads func(ours, theirs [][]byte) func(local, remote int) int
-	// Explain says in one line why no rail leads to a peer's. nil: there is nothing to explain.
+	// Explain says in one line why no rail leads to a rail of the peer. nil: there is nothing to
+	// explain.
 	Explain func(local, remote [][]byte) string
 
-	// Choices are the tunables by which a user chooses devices or addresses, the one that names
-	// those to be used first.
+	// Choices are the tunables with which a user chooses devices or addresses. The first one names
+	// the devices or addresses to use.
 	Choices []string
-	// Rare: most machines lack the devices. Their absence is reported after other errors, or not at
-	// all, unless the user asked for the transport.
+	// Rare: most machines lack such devices. Unless the user asked for the transport, their absence
+	// is reported after other errors, or not at all.
 	Rare bool
-	// Abundant: a machine may have many devices or addresses that are of no use. Those that were
-	// left out are reported only if the user named the ones to be used, or has set one of Demands.
+	// Abundant: a machine may have many useless devices or addresses. Those that were left out are
+	// reported only if the user named the ones to use, or set one of Demands.
 	Abundant bool
-	// Demands are the tunables by which a user says how many rails to make, and from what.
+	// Demands are the tunables that say how many rails to make, and from what.
 	Demands []string
-	// Unknown lists the user's words in Choices that name nothing on this machine, a line for each
-	// tunable. nil: there are none.
+	// Unknown lists the user's words in Choices that name nothing on this machine, one line for
+	// each tunable. nil: there are none.
 	Unknown func(settings tunable.Set) []string
-	// Nobodys says in one line which of the user's words in Choices name nothing that any machine
-	// of the job has, and are not waited for; "" if there are none. addresses are those of all
-	// rails of the transport of all ranks. nil: there are no such words.
+	// Nobodys says in one line which words of the user in Choices name nothing on any machine of
+	// the job. Words that may name something later do not count. It returns "" if there are none.
+	// addresses are the addresses of this transport's rails at all ranks. nil: there are no such
+	// words.
 	Nobodys func(settings tunable.Set, addresses [][]byte) string
 }
 
@@ -69,50 +71,51 @@ type Transport struct {
 type Env struct {
 	// Rank of this process and Size of the job.
 	Rank, Size int
-	// LocalRank is how many ranks of the same machine are lower, as far as the manager says.
+	// LocalRank is the number of lower ranks on the same machine, according to the process manager.
 	LocalRank int
 	Settings  tunable.Set
 	// Events is the layer above.
 	Events btl.Events
-	// Wakeup is what the rank's engine sleeps on.
+	// Wakeup wakes the rank's engine when it sleeps.
 	Wakeup *progress.PipeWakeup
-	// AsyncProgress returns the function that asks for a progress call soon, from any goroutine,
-	// though the rank's program may compute. A transport that calls AsyncProgress makes the rank
-	// keep a goroutine for it.
+	// AsyncProgress returns a function that asks for a progress call soon, even while the rank's
+	// program computes. Any goroutine may call that function. If a transport calls AsyncProgress,
+	// the rank keeps a goroutine for such calls.
 	AsyncProgress func() func()
-	// Moved, if not nil, is called under the lock of the rank's engine when the Address of a module
-	// has changed. A module may have a method PeerMoved(peer int, address []byte), which is called
-	// under that lock when the address of a peer's module has; the next Connect gets it anyway.
+	// The transport calls Moved, if not nil, under the lock of the rank's engine when the Address
+	// of a module has changed. A module may have a method PeerMoved(peer int, address []byte). It
+	// is called under that lock when the address of a peer's module has changed. The next Connect
+	// gets the new address in any case.
 	Moved func()
-	// Devices, if not nil, replaces the layer of devices that a transport is about to use: a test
-	// makes devices fail by it.
+	// Devices, if not nil, replaces the device layer that a transport is about to use. Tests use it
+	// to make devices fail.
 	Devices func(devices any) any
 }
 
 // Opened is what Open has made.
 type Opened struct {
 	Rails []Rail
-	// LeftOut says, a line for each, why devices or addresses of this machine are no rails, though
-	// others are.
+	// LeftOut says, in one line each, why some devices or addresses of this machine were not used,
+	// although others were.
 	LeftOut []error
 }
 
 // Rail is one rail of a rank.
 type Rail struct {
 	Module btl.Module
-	// Port names the device or address for messages, "" if there is nothing to name.
+	// Port names the device or address in messages. It is "" if there is nothing to name.
 	Port string
-	// Wires are the network interfaces of this machine that the rail uses. A rail of another
-	// transport that has one of them shares its bandwidth. nil: not known, or none.
+	// Wires are the network interfaces of this machine that the rail uses. If rails of two
+	// transports use the same interface, they share its bandwidth. nil: not known, or none.
 	Wires []string
-	// Absent says why the device or address cannot be used now, nil if it can. It looks each time.
-	// remote: it has to lead to other machines. A nil Absent is that of a rail that is never
-	// absent. The caller holds the lock of the rank's engine.
+	// Absent says why the device or address cannot be used now, nil if it can. It checks again at
+	// each call. remote says that the rail must lead to other machines. Absent is nil if the rail
+	// is never absent. The caller holds the lock of the rank's engine.
 	Absent func(remote bool) error
 }
 
-// Chosen is what the user has set of some tunables, for messages: "tcp.include=eth0,
-// tcp.exclude=10.0.0.0/8". It is "" if all have their defaults.
+// Chosen lists those of the given tunables that the user has set, for messages: "tcp.include=eth0,
+// tcp.exclude=10.0.0.0/8". It returns "" if all have their defaults.
 func Chosen(settings tunable.Set, keys ...string) string {
 	var list []string
 	for _, key := range keys {
