@@ -6,7 +6,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// An address is that of a port, and the beginning of the key of a region of the port:
+// An address names a port. The key of a region begins with the address of its port:
 //
 //	0   magic, 4 bytes
 //	4   fabric, 8 bytes
@@ -35,7 +35,7 @@ func (a address) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, a.rail)
 }
 
-// parseAddress decodes an address. What it names need not exist.
+// parseAddress decodes an address. The fabric, rank and rail that it names need not exist.
 func parseAddress(b []byte) (a address, ok bool) {
 	if len(b) != addressBytes || string(b[:4]) != magic {
 		return address{}, false
@@ -57,7 +57,7 @@ func makeKey(a address, h handle) (k btl.Key) {
 	return k
 }
 
-// parseKey decodes a key. What it names need not exist.
+// parseKey decodes a key. The port and region that it names need not exist.
 func parseKey(k btl.Key) (a address, h handle, ok bool) {
 	a, ok = parseAddress(k[:addressBytes])
 	if !ok || binary.LittleEndian.Uint32(k[28:]) != 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// TestConformance runs the suite on kinds of fabrics, with ranks in either order.
+// TestConformance runs the suite on several kinds of fabrics, with the ranks in either order.
 func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"free-running": {Ranks: 3, Rails: 2},

@@ -14,8 +14,9 @@ var (
 	_ btl.StaleSender = (*endpoint)(nil)
 )
 
-// endpoint is a rank's end of one incarnation of a link. On a virtual fabric its Pending are all
-// operations that were accepted and are not called back; otherwise operations complete in the post.
+// endpoint is a rank's end of one incarnation of a link. On a virtual fabric, its Pending queue has
+// all operations that were accepted and not yet called back. Otherwise operations complete in the
+// post.
 type endpoint struct {
 	base.Endpoint
 	m    *module
@@ -25,8 +26,7 @@ type endpoint struct {
 	out  *lane // nil if no lane leads to the peer
 
 	flights []*flight // of a virtual fabric: the operations that are in flight
-	// With wires: since when nothing has arrived, as far as is known, and whether a timer looks at
-	// that.
+	// With wires: the time of the last known arrival, and whether a timer watches it.
 	heardAt   int64
 	isWatched bool
 }
@@ -153,13 +153,13 @@ func (e *endpoint) noAnswer() *btl.Error {
 	return e.m.NewError(e.Peer(), btl.ClassPath, btl.SideBoth, "no answer", nil)
 }
 
-// flush calls back what is outstanding, and returns the number of operations.
+// flush calls back outstanding operations, and returns their number.
 func (e *endpoint) flush() int {
 	for _, f := range e.flights {
 		if !f.over {
 			f.readPut()
 		}
-		f.op = nil // nothing waits for it any more
+		f.op = nil // no operation waits for it any more
 	}
 	e.flights = nil
 	for op := range e.Pending.All() {

@@ -6,8 +6,8 @@
 //
 // Each rank is driven by its own goroutine under its own engine's lock. A fragment crosses in a
 // ring of slots between one sending and one receiving rank (a lane). It is delivered once its slot
-// is published: from then on the receiver hands it up whatever happens. So Send completes at once
-// and nothing is ever in flight.
+// is published: from then on the receiver hands it up, whatever happens. Therefore Send completes
+// at once, and nothing is ever in flight.
 //
 // # Virtual
 //
@@ -23,13 +23,13 @@
 // # Incarnations
 //
 // A link joins the modules of two ranks on one rail, or with Config.Switched on any rails. Both
-// ends agree on the epoch of its incarnation. An end joins the present incarnation if no end of
-// that has failed; otherwise it begins the next. An end that learns of a newer incarnation than its
-// own fails. Between the failure of an end and its Drained, the end still hands up what was
-// delivered before.
+// ends agree on the epoch of its incarnation. An end joins the current incarnation if neither end
+// of it has failed. Otherwise it begins the next one. An end that learns of a newer incarnation
+// than its own fails. Between the failure of an end and its Drained, the end still hands up what
+// was delivered before.
 //
-// An end that fails does not tell the other one (as with a queue pair of InfiniBand): the other one
-// fails when it next sends, or when the next incarnation begins. Only a module that is closed tells
+// As with an InfiniBand queue pair, an end that fails does not notify the other end. The other end
+// fails when it next sends, or when the next incarnation begins. Only a module that closes notifies
 // its peers.
 package loop
 
@@ -50,7 +50,7 @@ const (
 	maxRanks = 1 << 16
 	maxRails = 1 << 8
 	maxSlots = 1 << 16
-	// maxFragBytes is what a slot's word can count.
+	// maxFragBytes is the longest fragment whose length fits into a slot's word.
 	maxFragBytes = 1 << 30
 )
 
@@ -71,35 +71,35 @@ type Config struct {
 	// Virtual makes the fabric single-threaded, with its own time.
 	Virtual bool
 	// Switched makes all rails one network: each module of a rank leads to all modules of every
-	// rank. Otherwise it leads to those of its own rail.
+	// rank. Otherwise a module leads only to modules of its own rail.
 	Switched bool
 }
 
 // RailConfig describes a rail. A field that is zero has its default.
 type RailConfig struct {
-	// Name defaults to "loop" and the rail's number.
+	// Name defaults to "loop" followed by the rail's number.
 	Name string
 	// LatencyNanos is the one-way latency. A free-running fabric only reports it.
 	LatencyNanos int64
-	// JitterNanos bounds what a virtual fabric adds to the latency of each fragment. A negative
-	// value means none.
+	// JitterNanos bounds the jitter that a virtual fabric adds to the latency of each fragment. A
+	// negative value means none.
 	JitterNanos int64
 	// RetryNanos is how long a virtual rail tries before it reports that a peer does not answer.
 	RetryNanos int64
-	// BandwidthMBps is that of each lane. A free-running fabric only reports it.
+	// BandwidthMBps is the bandwidth of each lane. A free-running fabric only reports it.
 	BandwidthMBps int64
-	// EagerBytes, MaxSendBytes and InlineBytes as in btl.Attrs.
+	// EagerBytes, MaxSendBytes and InlineBytes are as in btl.Attrs.
 	EagerBytes, MaxSendBytes, InlineBytes int
 	// Without names capabilities that the rail does not have. It has all by default, except that a
 	// virtual rail never has CapInline, which means delivered on return.
 	Without btl.Caps
 }
 
-// Fabric joins ranks. Module, and the calls that make a fabric fail that is not virtual, may be
-// called from any goroutine. A virtual fabric belongs to one goroutine.
+// Fabric joins ranks. Any goroutine may call Module, and may make a free-running fabric fail. A
+// virtual fabric belongs to one goroutine.
 type Fabric struct {
 	cfg   Config
-	id    uint64 // distinguishes the addresses and keys of this fabric from those of others
+	id    uint64 // distinguishes its addresses and keys from those of other fabrics
 	attrs []btl.Attrs
 	ports [][]*port // by rail, then rank
 	clock progress.Clock
@@ -108,7 +108,7 @@ type Fabric struct {
 
 	mu    sync.Mutex
 	links map[[2]Port]*link // by ports, in the order of a link; guarded by mu
-	// Memory that ranks share, and that is not hidden, and how much was ever made; guarded by mu.
+	// Shared memory that is not hidden, and the number of shared regions ever made. Guarded by mu.
 	shared     map[btl.Key][]byte
 	sharedMade uint64
 }
@@ -154,7 +154,7 @@ func (c *Config) complete() error {
 	if len(c.Rail) > c.Rails {
 		return fmt.Errorf("%w: %d rails are described, there are %d", ErrConfig, len(c.Rail), c.Rails)
 	}
-	// n ranks may make n² lanes: the memory of all lanes stays bounded.
+	// n ranks may make n² lanes. This bounds the memory of all lanes.
 	base.SetDefault(&c.Slots, min(64, max(16, 2048/c.Ranks)))
 	if c.Slots < 1 || c.Slots > maxSlots {
 		return fmt.Errorf("%w: %d slots", ErrConfig, c.Slots)
@@ -243,7 +243,7 @@ func (f *Fabric) Module(rank, rail int, ev btl.Events, wakeup progress.Wakeup) (
 func (f *Fabric) Now() int64 { return f.clock.Now() }
 
 // Trace makes a virtual fabric write one line for every post, delivery, completion and failure. nil
-// ends the trace. A fabric that is not virtual writes nothing.
+// ends the trace. A free-running fabric writes nothing.
 func (f *Fabric) Trace(w io.Writer) {
 	if f.sim != nil {
 		f.sim.trace = w

@@ -115,8 +115,8 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestManyLanes: more ranks send than are watched. All fragments arrive, and idle lanes make room
-// among the watched ones.
+// TestManyLanes: more lanes carry fragments than a module watches. All fragments arrive, and idle
+// lanes make room for others among the watched ones.
 func TestManyLanes(t *testing.T) {
 	const ranks = 70
 	w := newWorld(t, Config{Ranks: ranks})
@@ -137,7 +137,7 @@ func TestManyLanes(t *testing.T) {
 	w.settle()
 	require.LessOrEqual(t, len(to.inner.watched), maxWatched)
 
-	// A lane that is not watched becomes watched when it carries fragments and others are idle.
+	// An unwatched lane becomes watched when it carries fragments and others are idle.
 	for range 2 * maxIdleLooks {
 		to.m.Progress()
 	}

@@ -10,9 +10,9 @@ import (
 
 // A failure has two halves. The first, in Fail or in a progress call, makes an endpoint or the rail
 // Failed and reports it. The second, at the end of a progress call, ends the incarnation (link.go),
-// hands up what was delivered before, calls back what is outstanding, and reports Drained.
+// hands up the fragments delivered before, calls back outstanding operations, and reports Drained.
 
-// settle does what was deferred to a progress call, and returns the number of events.
+// settle does the deferred work of a progress call, and returns the number of events.
 func (m *module) settle() int {
 	n := m.settleLanded() + m.EndRefused() + m.FailDeferred()
 	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.advance(e.peer) })
@@ -44,7 +44,7 @@ func (m *module) Endpoints() iter.Seq[*endpoint] {
 // tearDown ends the incarnation of a Failed endpoint, and returns the number of events.
 func (m *module) tearDown(e *endpoint) int {
 	e.inc.markDead(e.end)
-	// The peer may have joined this incarnation just before, and have sent.
+	// The peer may have joined this incarnation and sent just before.
 	m.collectLanes()
 	n := m.endPassive(e.peer, e.Epoch())
 	n += e.flush()
@@ -53,8 +53,8 @@ func (m *module) tearDown(e *endpoint) int {
 	return n
 }
 
-// collectLanes collects the lanes of peers that have joined an incarnation. After an incarnation
-// was marked dead, the module then knows all its lanes. attend handles the other notices.
+// collectLanes collects the lanes of peers that have joined an incarnation. If the incarnation is
+// already marked dead, the module then knows all its lanes. attend handles other notices.
 func (m *module) collectLanes() {
 	m.takeNotices()
 	for i := range m.inbox {
@@ -111,7 +111,7 @@ func (m *module) Close() error {
 	return nil
 }
 
-// leave ends every incarnation with a peer, and tells the peer.
+// leave ends every incarnation with a peer, and notifies the peer.
 func (m *module) leave(q *peer, err *btl.Error) {
 	lanes := q.next
 	if q.in != nil {
@@ -132,7 +132,7 @@ func (m *module) leave(q *peer, err *btl.Error) {
 	q.in, q.next = nil, nil
 }
 
-// discard closes a lane and drops what was on it.
+// discard closes a lane and drops its fragments.
 func (m *module) discard(l *lane) {
 	if l.slots == nil {
 		for _, a := range l.queue {

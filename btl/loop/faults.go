@@ -9,28 +9,29 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Fate is what happens to what is in flight when a virtual fabric breaks. A free-running fabric has
-// nothing in flight.
+// Fate is what happens to operations in flight when a virtual fabric breaks. A free-running fabric
+// has nothing in flight.
 type Fate uint8
 
 const (
-	// Lose: nothing of it arrives.
+	// Lose: none of them arrives.
 	Lose Fate = iota
-	// Deliver: all of it arrives, and no acknowledgement does.
+	// Deliver: all of them arrive, but no acknowledgement does.
 	Deliver
-	// DeliverSome: of each link's flights a part arrives, in the order in which they were posted,
-	// and no acknowledgement does. The seed decides how many.
+	// DeliverSome: on each link, the operations posted first arrive. No acknowledgement does. The
+	// seed decides how many operations arrive.
 	DeliverSome
 )
 
 // Cut says how a link breaks.
 type Cut struct {
 	Fate Fate
-	// HalfOpen: only the first of the two ranks is told. The other one fails when it finds out.
+	// HalfOpen: only the first of the two ranks gets a notice. The other one fails when it detects
+	// the cut.
 	HalfOpen bool
 }
 
-// tell gives a notice to a port, about an event at another one.
+// tell gives a port a notice about an event at another port.
 func (f *Fabric) tell(to *port, n notice) {
 	if f.sim == nil {
 		to.notify(n)
@@ -96,8 +97,8 @@ type Packet struct {
 }
 
 // SetLoss makes the link of two ports of a virtual fabric lose every packet that loses selects,
-// until ReviveLink. As with a cut, an endpoint that has posted a lost packet fails after the rail's
-// retries. Other packets pass, also in the endpoint's next incarnation.
+// until ReviveLink. As with a cut, an endpoint whose packet is lost fails after the rail's retries.
+// Other packets pass, also in the endpoint's next incarnation.
 func (f *Fabric) SetLoss(a, b Port, loses func(p Packet) bool) error {
 	l, err := f.linkFor(a, b)
 	if err == nil && f.sim == nil {
@@ -130,7 +131,7 @@ func (f *Fabric) ReviveLink(a, b Port) error {
 }
 
 // FailPort breaks the device of one rank on one rail, until RevivePort: Connect there fails with
-// ClassDevice. Its peers find out when they send.
+// ClassDevice. Its peers detect that when they send.
 func (f *Fabric) FailPort(rank, rail int, fate Fate) error {
 	if err := f.checkFault(rail, rank); err != nil {
 		return err
@@ -207,7 +208,7 @@ func (f *Fabric) linksOf(are func(p *port) bool) []*link {
 	return ls
 }
 
-// settleFlights ends what is in flight on a link of a virtual fabric.
+// settleFlights ends the operations in flight on a link of a virtual fabric.
 func (f *Fabric) settleFlights(l *link, fate Fate) {
 	if f.sim == nil {
 		return

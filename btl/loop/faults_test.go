@@ -38,7 +38,7 @@ func (w *world) comeBack(a, b *node) {
 	w.exchange(a, b)
 }
 
-// cutOnce cuts the link of ranks 0 and 1 for a moment. Only rank first is told.
+// cutOnce cuts the link of ranks 0 and 1 for a moment. Only rank first gets a notice.
 func (w *world) cutOnce(first int) {
 	w.t.Helper()
 	require.NoError(w.t, w.f.FailLane(first, 1-first, 0, Cut{HalfOpen: true}))
@@ -56,7 +56,7 @@ func TestFailLane(t *testing.T) {
 		w.exchange(a, c) // a third rank does not notice
 		require.Equal(t, uint32(1), c.eps[0].Epoch())
 
-		// As long as the link is cut, a new endpoint fails when it sends.
+		// While the link is cut, a new endpoint fails when it sends.
 		require.Equal(t, btl.Up, a.connect(1).State())
 		w.settle()
 		require.Equal(t, btl.Up, a.eps[1].State())
@@ -72,7 +72,7 @@ func TestFailLane(t *testing.T) {
 	}
 }
 
-// TestFailLaneHalfOpen: the end that is not told fails when it sends.
+// TestFailLaneHalfOpen: the end that gets no notice fails when it sends.
 func TestFailLaneHalfOpen(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: virtual})
@@ -87,8 +87,8 @@ func TestFailLaneHalfOpen(t *testing.T) {
 	}
 }
 
-// TestSendOverCutDoesNotArrive: a fragment that is sent over a cut link or to a broken device does
-// not arrive, also while neither end has failed.
+// TestSendOverCutDoesNotArrive: a fragment sent over a cut link or to a broken device does not
+// arrive, even while neither end has failed.
 func TestSendOverCutDoesNotArrive(t *testing.T) {
 	for _, device := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: true})
@@ -119,8 +119,8 @@ func TestLateNoticeOfCut(t *testing.T) {
 	require.Equal(t, []btl.State{btl.Up, btl.Up}, []btl.State{a.eps[1].State(), b.eps[0].State()})
 }
 
-// TestFateOfFragments: Cut.Fate decides how many of the fragments arrive that are in flight when a
-// link is cut. All end with an error.
+// TestFateOfFragments: Cut.Fate decides how many of the fragments in flight arrive when a link is
+// cut. All of them end with an error.
 func TestFateOfFragments(t *testing.T) {
 	some := map[int]bool{}
 	for seed := range uint64(20) {
@@ -151,8 +151,8 @@ func TestFateOfFragments(t *testing.T) {
 	require.Greater(t, len(some), 4, "DeliverSome is not always the same")
 }
 
-// TestCutBeforeAcknowledgement: a fragment that is delivered, and not yet acknowledged when the
-// link is cut, ends with an error and is not delivered again.
+// TestCutBeforeAcknowledgement: a fragment that is delivered but not yet acknowledged when the link
+// is cut ends with an error, and is not delivered again.
 func TestCutBeforeAcknowledgement(t *testing.T) {
 	for _, halfOpen := range []bool{false, true} {
 		w, a, b := pairOfNodes(t, Config{Virtual: true})
@@ -256,7 +256,7 @@ func TestFaultEndsIncarnationOfPeer(t *testing.T) {
 	}
 }
 
-// TestCloseTellsPeers: a rank that closes its module tells the connected peers, and peers that
+// TestCloseTellsPeers: a rank that closes its module notifies the connected peers, and peers that
 // connect later.
 func TestCloseTellsPeers(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
@@ -277,7 +277,7 @@ func TestCloseTellsPeers(t *testing.T) {
 }
 
 // TestConnectToClosedPeer: the fragments that a peer sent before it closed its module are handed
-// up, though nothing was polled before.
+// up, although the receiver never polled before.
 func TestConnectToClosedPeer(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		for _, many := range []int{1, 10} {
@@ -322,7 +322,7 @@ func (h *eventHook) Drained(m btl.Module, to btl.Path) {
 	}
 }
 
-// TestNoticesWake: a notice, which comes outside of lanes, wakes a rank that sleeps.
+// TestNoticesWake: a notice does not come in a lane, and wakes a sleeping rank too.
 func TestNoticesWake(t *testing.T) {
 	wakeup := &wakeCounter{}
 	s := newSides(t, Config{Ranks: 2}, wakeup)

@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// Impairment says how a link of a virtual fabric works badly. A field that is zero changes nothing.
+// Impairment describes how badly a link of a virtual fabric works. A zero field changes nothing.
 type Impairment struct {
 	// Latency and PerByte are factors of the rail's latency, and of the time that a byte takes.
 	Latency, PerByte int64
 	// Loss is the share of packets and acknowledgements that are lost. The sender repeats a packet
-	// after RetryNanos, then after twice that time, and so on. Later packets of the lane wait. What
-	// is lost more than maxRepeats times is not repeated any more, and fails its endpoint.
+	// after RetryNanos, then after twice that time, and so on. Later packets of the lane wait. A
+	// packet that is lost more than maxRepeats times is not repeated any more, and its endpoint
+	// fails.
 	Loss       float64
 	RetryNanos int64
 }
@@ -21,7 +22,7 @@ const maxRepeats = 5
 var unimpaired = Impairment{Latency: 1, PerByte: 1}
 
 // ImpairLink makes the link of two ports of a virtual fabric work badly. The zero Impairment ends
-// that: what is in flight on the link then arrives after the usual latency, in its order.
+// that: operations in flight on the link then arrive in order, after the usual latency.
 func (f *Fabric) ImpairLink(a, b Port, i Impairment) error {
 	l, err := f.linkFor(a, b)
 	if err == nil {
@@ -45,14 +46,14 @@ func (f *Fabric) checkImpairment(i Impairment) error {
 	return nil
 }
 
-// impairment is that of the lane's link, with factors that can be used.
+// impairment returns the impairment of the lane's link, with factors of at least 1.
 func (l *lane) impairment() Impairment {
 	i := l.inc.link.impaired
 	i.Latency, i.PerByte = max(i.Latency, 1), max(i.PerByte, 1)
 	return i
 }
 
-// retries draws how long the repetitions of a packet take, and whether one of them arrives.
+// retries draws how long the repetitions of a packet take, and whether one arrives.
 func (i *Impairment) retries(s *simulator) (nanos int64, getsThrough bool) {
 	for n := 0; i.Loss > 0 && s.rng.Float64() < i.Loss; n++ {
 		if n == maxRepeats {
@@ -63,7 +64,7 @@ func (i *Impairment) retries(s *simulator) (nanos int64, getsThrough bool) {
 	return nanos, true
 }
 
-// hasten makes what is in flight on a link arrive after the usual latency.
+// hasten makes operations in flight on a link arrive after the usual latency.
 func (f *Fabric) hasten(l *link) {
 	s := f.sim
 	for _, fl := range l.flights {

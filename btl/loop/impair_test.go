@@ -9,7 +9,7 @@ import (
 )
 
 // A slow link takes a multiple of the latency and of the time for the bytes, in both directions. A
-// repaired one takes the usual time, also for what is in flight.
+// repaired link takes the usual time, even for operations in flight.
 func TestImpairedLinkIsSlowUntilRepaired(t *testing.T) {
 	w, a, b := twoNodes(t, exact())
 	link := [2]Port{{0, 0}, {1, 0}}
@@ -69,7 +69,7 @@ func TestImpairmentOfRealTimeFabricFails(t *testing.T) {
 	require.ErrorIs(t, f.ImpairLink(Port{0, 0}, Port{1, 0}, Impairment{Latency: 2}), ErrConfig)
 }
 
-// Without a switch, rails are networks of their own. With one, each pair of modules has its link.
+// Without Switched, rails are separate networks. With it, each pair of modules has its own link.
 func TestSwitchedFabricLinksAllPorts(t *testing.T) {
 	for _, switched := range []bool{false, true} {
 		w := newWorld(t, Config{Ranks: 2, Rails: 2, Switched: switched})

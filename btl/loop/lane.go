@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// slotBytes is what a slot itself carries; with it a slot is two cache lines.
+	// slotBytes is the longest fragment that a slot itself carries. A slot is then two cache lines.
 	slotBytes = 128 - 16
 	cacheLine = 64
 
@@ -19,9 +19,9 @@ const (
 )
 
 // slot carries one fragment. The sender moves word from empty to full, the receiver from full to
-// empty, and at the end of the incarnation from either to closed. Because both sides leave the
-// empty state by an atomic exchange, a fragment is either delivered or refused, never in between.
-// The owner of the slot may write the rest.
+// empty, and at the end of the incarnation from either to closed. Both sides leave the empty state
+// by an atomic exchange. Therefore a fragment is either delivered or refused. The owner of the slot
+// may write the other fields.
 type slot struct {
 	word  atomic.Uint64
 	epoch uint32
@@ -35,8 +35,8 @@ type lane struct {
 	fromRank, fromPlace int
 	from, to            *port
 	slots               []slot // nil if the fabric is virtual
-	// buffers are, by slot, where the fragment lies if it did not fit; the slot's owner may write
-	// them.
+	// buffers holds, for each slot, the fragment if it did not fit into the slot. The slot's owner
+	// may write there.
 	buffers []*buffer
 	mask    uint32
 
@@ -44,21 +44,21 @@ type lane struct {
 	// starved is set by the sender when it finds no room, and cleared by the receiver, which then
 	// wakes the sender.
 	starved atomic.Uint32
-	// watched says that the receiver looks at this lane in every progress call; otherwise its
-	// port's flags have to tell it. The receiver writes it.
+	// watched says that the receiver polls this lane in every progress call. Otherwise the sender
+	// sets a flag of the receiver's port. The receiver writes watched.
 	watched atomic.Uint32
 
 	_    [cacheLine]byte
-	tail uint32 // the sender's
+	tail uint32 // only the sender uses it
 
-	// The receiver's, from here on.
+	// Only the receiver uses the fields from here on.
 	_    [cacheLine]byte
 	head uint32
 	idle uint32 // empty looks since the last fragment
 
-	// Of a virtual fabric: what was delivered and is not yet handed up, until when the lane emits
-	// what was posted, when the last of it arrives, and when the last late acknowledgement of it
-	// does.
+	// Of a virtual fabric: the fragments that were delivered and not yet handed up, until when the
+	// lane emits posted operations, when the last one arrives, and when its last late
+	// acknowledgement arrives.
 	queue                           []arrival
 	busyUntil, lastArrival, lastAck int64
 }
@@ -81,12 +81,12 @@ const (
 	laneClosed
 )
 
-// room reports what publish would say now, except that a lane may be closed at any time.
+// room returns what publish would return now. The lane may still be closed at any time.
 func (l *lane) room() result {
 	w := l.slots[l.tail&l.mask].word.Load()
 	if w&slotFull != 0 {
 		l.starved.Store(1)
-		// No wakeup comes for room that was made before the flag was set.
+		// If the receiver made room before the flag was set, no wakeup comes.
 		w = l.slots[l.tail&l.mask].word.Load()
 	}
 	switch {
@@ -115,7 +115,7 @@ func (l *lane) publish(bufs *pool, epoch uint32, tag btl.Tag, hdr, payload []byt
 // next is the slot for the next fragment.
 func (l *lane) next() *slot { return &l.slots[l.tail&l.mask] }
 
-// place is where a fragment of n bytes is to be written, if the next slot is empty.
+// place returns where to write a fragment of n bytes, if the next slot is empty.
 func (l *lane) place(bufs *pool, n int) []byte {
 	if n <= slotBytes {
 		return l.next().data[:]
@@ -174,8 +174,8 @@ func (l *lane) pass(s *slot, to uint64) {
 	}
 }
 
-// seal closes the slot at the head if it is empty. It reports whether that slot is closed, so that
-// the sender can publish nothing more.
+// seal closes the slot at the head if it is empty. It reports whether that slot is now closed: then
+// the sender cannot publish any more.
 func (l *lane) seal() bool {
 	w := &l.slots[l.head&l.mask].word
 	return w.CompareAndSwap(slotEmpty, slotClosed) || w.Load() == slotClosed

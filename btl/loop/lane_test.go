@@ -41,9 +41,8 @@ func TestFailRacesWithSender(t *testing.T) {
 	}
 }
 
-// TestFailBeforeLaneIsKnown: a peer has joined an incarnation and published a fragment, and the
-// other end has not seen the notice of that yet. The fragment is delivered before the other end is
-// Drained.
+// TestFailBeforeLaneIsKnown: a peer has joined an incarnation and published a fragment, but the
+// other end has not seen the notice yet. The fragment is delivered before the other end is Drained.
 func TestFailBeforeLaneIsKnown(t *testing.T) {
 	w, a, b := twoNodes(t, Config{})
 	require.NotNil(t, b.connect(0))
@@ -64,7 +63,7 @@ func (n *node) failAndDrain(peer int) {
 }
 
 // TestJoinDuringTearDown: a peer joins an incarnation just before this end is drained. Its fragment
-// is delivered before Drained. A peer that sends after that begins the next incarnation.
+// is delivered before Drained. If the peer sends later, it begins the next incarnation.
 func TestJoinDuringTearDown(t *testing.T) {
 	w := newWorld(t, Config{Ranks: 3})
 	a, b := w.nodes[0][0], w.nodes[1][0]
@@ -88,8 +87,8 @@ func TestJoinDuringTearDown(t *testing.T) {
 	require.Greater(t, a.eps[1].Epoch(), b.eps[0].Epoch())
 }
 
-// TestManyIncarnationsBeforeProgress: a receiver that does not poll during several incarnations of
-// its peer then gets the fragments of all of them, in order.
+// TestManyIncarnationsBeforeProgress: if a receiver does not poll during several incarnations of
+// its peer, it later gets the fragments of all of them in order.
 func TestManyIncarnationsBeforeProgress(t *testing.T) {
 	for _, connected := range []bool{false, true} {
 		w, a, b := twoNodes(t, Config{})

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// side is the module of a rank, whose events it counts, and an endpoint to another side.
+// side is the module of a rank and an endpoint to another side. It counts the module's events.
 type side struct {
 	mod             *module
 	ep              *endpoint

@@ -22,17 +22,17 @@ type link struct {
 	epoch uint32       // of the newest incarnation; 0 before the first
 	cur   *incarnation // the newest
 	cut   bool         // by FailLink
-	// loses is set by SetLoss, of a virtual fabric; nil: it loses nothing.
+	// loses selects the packets that are lost, set by SetLoss. Only of a virtual fabric. nil: none.
 	loses    func(p Packet) bool
 	flights  []*flight  // of a virtual fabric: what is in flight, oldest first
 	impaired Impairment // of a virtual fabric
 }
 
-// incarnation is one life of a link. An end has the number of its port in the link.
+// incarnation is one life of a link. An end is numbered as its port is in the link.
 type incarnation struct {
 	link  *link
 	epoch uint32
-	dead  [2]bool // guarded by link.mu; once dead, dead for ever
+	dead  [2]bool // guarded by link.mu; a dead end stays dead
 
 	// gate guards the memory of each end against remote reads and writes.
 	gate [2]gate
@@ -71,9 +71,9 @@ func (l *link) other(end int) int {
 	return 1 - end
 }
 
-// join makes an end part of the present incarnation, or of the next one if an end of the present
-// one is dead. It returns the lane to send on, which is nil if no path leads to the peer; closed
-// says that there never will be one.
+// join makes an end part of the current incarnation, or of the next one if an end of the current
+// one is dead. It returns the lane to send on, which is nil if no path leads to the peer. closed
+// says that there will never be a path.
 func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	from, to := l.ports[end], l.ports[l.other(end)]
 	l.mu.Lock()
@@ -94,8 +94,8 @@ func (l *link) join(end int) (inc *incarnation, out *lane, closed bool) {
 	return inc, out, closed
 }
 
-// markDead marks an end dead: no end joins the incarnation any more, and when markDead returns
-// nothing of it reaches the memory of that end.
+// markDead marks an end dead. No end joins the incarnation any more. Once markDead returns, nothing
+// of the incarnation reaches the memory of that end.
 func (inc *incarnation) markDead(end int) {
 	inc.link.mu.Lock()
 	inc.dead[end] = true

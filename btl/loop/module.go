@@ -17,15 +17,15 @@ var (
 )
 
 const (
-	// maxWatched is how many lanes a module looks at in every progress call without being told.
+	// maxWatched is the number of lanes that a module polls in every progress call.
 	maxWatched = 8
-	// maxIdleLooks is the number of empty looks after which such a lane makes room for another.
+	// maxIdleLooks is the number of empty polls after which such a lane makes room for another.
 	maxIdleLooks = 64
 	// laneBudget bounds the fragments of one lane that one progress call hands up.
 	laneBudget = 16
 	// turnBytes bounds approximately how many bytes a rank of a free-running fabric reads and
-	// writes remotely between two progress calls, because the lock of its engine is held meanwhile.
-	// The rest is refused until the next.
+	// writes remotely between two progress calls, because its engine's lock is held meanwhile.
+	// Further operations are refused until the next progress call.
 	turnBytes = 1 << 20
 )
 
@@ -35,7 +35,7 @@ type module struct {
 	port  *port
 	f     *Fabric
 	bufs  pool
-	peers []*peer // by the place of the port; nil if nothing is known of it
+	peers []*peer // by the place of the port; nil if nothing is known about it
 
 	watched []*lane // looked at in every progress call
 	victim  int     // index in watched of the lane that is next to make room
@@ -48,11 +48,11 @@ type module struct {
 	landed []*flight // of a virtual fabric: acknowledged, and not yet completed
 }
 
-// peer is what a module knows of one port.
+// peer is what a module knows about one port.
 type peer struct {
 	port *port
 	ep   *endpoint // the newest; nil before the first
-	in   *lane     // what the peer sends on; nil if nothing
+	in   *lane     // the peer sends on it; nil if there is none
 	next []*lane   // of newer incarnations, which wait for the end of older ones
 }
 
@@ -106,7 +106,8 @@ func (m *module) Connect(to btl.Path, address []byte) (btl.Endpoint, error) {
 	p.ep.Return(to)
 	m.f.tracef("connect %s %d>%d epoch %d", m.Attrs().Name, m.port.name.Rank, rank, inc.epoch)
 	if closed {
-		// Connect does not fail: what the peer has sent before is handed up first.
+		// Connect does not fail, because fragments that the peer sent before must be handed up
+		// first.
 		m.DeferFailure(p.ep, m.NewError(rank, btl.ClassClosed, btl.SideRemote, "", base.ErrPeerClosed), nil)
 	}
 	return p.ep, nil
@@ -164,8 +165,8 @@ func (m *module) attend() int {
 		}
 		for w := m.port.flags[i].Swap(0); w != 0; w &= w - 1 {
 			place := i<<6 + bits.TrailingZeros64(w)
-			// Without a lane, the notice of the lane is not here yet, and handling it looks at the
-			// lane.
+			// If there is no lane, its notice has not arrived yet. Handling that notice will poll
+			// the lane.
 			if p := m.peers[place]; p != nil && p.in != nil && p.in.watched.Load() == 0 {
 				n += m.pollUnwatched(p.in)
 			}
@@ -206,7 +207,7 @@ func (m *module) handleNotice(n notice) int {
 	return 0
 }
 
-// advance moves on to the peer's newer incarnations, as far as older ones have ended.
+// advance moves on to the peer's newer incarnations once the older ones have ended.
 func (m *module) advance(p *peer) int {
 	n := 0
 	for len(p.next) > 0 && m.RailError() == nil {
@@ -223,12 +224,12 @@ func (m *module) advance(p *peer) int {
 		}
 		p.next = slices.Delete(p.next, 0, 1)
 		p.in = l
-		m.port.flag(l.fromPlace) // for fragments that were published when this rank did not look
+		m.port.flag(l.fromPlace) // for fragments published while this rank did not poll
 	}
 	return n
 }
 
-// endPassive ends the incarnations up to an epoch, as far as the peer is part of them.
+// endPassive ends the incarnations up to an epoch that the peer is part of.
 func (m *module) endPassive(p *peer, upTo uint32) int {
 	n := 0
 	for {
@@ -246,7 +247,7 @@ func (m *module) endPassive(p *peer, upTo uint32) int {
 	}
 }
 
-// pollUnwatched looks at a lane that is not watched, and begins to watch it if there is room.
+// pollUnwatched polls a lane that is not watched, and begins to watch it if there is room.
 func (m *module) pollUnwatched(l *lane) int {
 	if l.slots != nil && m.makeRoom() {
 		m.watched = append(m.watched, l)
@@ -261,7 +262,7 @@ func (m *module) pollUnwatched(l *lane) int {
 	return n
 }
 
-// makeRoom makes room to watch one more lane, if need be by no longer watching one that has been
+// makeRoom makes room to watch one more lane. If necessary, it stops watching a lane that has been
 // idle for long.
 func (m *module) makeRoom() bool {
 	if len(m.watched) < maxWatched {
@@ -273,7 +274,7 @@ func (m *module) makeRoom() bool {
 		return false
 	}
 	m.unwatch(old)
-	if old.ready() { // published before the sender could know that it has to set the flag
+	if old.ready() { // published before the sender could see that it must set the flag
 		m.port.flag(old.fromPlace)
 	}
 	return true
@@ -311,8 +312,8 @@ func (m *module) arrived(l *lane, epoch uint32, tag btl.Tag, frag []byte) {
 	m.Events.Arrived(m, l.fromRank, tag, frag)
 }
 
-// finish closes a lane and hands up what was published on it. A sender can fill only what is empty
-// now, so this ends.
+// finish closes a lane and hands up the fragments published on it. This ends, because a sender can
+// fill only slots that are empty at this point.
 func (m *module) finish(l *lane) int {
 	if l.slots == nil {
 		return m.pollVirtual(l, len(l.queue))

@@ -22,8 +22,9 @@ const (
 type pool struct {
 	free [maxBufferBits]*buffer // the module's alone
 
-	// returned is the list of what receivers gave back. They push one by one, and the module takes
-	// all of it, so no buffer can come back while a receiver pushes.
+	// returned is the list of buffers that receivers gave back. They push one by one, and the
+	// module takes the whole list. Therefore no buffer can return to the list while a receiver
+	// pushes.
 	returned atomic.Pointer[buffer]
 }
 

@@ -17,15 +17,16 @@ type port struct {
 	regions regionTable
 
 	_ [cacheLine]byte
-	// armed says that the rank may be asleep: a rank that publishes something for it wakes it. Set
-	// by the rank, cleared by the rank or by the rank that wakes it.
+	// armed says that the rank may be asleep. Then another rank that publishes something for it
+	// wakes it. The rank sets it; the rank or the one that wakes it clears it.
 	armed atomic.Uint32
 
 	_ [cacheLine]byte
 	// attention says that there is something in flags or notices. It is set after them, and cleared
 	// by the rank before it looks.
 	attention atomic.Uint32
-	// flags has one bit for each port, by its place, whose lane holds something and is not watched.
+	// flags has one bit for each port, by its place. A bit is set if the port's lane holds
+	// something and is not watched.
 	flags []atomic.Uint64
 
 	mu      sync.Mutex
@@ -36,7 +37,7 @@ type port struct {
 	notices []notice
 }
 
-// notice is what other ranks tell a port outside of its lanes.
+// notice is a message of another rank to a port, outside of its lanes.
 type notice struct {
 	kind noticeKind
 	lane *lane      // laneJoined; nil once the module has collected it
@@ -94,7 +95,7 @@ func (p *port) open(wakeup progress.Wakeup) bool {
 	return true
 }
 
-// flag says that the port at a place has published something.
+// flag records that the port at a place has published something.
 func (p *port) flag(from int) {
 	p.flags[from>>6].Or(1 << (from & 63))
 	p.attention.Store(1)
@@ -114,7 +115,7 @@ func (p *port) notify(n notice) bool {
 	return true
 }
 
-// take returns the notices so far, and uses spare for those to come.
+// take returns the notices so far, and collects later ones in spare.
 func (p *port) take(spare []notice) []notice {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +131,8 @@ func (p *port) wake() {
 	}
 }
 
-// wakeNow wakes the rank. Only a rank that was asked to may call it: the request orders the call
-// after open.
+// wakeNow wakes the rank. Only a rank that was asked to wake it may call wakeNow, because the
+// request orders the call after open.
 func (p *port) wakeNow() {
 	if p.wakeup != nil {
 		p.wakeup.Wake()

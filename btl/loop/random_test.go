@@ -84,7 +84,7 @@ func simulate(t *testing.T, seed uint64, ranks, rails, steps int, changes ...fun
 }
 
 // TestVirtualRandom: eight ranks on three rails, with faults of all kinds. Fragments arrive at most
-// once and in order, and those that were reported as delivered do arrive.
+// once and in order, and all fragments that were reported as delivered arrive.
 func TestVirtualRandom(t *testing.T) {
 	for seed := range race.Some(uint64(8)) {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { simulate(t, seed, 8, 3, 2000) })
@@ -109,7 +109,7 @@ func TestVirtualDeterministic(t *testing.T) {
 	require.NotEqual(t, first, simulate(t, 6, 4, 2, 1500))
 }
 
-// TestSeedAlone: the same calls with another seed give another trace.
+// TestSeedAlone: another seed alone, with the same calls, gives another trace.
 func TestSeedAlone(t *testing.T) {
 	run := func(seed uint64) string {
 		var trace bytes.Buffer
@@ -126,8 +126,8 @@ func TestSeedAlone(t *testing.T) {
 	require.NotEqual(t, run(1), run(2))
 }
 
-// TestFreeRunningRandom is TestVirtualRandom with a goroutine for each rank, and one that makes the
-// faults.
+// TestFreeRunningRandom does what TestVirtualRandom does, with a goroutine for each rank, and one
+// that makes the faults.
 func TestFreeRunningRandom(t *testing.T) {
 	const ranks, rails, faults = 8, 3, 60
 	w := newWorld(t, Config{Ranks: ranks, Rails: rails, Slots: 8})

@@ -27,7 +27,7 @@ type regionTable struct {
 
 type regionSlot struct {
 	r          *region
-	generation uint32 // of the present region, or of the next if r is nil
+	generation uint32 // of the current region, or of the next one if r is nil
 }
 
 // Register implements btl.Registrar.
@@ -129,7 +129,7 @@ func (e *endpoint) checkLocal(op *btl.Op) *btl.Error {
 	return e.m.NewError(e.Peer(), btl.ClassUsage, btl.SideLocal, "", wrong)
 }
 
-// reach does a remote read or write. It returns the error of the local or the remote side.
+// reach does a remote read or write. Its error comes from the local or the remote side.
 func (e *endpoint) reach(v verb, op *btl.Op) *btl.Error {
 	if err := e.checkLocal(op); err != nil {
 		return err

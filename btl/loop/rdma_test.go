@@ -28,7 +28,7 @@ func (m *module) register(t testing.TB, mem []byte, access btl.Access) btl.Regio
 
 const forPeers = btl.AccessRemoteRead | btl.AccessRemoteWrite
 
-// TestPutFromBadLocalMemoryFails: the local side of a Put or Get has to be registered memory of its
+// TestPutFromBadLocalMemoryFails: the local memory of a Put or Get must be registered with its
 // rail.
 func TestPutFromBadLocalMemoryFails(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
@@ -105,8 +105,9 @@ func TestRegions(t *testing.T) {
 	require.ErrorIs(t, err, btl.ErrClosed)
 }
 
-// TestRemoteAccessIsBounded: the number of bytes is bounded that a rank reads and writes remotely
-// between two progress calls, at all peers together. The rank does not sleep while it could go on.
+// TestRemoteAccessIsBounded: a rank reads and writes remotely only a bounded number of bytes
+// between two progress calls, for all peers together. The rank does not sleep while it could
+// continue.
 func TestRemoteAccessIsBounded(t *testing.T) {
 	sides := newSides(t, Config{Ranks: 3}, progress.NewChanWakeup())
 	m := sides[0].mod
@@ -145,8 +146,8 @@ func TestRemoteAccessIsBounded(t *testing.T) {
 	}
 }
 
-// TestReleaseRacesWithPut: a peer writes again and again. Once Release has returned, or the
-// target's end is Drained or closed, the peer writes no more.
+// TestReleaseRacesWithPut: a peer writes repeatedly. Once Release has returned, or the target's end
+// is Drained or closed, the peer's writes no longer reach the memory.
 func TestReleaseRacesWithPut(t *testing.T) {
 	for _, how := range []string{"release", "drain", "close"} {
 		for range 30 {

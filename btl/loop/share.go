@@ -21,8 +21,8 @@ func (m *module) Share(bytes int) ([]byte, btl.Key, error) {
 	case m.f.sim != nil || bytes <= 0:
 		return nil, btl.Key{}, fmt.Errorf("rail %s: %w: %d bytes", m.Attrs().Name, btl.ErrMemory, bytes)
 	}
-	// Words, and a multiple of two cache lines more than asked for, so that the beginning is
-	// aligned to them.
+	// The memory is made of words. It is two cache lines longer than asked for, so that its
+	// beginning can be aligned to them.
 	words := make([]uint64, (bytes+7)/8+2*cacheLine/8)
 	all := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
 	from := -uintptr(unsafe.Pointer(unsafe.SliceData(all))) % (2 * cacheLine)

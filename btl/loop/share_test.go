@@ -33,7 +33,7 @@ func TestSharedMemory(t *testing.T) {
 	require.ErrorIs(t, err, btl.ErrClosed)
 }
 
-// TestVirtualFabricSharesNoMemory: its ranks stand for ranks of several hosts.
+// TestVirtualFabricSharesNoMemory: its ranks represent ranks on several hosts.
 func TestVirtualFabricSharesNoMemory(t *testing.T) {
 	f, err := NewFabric(Config{Ranks: 2, Virtual: true})
 	require.NoError(t, err)

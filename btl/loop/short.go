@@ -15,7 +15,7 @@ var (
 // shortHeader is the length of the header that SendShort and ReceiveShort take in two words.
 const shortHeader = 16
 
-// SendShort implements btl.ShortSender. Where it does not send, SendInline finds out why.
+// SendShort implements btl.ShortSender. If it does not send, SendInline finds out why.
 func (e *endpoint) SendShort(tag btl.Tag, first, second uint64, payload []byte) bool {
 	n := shortHeader + len(payload)
 	if e.State() != btl.Up || n > e.m.Attrs().InlineBytes || !e.isPlain() || e.out.next().word.Load() != slotEmpty {

@@ -12,10 +12,10 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// oversleep is how long a sleep lasts that no wakeup ends.
+// oversleep is the duration of a sleep that no wakeup ends.
 const oversleep = 20 * time.Second
 
-// sleeper is a wakeup that notes whether a sleep was not ended by Wake.
+// sleeper is a wakeup that records whether a sleep ended without Wake.
 type sleeper struct {
 	*progress.ChanWakeup
 	overslept bool
@@ -49,7 +49,7 @@ func (s *side) awaitOrSleep(wakeup *sleeper, want int) {
 	}
 }
 
-// TestNoWakeupIsLost: two ranks that sleep whenever there is nothing to do or no room always wake
+// TestNoWakeupIsLost: two ranks sleep whenever there is nothing to do or no room, and always wake
 // up.
 func TestNoWakeupIsLost(t *testing.T) {
 	const rounds, burst = 3000, 6
@@ -76,8 +76,7 @@ func TestNoWakeupIsLost(t *testing.T) {
 	}
 }
 
-// TestRoomWakesSender: a sender sleeps whenever there is no room, and a receiver does nothing but
-// receive.
+// TestRoomWakesSender: a sender sleeps whenever there is no room, and the receiver only receives.
 func TestRoomWakesSender(t *testing.T) {
 	const fragments = 30_000
 	wakeup := newSleeper()

@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// simulator is the time of a virtual fabric, and its future events.
+// simulator holds the time of a virtual fabric, and its future events.
 type simulator struct {
 	now    int64
 	rng    *rand.Rand
@@ -83,8 +83,8 @@ func (f *Fabric) Next() (at int64, ok bool) {
 	return f.sim.events[0].at, true
 }
 
-// SetLatency changes the latency of a rail of a virtual fabric for what is posted from now on. What
-// was posted before still arrives first.
+// SetLatency changes the latency of a rail of a virtual fabric for operations posted from now on.
+// Operations posted before still arrive first.
 func (f *Fabric) SetLatency(rail int, nanos int64) error {
 	if err := f.checkFault(rail); err != nil {
 		return err
@@ -107,7 +107,7 @@ type flight struct {
 	key    btl.Key
 	offset uint64
 
-	over bool // delivered, lost or refused
+	over bool // it was delivered, lost or refused
 	lost bool // without an acknowledgement, if it was delivered
 }
 
@@ -116,7 +116,7 @@ type arrival struct {
 	epoch uint32
 	tag   btl.Tag
 	frag  []byte
-	f     *flight // to be acknowledged when the fragment is taken; nil: it was before
+	f     *flight // acknowledged when the fragment is taken; nil if it was acknowledged before
 }
 
 // launch posts an operation on a virtual fabric.
@@ -162,7 +162,7 @@ func (m *module) rail() *RailConfig { return &m.f.cfg.Rail[m.port.name.Rail] }
 // nanos is how long a lane of this rail takes to emit n bytes.
 func (r *RailConfig) nanos(n int) int64 { return int64(n) * 1000 / r.BandwidthMBps }
 
-// depart puts a flight on its lane, behind what is on it.
+// depart puts a flight on its lane, behind earlier ones.
 func (f *flight) depart() {
 	m, l := f.e.m, f.e.out
 	s, r := m.f.sim, m.rail()
@@ -215,7 +215,7 @@ func (f *flight) deliver() {
 	}
 	retries, getsThrough := i.retries(m.f.sim)
 	at := m.f.sim.now + back + retries
-	if i != unimpaired || l.lastAck > at { // late ones stay in order, too
+	if i != unimpaired || l.lastAck > at { // late acknowledgements also stay in order
 		at = max(at, l.lastAck)
 		l.lastAck = at
 	}
@@ -262,7 +262,7 @@ func (f *flight) arrive() (taken bool, err *btl.Error) {
 	return true, nil
 }
 
-// readPut reads what a Put writes, as a device does: while the operation is in flight, from the
+// readPut reads the bytes of a Put as a device does: while the operation is in flight, from the
 // memory that it was posted with.
 func (f *flight) readPut() {
 	if f.v == put && f.op != nil {
@@ -308,7 +308,7 @@ func (f *flight) acknowledge(err *btl.Error) {
 	m.port.wake()
 }
 
-// settleLanded completes what was acknowledged.
+// settleLanded completes acknowledged operations.
 func (m *module) settleLanded() int {
 	n := 0
 	for len(m.landed) > 0 {
@@ -327,7 +327,7 @@ func (m *module) settleLanded() int {
 	return n
 }
 
-// forget makes the flight one that nothing waits for.
+// forget detaches the flight from its operation.
 func (f *flight) forget() {
 	f.op = nil
 	f.e.flights = without(f.e.flights, f)
@@ -338,7 +338,7 @@ func without[T comparable](list []T, x T) []T {
 	return slices.DeleteFunc(list, func(other T) bool { return other == x })
 }
 
-// pollVirtual hands up what was delivered on a lane.
+// pollVirtual hands up the fragments delivered on a lane.
 func (m *module) pollVirtual(l *lane, budget int) int {
 	n := 0
 	for n < budget && len(l.queue) > 0 {

@@ -22,8 +22,8 @@ func exact() Config {
 }
 
 // TestVirtualTime: a fragment takes its size divided by the bandwidth, and then the latency. The
-// next fragment of the lane begins when the first has left. The completion comes a latency after
-// arrival.
+// next fragment of the lane starts when the first has left. The completion comes one latency after
+// the arrival.
 func TestVirtualTime(t *testing.T) {
 	w, a, b := twoNodes(t, exact())
 	require.Zero(t, w.f.Now())
@@ -97,8 +97,8 @@ func TestVirtualJitter(t *testing.T) {
 	require.Greater(t, len(waits), 3)
 }
 
-// TestVirtualRemote: a Put is in the peer's memory a latency after the post, and completes after
-// another latency. A Get reads the bytes that are there a latency after the post.
+// TestVirtualRemote: a Put is in the peer's memory one latency after the post, and completes after
+// another latency. A Get reads the bytes that are there one latency after the post.
 func TestVirtualRemote(t *testing.T) {
 	w, a, b := twoNodes(t, exact())
 	mine, theirs := []byte("mine"), []byte("them")
@@ -134,7 +134,7 @@ func TestVirtualRemote(t *testing.T) {
 	require.Equal(t, "then", string(mine))
 	require.Equal(t, 2, done)
 
-	// Bytes that a Get has read do not reach local memory after the endpoint has failed.
+	// After the endpoint has failed, bytes that a Get has read do not reach local memory.
 	op.Done = func(*btl.Op, error) {}
 	require.NoError(t, ep.(btl.Getter).Get(op))
 	ep.Fail(errTest)
@@ -163,8 +163,8 @@ func TestVirtualNoAnswer(t *testing.T) {
 	require.Equal(t, 1, a.inner.Stale)
 }
 
-// TestSetLoss: a packet that the path loses does not arrive, and fails the endpoint after the
-// rail's retries. Other packets pass, also in the next incarnation.
+// TestSetLoss: a lost packet does not arrive, and the endpoint fails after the rail's retries.
+// Other packets pass, also in the next incarnation.
 func TestSetLoss(t *testing.T) {
 	w, a, b := twoNodes(t, exact())
 	require.NotNil(t, b.connect(0))
@@ -196,7 +196,7 @@ func TestSetLoss(t *testing.T) {
 	require.Len(t, asked, 3, "a revived link loses nothing")
 }
 
-// TestSetLossOfRemote: a path can lose remote reads and writes, and pass fragments.
+// TestSetLossOfRemote: a path can lose remote reads and writes, and still pass fragments.
 func TestSetLossOfRemote(t *testing.T) {
 	for _, v := range []verb{put, get} {
 		w, a, b := twoNodes(t, exact())
@@ -219,7 +219,7 @@ func TestSetLossOfRemote(t *testing.T) {
 }
 
 // TestAcknowledgementAfterFailure: outstanding operations of a Failed endpoint end with an error,
-// also if an acknowledgement has come (C4).
+// even if an acknowledgement has come (C4).
 func TestAcknowledgementAfterFailure(t *testing.T) {
 	w, a, b := twoNodes(t, exact())
 	require.True(t, a.send(1, 100))
@@ -255,7 +255,7 @@ func TestTrace(t *testing.T) {
 	require.Equal(t, length, trace.Len())
 }
 
-// TestFreeRunningClock: the calls of virtual fabrics do nothing on a free-running fabric.
+// TestFreeRunningClock: calls for virtual fabrics do nothing on a free-running fabric.
 func TestFreeRunningClock(t *testing.T) {
 	f := newSides(t, Config{})[0].mod.f
 	f.Trace(&bytes.Buffer{})

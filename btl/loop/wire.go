@@ -7,14 +7,15 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Wire is one direction of a connection over a network that a virtual fabric knows nothing else of
-// (SetWires). It has its own bandwidth, latency and losses, and repairs losses itself.
+// Wire is one direction of a connection over a simulated network (SetWires). The virtual fabric
+// knows nothing else about that network. It has its own bandwidth, latency and losses, and repairs
+// losses itself.
 type Wire interface {
-	// Write carries bytes to the other end, after those that were written before. arrive is called
-	// when all of them are there.
+	// Write carries bytes to the other end, after all earlier ones. It calls arrive when all of
+	// them are there.
 	Write(bytes int, arrive func())
-	// Close drops the last writes, as far as they were not sent whole, and returns their number.
-	// The others may still arrive.
+	// Close drops the writes that were not sent completely, and returns their number. Earlier
+	// writes may still arrive.
 	Close() (dropped int)
 }
 
@@ -23,26 +24,27 @@ type Wires struct {
 	// Dial makes a connection between two ports for a new incarnation of their link: from a to b,
 	// and from b to a. Without wires, the link has the latency and bandwidth of its rail.
 	Dial func(a, b Port) (to, fro Wire)
-	// WindowBytes bounds the operations that an endpoint has under way. What the peer has not
-	// acknowledged is under way, also if it waits here for the network. An operation that is longer
-	// than the room is refused with btl.ErrResource. 0: only Config.Slots bounds them.
+	// WindowBytes bounds the bytes of an endpoint's unacknowledged operations, including those that
+	// still wait here for the network. An operation that does not fit is refused with
+	// btl.ErrResource. 0: only Config.Slots bounds them.
 	WindowBytes int
-	// SilenceNanos is how long an endpoint may have operations on their way to the peer before it
-	// fails if nothing arrives at either end; 0: for ever.
+	// SilenceNanos is how long an endpoint with unacknowledged operations waits, while nothing
+	// arrives at either end, before it fails. 0 disables that.
 	SilenceNanos int64
 	// AcksTaken: a fragment is acknowledged when the peer's rank has taken it, as over TCP.
-	// Otherwise it is when it has arrived, as by a device.
+	// Otherwise it is acknowledged when it has arrived, as by a device.
 	AcksTaken bool
 }
 
 const (
-	// frameBytes is what a transport adds to a fragment, to a remote write, and to what is read. A
-	// request to read has that length, and an acknowledgement ackBytes.
+	// frameBytes is the length of the header that a transport adds to a fragment, to a remote
+	// write, and to the reply to a remote read. A read request has this length, and an
+	// acknowledgement ackBytes.
 	frameBytes = 48
 	ackBytes   = 16
 )
 
-// SetWires has the incarnations that begin from now on use wires. Latency, jitter, bandwidth and
+// SetWires makes all incarnations that begin from now on use wires. Latency, jitter, bandwidth and
 // impairments of a rail do not apply to them; faults do.
 func (f *Fabric) SetWires(w Wires) error {
 	if f.sim == nil || w.Dial == nil || w.WindowBytes < 0 || w.SilenceNanos < 0 {
@@ -59,9 +61,9 @@ func (f *Fabric) After(nanos int64, run func()) { f.sim.after(max(nanos, 0), run
 // wired is one direction of an incarnation that has wires.
 type wired struct {
 	w Wire
-	// written are the flights that w carries, or whose outcomes it carries, oldest first.
+	// written are the flights that w carries, or whose results it carries, oldest first.
 	written []*flight
-	// arrivedAt is when w last carried one to its end.
+	// arrivedAt is the time of the last arrival at the end of w.
 	arrivedAt int64
 }
 
@@ -77,7 +79,7 @@ func (inc *incarnation) dial() {
 	}
 }
 
-// write has a wire carry a flight, or its outcome.
+// write makes a wire carry a flight, or its result.
 func (x *wired) write(bytes int, f *flight, arrive func()) {
 	x.written = append(x.written, f)
 	x.w.Write(bytes, func() {
@@ -87,8 +89,8 @@ func (x *wired) write(bytes int, f *flight, arrive func()) {
 	})
 }
 
-// close drops what the wire has not begun to send. An operation at the other end whose
-// acknowledgement is among that gets no answer.
+// close drops what the wire has not sent. If that includes an acknowledgement, its operation at the
+// other end gets no answer.
 func (x *wired) close() {
 	if x == nil {
 		return
@@ -103,7 +105,7 @@ func (x *wired) close() {
 	}
 }
 
-// wire is the direction in which the endpoint sends, nil if it has no wires.
+// wire returns the wire on which the endpoint sends, or nil if it has none.
 func (e *endpoint) wire() *wired { return e.inc.wires[e.end] }
 
 // hasRoom reports whether the endpoint takes one more operation.
@@ -136,7 +138,7 @@ func (f *flight) departByWire(x *wired) {
 	})
 }
 
-// acknowledgeByWire sends back the outcome of a flight, and what it has read.
+// acknowledgeByWire sends back the result of a flight, and the bytes that it has read.
 func (f *flight) acknowledgeByWire(err *btl.Error) {
 	bytes := ackBytes
 	if f.v == get {
@@ -151,11 +153,12 @@ func (f *flight) acknowledgeByWire(err *btl.Error) {
 	})
 }
 
-// isAckedLater reports whether the peer's rank acknowledges a flight that has arrived.
+// isAckedLater reports whether a flight that has arrived is acknowledged only when the peer's rank
+// takes it.
 func (f *flight) isAckedLater() bool { return f.v == send && f.e.m.f.wires.AcksTaken }
 
-// taken is called when the peer's rank has taken a flight. If its end is dead meanwhile, nothing
-// can be said any more.
+// taken is called when the peer's rank has taken a flight. It sends nothing if the peer's end has
+// died meanwhile.
 func (f *flight) taken() {
 	l := f.e.inc.link
 	switch {
@@ -177,16 +180,16 @@ func (e *endpoint) expectAnswer() {
 	}
 }
 
-// watchSilence fails the endpoint once it has operations under way and nothing has arrived for too
-// long. What arrives at one end shows that the network works: what is written may have to wait
-// behind much else.
+// watchSilence fails the endpoint if it has unacknowledged operations and nothing has arrived for
+// too long. An arrival at either end shows that the network works: a write may have to wait behind
+// many others.
 func (e *endpoint) watchSilence() {
 	s, limit := e.m.f.sim, e.m.f.wires.SilenceNanos
 	e.isWatched = true
 	s.after(e.heardAt+limit-s.now, func() {
 		e.heardAt = max(e.heardAt, e.inc.wires[0].arrivedAt, e.inc.wires[1].arrivedAt)
 		if !slices.ContainsFunc(e.flights, func(f *flight) bool { return !f.over }) {
-			e.heardAt = s.now // the peer's rank is busy
+			e.heardAt = s.now // the peer's rank is only busy
 		}
 		switch {
 		case len(e.flights) == 0 || e.State() != btl.Up:

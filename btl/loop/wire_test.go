@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/internal/race"
 )
 
-// wires gives a fabric one network link for each port, which all connections of the port share, and
-// connections of TCP, or direct ones.
+// wires gives a fabric one network link for each port, which all connections of the port share. The
+// connections use TCP, or are direct.
 func (f *Fabric) useWires(t testing.TB, isTCP bool, change func(l *network.Link), w Wires) {
 	rng := rand.New(rand.NewPCG(f.cfg.Seed, 1))
 	links := map[Port]*network.Link{}
@@ -48,7 +48,7 @@ func (w *world) at(nanos int64) {
 }
 
 // A fragment arrives when its last byte has crossed, and completes when the acknowledgement is
-// back, which crosses an idle link at once.
+// back. The acknowledgement crosses an idle link at once.
 func TestWireTakesItsTime(t *testing.T) {
 	w, a, b := wiredNodes(t, exact(), Wires{})
 	require.True(t, a.send(1, 100))
@@ -62,7 +62,7 @@ func TestWireTakesItsTime(t *testing.T) {
 	require.Zero(t, a.pending)
 }
 
-// What is read crosses on the way back, what is written on the way there.
+// The bytes of a read cross on the way back, the bytes of a write on the way there.
 func TestWireCarriesRemoteAccess(t *testing.T) {
 	access := func() (w *world, mine, theirs []byte, op *btl.Op, ended *int) {
 		w, a, b := wiredNodes(t, exact(), Wires{})
@@ -109,8 +109,8 @@ func TestPeersShareThePort(t *testing.T) {
 	require.Equal(t, 1, w.nodes[2][0].arrived)
 }
 
-// A full window refuses operations until an acknowledgement makes room. An idle endpoint takes one
-// that is longer than the window.
+// A full window refuses operations until an acknowledgement makes room. An idle endpoint takes an
+// operation that is longer than the window.
 func TestWindowBoundsWhatIsUnderWay(t *testing.T) {
 	w, a, _ := wiredNodes(t, exact(), Wires{WindowBytes: 300})
 	require.True(t, a.send(1, 200))
@@ -128,8 +128,8 @@ func TestWindowBoundsWhatIsUnderWay(t *testing.T) {
 	require.Zero(t, a.pending)
 }
 
-// An endpoint that fails drops what the network has not begun to carry. The peer's operations whose
-// acknowledgements are among that fail.
+// An endpoint that fails drops the writes that the network has not sent. If they include
+// acknowledgements, the peer's operations fail.
 func TestFailedEndpointDropsItsQueue(t *testing.T) {
 	w, a, b := twoNodes(t, exact())
 	w.f.useWires(t, true, func(l *network.Link) { l.Rate = network.Steady(1e6) }, Wires{})
@@ -150,7 +150,7 @@ func TestFailedEndpointDropsItsQueue(t *testing.T) {
 	}
 }
 
-// A silent network fails an endpoint that has operations under way, and no idle one.
+// A silent network fails endpoints with outstanding operations, but not idle ones.
 func TestSilentWireFailsTheEndpoint(t *testing.T) {
 	const from, limit = 50_000, 1_000_000
 	w, a, b := twoNodes(t, exact())
@@ -169,7 +169,7 @@ func TestSilentWireFailsTheEndpoint(t *testing.T) {
 }
 
 // With AcksTaken an operation completes when the peer's rank has taken it. A rank that takes
-// nothing does not make the network silent.
+// nothing does not count as a silent network.
 func TestRankAcknowledgesWhatItTakes(t *testing.T) {
 	const limit = 100_000
 	w, a, b := wiredNodes(t, exact(), Wires{AcksTaken: true, SilenceNanos: limit})
@@ -185,7 +185,7 @@ func TestRankAcknowledgesWhatItTakes(t *testing.T) {
 	w.turn()
 	require.Zero(t, a.pending)
 
-	// The peer leaves before it takes the next one.
+	// The peer leaves before it takes the next operation.
 	require.True(t, a.send(1, 100))
 	w.f.AdvanceTo(22 * limit)
 	require.NoError(t, b.m.Close())

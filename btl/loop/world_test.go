@@ -13,8 +13,8 @@ import (
 	"github.com/mpigo/mpigo/btl/faults"
 )
 
-// world is a fabric with a node for each rank and rail, which send to each other, come back after
-// failures, and check what they see.
+// world is a fabric with a node for each rank and rail. The nodes send to each other, come back
+// after failures, and check their events.
 type world struct {
 	t     testing.TB
 	f     *Fabric
@@ -24,13 +24,13 @@ type world struct {
 	sent map[string]*fragment // by their first 28 bytes; guarded by mu
 }
 
-// fragment was accepted or is being posted.
+// fragment is one that was accepted or is being posted.
 type fragment struct {
 	seq                int
 	succeeded, arrived bool
 }
 
-// node is one module and what it sees. It is used by one goroutine at a time.
+// node is one module and its record of events. One goroutine at a time uses it.
 type node struct {
 	w          *world
 	rank, rail int
@@ -203,7 +203,7 @@ func (n *node) send(peer, size int) bool {
 	return true
 }
 
-// missing is the number of fragments that have succeeded and not arrived.
+// missing returns the number of fragments that have succeeded and not arrived.
 func (w *world) missing() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,7 +237,7 @@ func (w *world) turn() int {
 }
 
 // settle drives a world that belongs to one goroutine until nothing more happens. Only operations
-// that FaultSilence has struck stay outstanding.
+// struck by FaultSilence stay outstanding.
 func (w *world) settle() {
 	w.t.Helper()
 	for quiet := 0; quiet < 100; quiet++ {
@@ -248,7 +248,7 @@ func (w *world) settle() {
 	require.Zero(w.t, w.missing(), "fragments that have succeeded and not arrived")
 }
 
-// breakSomething makes a random fault, or ends one, and reports which of the two it did.
+// breakSomething makes or ends a random fault, and reports which of the two it did.
 func (w *world) breakSomething(rng *rand.Rand) (breaks bool) {
 	f := w.f
 	a, b, rail := rng.IntN(f.Ranks()), rng.IntN(f.Ranks()), rng.IntN(f.Rails())
@@ -303,8 +303,8 @@ func (n *node) failSomething() {
 	}
 }
 
-// failAll fails every endpoint, which ends silent operations, and checks that all operations end.
-// It returns the number of failures.
+// failAll fails every endpoint, to end silent operations, and checks that all operations end. It
+// returns the number of failures.
 func (w *world) failAll() (failures int) {
 	w.all(func(n *node) {
 		for _, ep := range n.eps {
