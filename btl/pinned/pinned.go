@@ -1,6 +1,6 @@
-// Package pinned registers memory that stays where it is once for each module and kind of access,
-// and not for each message. The garbage collector does not know of it: memory that it has taken
-// back must not stay registered.
+// Package pinned registers memory that does not move once for each module and kind of access,
+// instead of once for each message. The garbage collector does not know about registrations: they
+// must be removed before it frees the memory.
 package pinned
 
 import (
@@ -33,14 +33,14 @@ type region struct {
 	region btl.Region
 }
 
-// Add makes known that mem, which is not empty, stays where it is until Remove.
+// Add says that mem does not move or go away until Remove. mem is not empty.
 func (m *Memory) Add(mem []byte) {
 	base := addressOf(mem)
 	i, _ := m.search(base)
 	m.blocks = slices.Insert(m.blocks, i, &Block{base: base, end: base + uintptr(len(mem)), mem: mem})
 }
 
-// Remove takes Add back: no peer can reach the memory any more when it returns.
+// Remove undoes Add. When it returns, no peer can reach the memory any more.
 func (m *Memory) Remove(mem []byte) {
 	i := m.at(addressOf(mem))
 	if i < 0 {
@@ -70,7 +70,8 @@ func (m *Memory) at(address uintptr) int {
 	return i
 }
 
-// Of is the block that holds all of buf, and where in it; nil if there is none.
+// Of returns the block that contains buf, and the offset of buf in it. It returns nil if there is
+// none.
 func (m *Memory) Of(buf []byte) (b *Block, offset uint64) {
 	at := addressOf(buf)
 	if i := m.at(at); i >= 0 && at+uintptr(len(buf)) <= m.blocks[i].end {
@@ -79,7 +80,8 @@ func (m *Memory) Of(buf []byte) (b *Block, offset uint64) {
 	return nil, 0
 }
 
-// On is the block's region on a module for an access, made if need be; nil if that cannot be.
+// On returns the block's region on a module for a kind of access. It registers the block if
+// necessary, and returns nil if that fails.
 func (b *Block) On(module btl.Registrar, access btl.Access) btl.Region {
 	for _, r := range b.regions {
 		if r.module == module && r.access == access {
@@ -94,8 +96,8 @@ func (b *Block) On(module btl.Registrar, access btl.Access) btl.Region {
 	return made
 }
 
-// Revoke releases those of some regions that are a block's. They are made anew when they are
-// needed. Revoked tells their other users.
+// Revoke releases those of the given regions that belong to a block. On registers them again when
+// they are needed. Their other users learn of it through Revoked.
 func (m *Memory) Revoke(regions []btl.Region) {
 	for _, b := range m.blocks {
 		b.regions = slices.DeleteFunc(b.regions, func(r region) bool {
@@ -109,6 +111,6 @@ func (m *Memory) Revoke(regions []btl.Region) {
 	}
 }
 
-// Revoked counts the regions that were revoked. Of a region that was got before, and is used again,
-// it tells whether it may be gone.
+// Revoked counts revoked regions. If the count has changed since a caller got a region from On,
+// that region may be gone.
 func (m *Memory) Revoked() int { return m.revoked }

@@ -12,7 +12,7 @@ import (
 type card struct {
 	btl.Registrar
 	err     error
-	regions int // registered, and not released
+	regions int // registered and not released
 }
 
 type cardRegion struct {
