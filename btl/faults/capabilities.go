@@ -43,8 +43,8 @@ func (m *module) Disarm() {
 	}
 }
 
-// SendInline implements btl.Inliner. A fragment that a fault would strike is not taken: the caller
-// posts it as an operation then, which the fault strikes.
+// SendInline implements btl.Inliner. It does not take a fragment that a fault would strike. The
+// caller then posts the fragment as an operation, and the fault strikes that.
 func (e *endpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	inner := e.inner.(btl.Inliner)
 	if e.isPlain() {
@@ -70,7 +70,7 @@ func (e *endpoint) postRemote(op *btl.Op, post func(op *btl.Op) error) error {
 	return e.post(op, false, post)
 }
 
-// DeliveryCounters implements btl.DeliveryCounter. Zeros mean that the endpoint does not count.
+// DeliveryCounters implements btl.DeliveryCounter. It returns zeros if the endpoint does not count.
 func (e *endpoint) DeliveryCounters() (delivered, taken uint32) {
 	if inner, counts := e.inner.(btl.DeliveryCounter); counts {
 		return inner.DeliveryCounters()

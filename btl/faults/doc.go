@@ -1,5 +1,5 @@
 // Package faults decorates a module so that its operations fail on request (btl.Injector, C9). The
-// transport below does not know about this, and keeps no state for it.
+// transport below does not know about faults, and keeps no state for them.
 //
 // The decorator stands between the layer above and the transport, in both directions: it takes
 // posts and passes them on, and it is the btl.Events that the transport reports to. A fault either

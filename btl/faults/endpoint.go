@@ -13,12 +13,12 @@ type endpoint struct {
 	m            *module
 
 	deferred *btl.Error // the failure that the next progress call applies; nil if there is none
-	culprit  *btl.Op    // the operation that the failure is of
+	culprit  *btl.Op    // the operation that met the failure
 	cause    *btl.Error // why the endpoint failed, nil while it is Up
 	drained  bool       // its operations were all called back
 
-	struck map[*btl.Op]*struck // that inner has, and whose completion is intercepted
-	kept   []*struck           // that inner does not have, or has completed
+	struck map[*btl.Op]*struck // operations that inner has, and whose completion is intercepted
+	kept   []*struck           // operations that inner does not have, or has completed
 }
 
 // struck is an operation that a fault struck.
@@ -39,7 +39,7 @@ func (e *endpoint) State() btl.State {
 	return s
 }
 
-// isPlain reports whether posts need no look at the rules.
+// isPlain reports whether posts need not consult the rules.
 func (e *endpoint) isPlain() bool { return len(e.m.rules) == 0 && e.deferred == nil }
 
 // Send implements btl.Endpoint.
@@ -48,13 +48,13 @@ func (e *endpoint) Send(op *btl.Op) error {
 		return e.inner.Send(op)
 	}
 	if op.HdrLen > btl.MaxHeaderBytes || op.Len() > e.m.Attrs().MaxSendBytes {
-		return e.inner.Send(op) // refuses it
+		return e.inner.Send(op) // which refuses it
 	}
 	return e.post(op, true, e.inner.Send)
 }
 
 // post posts an operation unless a fault prevents it. An operation that inner refuses meets no
-// fault and counts for none.
+// fault, and no fault counts it.
 func (e *endpoint) post(op *btl.Op, isSend bool, post func(op *btl.Op) error) error {
 	m := e.m
 	switch {
@@ -110,13 +110,13 @@ func (e *endpoint) post(op *btl.Op, isSend bool, post func(op *btl.Op) error) er
 		return err
 	}
 	m.stale = append(m.stale, stale...)
-	if hit.Kind != btl.FaultStale { // which has fired once the copy is sent
+	if hit.Kind != btl.FaultStale { // that one fires once the copy is sent
 		m.fired++
 	}
 	return nil
 }
 
-// completed is the Done of operations whose completion is intercepted.
+// completed replaces the Done of operations whose completion is intercepted.
 func (e *endpoint) completed(op *btl.Op, err error) {
 	s := e.struck[op]
 	delete(e.struck, op)
@@ -138,7 +138,7 @@ func (e *endpoint) deferFailure(err *btl.Error, op *btl.Op) {
 	}
 }
 
-// settle does what is due at a progress call, and returns the number of events.
+// settle does the work that is due at a progress call, and returns the number of events.
 func (e *endpoint) settle() int {
 	if e.inner.State() != btl.Up {
 		return 0 // drain calls back what is kept
@@ -174,7 +174,7 @@ func (e *endpoint) end(s *struck, err error) {
 	s.done(s.op, err)
 }
 
-// drain calls back all operations that are kept: the endpoint is Drained.
+// drain calls back all kept operations: the endpoint is Drained.
 func (e *endpoint) drain() {
 	for len(e.kept) > 0 {
 		s := e.kept[0]
@@ -194,7 +194,8 @@ func (e *endpoint) isBusy() bool {
 	return e.deferred != nil || slices.ContainsFunc(e.kept, func(s *struck) bool { return s.kind != btl.FaultSilence || s.until != 0 })
 }
 
-// Rebind implements btl.Endpoint. The decorator does not read the payload of what it keeps.
+// Rebind implements btl.Endpoint. The decorator does not read the payload of operations that it
+// keeps.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	if slices.ContainsFunc(e.kept, func(s *struck) bool { return s.op == op }) {
 		op.Payload = payload

@@ -30,8 +30,8 @@ func Wrap(cfg Config, open func(events btl.Events) (btl.Module, error)) (btl.Mod
 	return d.Wrap(inner), nil
 }
 
-// A Decorator is for callers that make the module and the Events that it reports to at different
-// places: the module reports to the Decorator, which learns of the module later.
+// A Decorator is for callers that make the module and its Events in different places: the module
+// reports to the Decorator, which gets the module later.
 type Decorator struct{ *module }
 
 // NewDecorator makes a Decorator.
@@ -67,7 +67,7 @@ var (
 	_ btl.Injector = (*module)(nil)
 )
 
-// staleFragment is a copy of a fragment that is to be sent in the next incarnation.
+// staleFragment is a copy of a fragment, to send in the next incarnation.
 type staleFragment struct {
 	path  btl.Path
 	epoch uint32

@@ -27,7 +27,7 @@ type stubEndpoint struct {
 	epoch  uint32
 	state  btl.State
 	posted []*btl.Op
-	stale  []uint32 // epochs of what SendStale sent
+	stale  []uint32 // epochs of the fragments that SendStale sent
 }
 
 var attrs = btl.Attrs{Name: "stub", MaxSendBytes: 100}
@@ -97,7 +97,7 @@ func (e *stubEndpoint) SendStale(epoch uint32, _ btl.Tag, _ []byte) bool {
 	return !e.m.full
 }
 
-// layer is the layer above: it notes the events.
+// layer is the layer above: it records the events.
 type layer struct {
 	m      btl.Module
 	failed []*btl.Error
@@ -110,7 +110,7 @@ func (l *layer) Failed(m btl.Module, _ btl.Path, err *btl.Error) {
 }
 func (l *layer) Drained(m btl.Module, _ btl.Path) { l.m, l.lines = m, append(l.lines, "drained") }
 
-// op makes an operation that notes its end.
+// op makes an operation that records its end.
 func (l *layer) op(err *error) *btl.Op {
 	*err = errOpen
 	return &btl.Op{Done: func(_ *btl.Op, e error) { *err, l.lines = e, append(l.lines, "done") }}
@@ -148,7 +148,7 @@ func newRig(t *testing.T, fault btl.Fault, deadlineNanos int64) *rig {
 	return r
 }
 
-// send posts an operation, and returns where its end is noted.
+// send posts an operation, and returns the record of its end.
 func (r *rig) send(t *testing.T) *error {
 	end := new(error)
 	require.NoError(t, r.ep.Send(r.above.op(end)))
@@ -161,8 +161,8 @@ func (r *rig) progress(times int) {
 	}
 }
 
-// TestRefusedOperationMeetsNoFault: an operation that the transport does not take counts for no
-// fault, and leaves nothing that could turn up later.
+// TestRefusedOperationMeetsNoFault: no fault counts an operation that the transport does not take,
+// and the operation leaves nothing behind.
 func TestRefusedOperationMeetsNoFault(t *testing.T) {
 	for _, kind := range []btl.FaultKind{btl.FaultErrorDelivered, btl.FaultLate, btl.FaultStale} {
 		r := newRig(t, btl.Fault{Kind: kind}, 0)
@@ -203,8 +203,8 @@ func TestErrorDelivered(t *testing.T) {
 	require.EqualValues(t, 2, again.Epoch())
 }
 
-// TestSilenceUntilDeadline: a silent operation fails the endpoint when the deadline is over, though
-// later operations complete.
+// TestSilenceUntilDeadline: a silent operation fails the endpoint when the deadline has passed,
+// although later operations complete.
 func TestSilenceUntilDeadline(t *testing.T) {
 	r := newRig(t, btl.Fault{Kind: btl.FaultSilence}, 100)
 	silent := r.send(t)
@@ -224,7 +224,7 @@ func TestSilenceUntilDeadline(t *testing.T) {
 	require.Equal(t, btl.ClassTimeout, be.Class)
 }
 
-// TestStale: the copy goes out in the next incarnation, when there is room, with the old epoch.
+// TestStale: the copy is sent in the next incarnation, once there is room, with the old epoch.
 func TestStale(t *testing.T) {
 	r := newRig(t, btl.Fault{Kind: btl.FaultStale}, 0)
 	end := r.send(t)

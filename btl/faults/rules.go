@@ -6,11 +6,11 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// rules are the faults armed at a module, oldest first. After and Count are what is left of them.
+// rules are the faults armed at a module, oldest first. Their After and Count are counted down.
 type rules []btl.Fault
 
-// add arms a fault. A Count of 0 means 1. Negative numbers count as the least possible: no
-// operation that passes, one that is struck, no progress call (FaultLate).
+// add arms a fault. A Count of 0 means 1. Negative numbers count as the smallest sensible value: 0
+// for After, 1 for Count, and 0 for the Count of FaultLate.
 func (r *rules) add(f btl.Fault) {
 	f.After = max(f.After, 0)
 	switch {
@@ -23,8 +23,8 @@ func (r *rules) add(f btl.Fault) {
 }
 
 // strike returns the fault that the next operation to peer meets, if any, and counts the operation
-// for the others. If several faults are due, the oldest strikes and the others stay due. isSend
-// says that the operation is a Send: FaultStale ignores others.
+// for the other faults. If several faults are due, the oldest strikes and the others stay due.
+// isSend says that the operation is a Send: FaultStale ignores others.
 func (r *rules) strike(peer int, isSend bool) (hit btl.Fault, struck bool) {
 	list := *r
 	for i := 0; i < len(list); i++ {
@@ -35,7 +35,7 @@ func (r *rules) strike(peer int, isSend bool) (hit btl.Fault, struck bool) {
 			f.After--
 		case !struck:
 			hit, struck = *f, true
-			if f.Kind != btl.FaultLate { // its Count is of progress calls
+			if f.Kind != btl.FaultLate { // its Count is a number of progress calls
 				f.Count--
 			}
 			if f.Kind == btl.FaultLate || f.Count == 0 {
@@ -48,7 +48,7 @@ func (r *rules) strike(peer int, isSend bool) (hit btl.Fault, struck bool) {
 	return hit, struck
 }
 
-// isDue reports whether a fault would strike the next Send to peer. It counts nothing.
+// isDue reports whether a fault would strike the next Send to peer. It does not count the Send.
 func (r rules) isDue(peer int) bool {
 	return slices.ContainsFunc(r, func(f btl.Fault) bool { return concerns(&f, peer) && f.After == 0 })
 }

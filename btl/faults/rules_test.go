@@ -63,7 +63,7 @@ func TestStrike(t *testing.T) {
 	}
 }
 
-// TestHit: strike returns the fault with what is left of its count.
+// TestHit: strike returns the fault with its remaining count.
 func TestHit(t *testing.T) {
 	for given, want := range map[int]int{0: 1, 40: 40, -1: 0} {
 		r := armed(btl.Fault{Kind: btl.FaultLate, Peer: btl.AllPeers, Count: given})
@@ -86,7 +86,7 @@ func TestStaleIgnoresOtherThanSends(t *testing.T) {
 	require.Equal(t, []string{"", "stale", ""}, strikes(r, 1, 3))
 }
 
-// passes is what SendInline does with the rules.
+// passes applies the rules as SendInline does.
 func passes(r *rules, peer int) bool {
 	if r.isDue(peer) {
 		return false
@@ -112,8 +112,8 @@ func TestInlineIsCountedOnlyIfItPasses(t *testing.T) {
 	require.True(t, passes(r, 1))
 }
 
-// TestOneFault: alone, a fault strikes Count operations that it concerns after After of them,
-// whether those came as operations or not.
+// TestOneFault: a single fault strikes Count of its operations after the first After ones,
+// including those that were sent inline.
 func TestOneFault(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := btl.Fault{
