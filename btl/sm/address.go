@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// address is what a rank publishes: where its segment is, and how the segment is laid out.
+// address is the address that a rank publishes: where its segment is, and the segment's layout.
 type address struct {
 	host       [16]byte // identifies the kernel and the namespace of process numbers
 	nonce      [16]byte // identifies the segment
@@ -19,13 +19,13 @@ type address struct {
 	slots      uint32
 	data       uint64
 	longest    uint64
-	// fences: its sleepers issue the fence for senders, see idle.go.
+	// fences: the rank issues the fence for its senders when it falls asleep, see idle.go.
 	fences bool
 }
 
 const (
 	addressMagic   = 0x6d73_6f67_6970_6d01
-	addressVersion = 3 // also of the ring's layout
+	addressVersion = 3 // also covers the ring's layout
 	addressBytes   = 96
 	noWakeup       = 1<<32 - 1
 )

@@ -17,14 +17,14 @@ import (
 
 var _ btl.Allocator = (*module)(nil)
 
-// allocation is memory that Alloc has given: an anonymous file of its own, which peers map to read
-// from it (view.go).
+// allocation is memory that Alloc returned: an anonymous file, which peers map to read from it
+// (view.go).
 //
 //	data, whole pages | ledger
 //
-// Peers map it for reading only, so no peer can disturb what another one reads. It is sealed as a
-// segment is: a peer that has mapped it can read all of it for as long as it likes, whatever
-// becomes of the owner.
+// Peers map the file read-only, so no peer can change what another one reads. The file is sealed
+// like a segment: a peer that has mapped it can read all of it at any time, even after the owner
+// has ended.
 type allocation struct {
 	fd     int    // -1 once the module is closed
 	mem    []byte // data and ledger
@@ -34,21 +34,21 @@ type allocation struct {
 	free   []uint32  // free entries of live
 }
 
-// ledger says which regions of an allocation may be read. Only the owner writes to it. Peers read
-// it at any time: the owner stores, and they load, atomically.
+// ledger says which regions of an allocation may be read. Only the owner writes to it. Peers may
+// read it at any time, so all stores and loads are atomic.
 type ledger struct {
 	magic uint64
 	nonce [16]byte
 	bytes uint64 // of the data; magic, nonce and bytes are stored before any key exists
-	// dead is set to 1 when nothing of the allocation will be read any more.
+	// dead is set to 1 when the allocation must not be read any more.
 	dead    uint32
 	_       [128 - 36]byte // the first entries do not share a line with the head
 	entries [ledgerEntries]entry
 }
 
-// entry is a region, or room for one. A generation is odd while the region lives: the owner stores
-// offset and bytes, then the odd generation, and on release the next even one. A reader that finds
-// its key's generation here both before and after a read has read from that region.
+// entry is a region, or room for one. The generation is odd while the region lives. The owner
+// stores offset and bytes, then the odd generation, and on release the next even one. If a reader
+// finds its key's generation both before and after a read, it has read from that region.
 type entry struct {
 	generation uint32
 	_          uint32
@@ -65,22 +65,22 @@ const (
 	ledgerEntries = (ledgerBytes - 128) / 32
 
 	// hugeBytes is the size of data from which Alloc asks for huge pages. The system gives them
-	// only if transparent_hugepage/shmem_enabled is advise or more. With them a peer's first read
-	// takes half the time, and a later one a quarter less.
+	// only if transparent_hugepage/shmem_enabled is advise or more. With huge pages, a peer's first
+	// read takes half the time, and later reads take a quarter less.
 	hugeBytes = 2 << 20
 )
 
 var _ [ledgerBytes - unsafe.Sizeof(ledger{})]byte // it fits
 
-// ledgerOf is the ledger of a mapped allocation.
+// ledgerOf returns the ledger of a mapped allocation.
 func ledgerOf(mem []byte) *ledger {
 	return (*ledger)(unsafe.Pointer(&mem[len(mem)-ledgerBytes]))
 }
 
 func (l *ledger) isFreed() bool { return atomic.LoadUint32(&l.dead) != 0 }
 
-// Alloc implements btl.Allocator. It refuses more bytes than the machine has memory, and more
-// allocations than leave the process enough descriptors.
+// Alloc implements btl.Allocator. It refuses to allocate more bytes than the machine has memory, or
+// so many allocations that the process would run out of descriptors.
 func (m *module) Alloc(bytes int) ([]byte, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
@@ -130,7 +130,7 @@ func (m *module) allocate(bytes int) (*allocation, error) {
 	return a, nil
 }
 
-// maxAllocations bounds how many descriptors of this process Alloc takes.
+// maxAllocations returns how many descriptors of this process Alloc may use.
 func maxAllocations() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -139,26 +139,26 @@ func maxAllocations() int {
 	return int(min(limit.Cur/4, math.MaxInt32))
 }
 
-// Free implements btl.Allocator. It is an error while regions of the memory are registered, unless
-// the module is closed.
+// Free implements btl.Allocator. It returns an error if regions of the memory are still registered
+// and the module is not closed.
 func (m *module) Free(mem []byte) error {
 	at, a := m.findAllocation(mem)
 	if a == nil || unsafe.SliceData(a.data) != unsafe.SliceData(mem) || len(a.data) != len(mem) {
-		return fmt.Errorf("rail %s: %w: not what Alloc gave, or freed before", railName, btl.ErrMemory)
+		return fmt.Errorf("rail %s: %w: not from Alloc, or freed before", railName, btl.ErrMemory)
 	}
 	if n := len(a.live) - len(a.free); n > 0 && !m.Closed {
 		return fmt.Errorf("rail %s: memory with %d regions that were not released", railName, n)
 	}
 	m.allocations = slices.Delete(m.allocations, at, at+1)
 	err := a.retire()
-	// Peers may keep it mapped for a while (view.go), but the memory is given back now.
+	// Peers may keep the file mapped for a while (view.go). This frees the memory now.
 	_ = unix.Madvise(a.data, unix.MADV_REMOVE)
 	a.data, a.ledger = nil, nil
 	return errors.Join(err, unmap(&a.mem))
 }
 
-// retire revokes what is left of an allocation's keys, and closes its descriptor. The memory stays,
-// and belongs to its user.
+// retire revokes the remaining keys of an allocation, and closes its descriptor. The user keeps the
+// memory.
 func (a *allocation) retire() error {
 	for _, r := range a.live {
 		if r != nil {
@@ -174,7 +174,8 @@ func (a *allocation) retire() error {
 	return err
 }
 
-// findAllocation finds the allocation that mem lies in, or nil and the place where it would be.
+// findAllocation finds the allocation that contains mem. If there is none, it returns nil and the
+// index at which it would be.
 func (m *module) findAllocation(mem []byte) (at int, a *allocation) {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 	at, exact := slices.BinarySearchFunc(m.allocations, first, func(a *allocation, first uintptr) int {

@@ -50,7 +50,7 @@ func TestAlloc(t *testing.T) {
 	require.Equal(t, files+len(mems), openFiles(t))
 	require.NoError(t, m.Free(mems[2]))
 	require.NoError(t, m.Close())
-	// Memory stays the user's when the module is closed.
+	// The user keeps the memory when the module is closed.
 	for i, mem := range mems {
 		if i != 2 {
 			require.Equal(t, byte(i+1), mem[len(mem)-1])
@@ -85,7 +85,8 @@ func TestAllocOverLimitsFails(t *testing.T) {
 	require.Equal(t, files+2, openFiles(t))
 }
 
-// TestFree: Free takes exactly what Alloc returned, once, and while no region of it is registered.
+// TestFree: Free takes exactly the memory that Alloc returned, once, and only while no region of it
+// is registered.
 func TestFree(t *testing.T) {
 	m, _ := newTest(t, Config{Size: 1})
 	mem, other := alloc(t, m, 10000), alloc(t, m, 1)

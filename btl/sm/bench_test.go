@@ -18,11 +18,11 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// The benchmarks run between this process and another one, each pinned to a processor of its own.
-// Next to each figure is that of one cache line that goes back and forth between the same two
-// processors: no transport can be faster.
+// The benchmarks run between this process and another one, each pinned to its own processor. Each
+// figure stands beside the figure of a single cache line that goes back and forth between the same
+// two processors. No transport can be faster than that.
 
-// echoPlan says what an echo is to do.
+// echoPlan says what an echo does.
 type echoPlan struct {
 	CPU     int
 	Address []byte
@@ -54,7 +54,7 @@ func (c *counter) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 func (c *counter) Failed(_ btl.Module, _ btl.Path, err *btl.Error) { c.failed = err }
 func (c *counter) Drained(btl.Module, btl.Path)                    {}
 
-// sink is Events that copy what arrives to its place.
+// sink is Events that copy arriving fragments to their place.
 type sink struct {
 	counter
 	to [64 << 10]byte
@@ -65,7 +65,7 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	copy(s.to[:], frag[16:])
 }
 
-// await polls until that many fragments have arrived.
+// await polls until the given number of fragments have arrived.
 func (s *sink) await(m *module, arrived int) {
 	for m.Progress(); s.arrived < arrived; m.Progress() {
 		progress.Relax()
@@ -123,8 +123,8 @@ func echoRole(t testing.TB, parent *btltest.Process) {
 	require.NoError(t, m.Close())
 }
 
-// benchExchange measures bursts of windows of fragments and their answers, in nanoseconds per
-// window and answer, and the bare line in between, in nanoseconds one way.
+// benchExchange measures windows of fragments and their answers, in nanoseconds per window and
+// answer. In between, it measures the bare line, in nanoseconds one way.
 func benchExchange(b *testing.B, window, bytes, answer int) {
 	const bursts = 100
 	fd, err := unix.MemfdCreate("lines", unix.MFD_CLOEXEC)

@@ -34,7 +34,7 @@ func opener(cfg Config) btltest.Opener {
 }
 
 func TestConformance(t *testing.T) {
-	// The rings are so small that they are full and wrap round all the time.
+	// The rings are so small that they are constantly full and wrap around.
 	small := opener(Config{RingSlots: 4, FragBytes: 4096})
 	fenced := func(t testing.TB, evA, evB btl.Events) *btltest.Pair {
 		p := btltest.Pairs(0, 2, opener(Config{}))(t, evA, evB)
@@ -55,7 +55,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// withoutBarrier makes a module as it is where the kernel has no membarrier.
+// withoutBarrier makes a module as on a kernel without membarrier.
 func withoutBarrier(t testing.TB, m *module) {
 	c, err := parseAddress(m.Address())
 	require.NoError(t, err)

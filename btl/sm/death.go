@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookEvery is the number of progress calls between looks whether a peer's process has ended or its
-// module was closed. It counts calls because reading the clock costs more than a progress call; a
-// rank that sleeps looks before each sleep. A look is one system call for all peers, and a word of
-// each peer.
+// lookEvery is the number of progress calls between two checks whether a peer's process has ended
+// or its module was closed. It counts calls, because reading the clock costs more than a progress
+// call. A rank also checks before each sleep. A check is one system call for all peers, and one
+// load for each peer.
 const lookEvery = 1 << 13
 
 // watch notices the end of processes.
@@ -26,7 +26,7 @@ func newWatch() (*watch, error) {
 	return &watch{epoll: fd}, nil
 }
 
-// add watches a peer's process. The descriptor stays the caller's.
+// add watches a peer's process. The caller keeps the descriptor.
 func (w *watch) add(pidfd, rank int) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(rank)}
 	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, pidfd, &ev); err != nil {
@@ -54,7 +54,7 @@ func (w *watch) look(ended func(rank int)) {
 func (w *watch) close() error { return unix.Close(w.epoll) }
 
 // lookForEnds finds peers whose process has ended or whose module was closed, and leaves them to
-// settle. A module that was closed may not have known of this rank, and so not have told it.
+// settle. A closed module may not have known this rank, and therefore may not have notified it.
 func (m *module) lookForEnds() {
 	if m.watched == 0 {
 		return
@@ -83,11 +83,11 @@ func (m *module) unwatch(p *peer) {
 	}
 }
 
-// endPeer fails the endpoint to a peer that sends no more. What the peer had sent before is handed
-// up first.
+// endPeer fails the endpoint to a peer that sends no more. It first hands up what the peer had
+// sent.
 func (m *module) endPeer(p *peer) int {
-	n := m.checkControl(p) // the peer may have begun a session that was not noticed yet
-	// Unless the rank has a new module already.
+	n := m.checkControl(p) // the peer may have begun a session unnoticed
+	// The rank may already have a new module.
 	if p.ep != nil && (p.dead || p.closed) {
 		p.ep.rejected()
 	}

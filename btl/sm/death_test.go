@@ -33,16 +33,16 @@ func spinRole(t testing.TB, parent *btltest.Process) {
 	parent.AwaitEnd()
 }
 
-// startSpin starts a child that sends count fragments to a, and returns the child's address once
-// they are sent.
+// startSpin starts a child that sends count fragments to a, and returns the child's address once it
+// has sent them.
 func startSpin(t testing.TB, a *module, count int) (c *btltest.Process, addr []byte) {
 	c = btltest.Start(t, "spin")
 	c.Tell(spinPlan{Address: a.Address(), Count: count})
 	return c, btltest.Ask[[]byte](c)
 }
 
-// TestKilledPeerIsReported: what a process has sent before its end is handed up, even if it is more
-// than one progress call hands up. Then the end is reported, whether or not this rank had
+// TestKilledPeerIsReported: all fragments of a process that ends are handed up, even if they are
+// more than one progress call hands up. Then the end is reported, whether or not this rank had
 // connected.
 func TestKilledPeerIsReported(t *testing.T) {
 	const count = 3 * maxBurst
@@ -57,7 +57,7 @@ func TestKilledPeerIsReported(t *testing.T) {
 		a.Progress() // from now on the module knows the peer
 		require.Empty(t, j.lines)
 		c.Kill()
-		a.Arm() // looks whether peers have ended
+		a.Arm() // checks whether peers have ended
 		a.Disarm()
 		a.Progress()
 		want := slices.Repeat([]string{"arrived 1"}, count)
@@ -75,8 +75,7 @@ func TestKilledPeerIsReported(t *testing.T) {
 	}
 }
 
-// TestPeerKilledBeforeFirstProgress: the process has ended before this rank finds out that it
-// exists.
+// TestPeerKilledBeforeFirstProgress: the process ends before this rank knows that it exists.
 func TestPeerKilledBeforeFirstProgress(t *testing.T) {
 	a, j := newTest(t, Config{Rank: 0, Size: 2})
 	c, _ := startSpin(t, a, 3)
@@ -85,7 +84,7 @@ func TestPeerKilledBeforeFirstProgress(t *testing.T) {
 	require.Equal(t, []string{"arrived 1", "arrived 1", "arrived 1", "failed 1 peer gone remote", "drained 1"}, j.lines)
 }
 
-// TestPeerKilledWhileRankSleeps: a rank that sleeps finds out, too.
+// TestPeerKilledWhileRankSleeps: a sleeping rank detects the end too.
 func TestPeerKilledWhileRankSleeps(t *testing.T) {
 	wakeup := btltest.NewPipeWakeup(t)
 	a, j := newTest(t, Config{Rank: 0, Size: 2, Wakeup: wakeup})

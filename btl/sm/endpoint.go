@@ -20,16 +20,16 @@ var (
 
 // endpoint is this rank's end of one incarnation of the connection to a peer.
 type endpoint struct {
-	// What a post reads, together. plain: posts go straight into the ring.
+	// The fields that a post reads are together. plain: posts go straight into the ring.
 	plain     bool
-	blocked   bool    // the ring was full; Arm then asks to be woken
-	seen      uint32  // attention at the last look, without the asleep bit
+	blocked   bool    // the ring was full; Arm then asks for a wakeup
+	seen      uint32  // attention when last loaded, without the asleep bit
 	attention *uint32 // of the peer
 	longest   int
 	out       producer
 
-	// Its Pending are Gets that go on in later progress calls. All other operations complete in the
-	// post.
+	// Its Pending queue has the Gets that later progress calls continue. All other operations
+	// complete in the post.
 	base.Endpoint
 	m      *module
 	p      *peer
@@ -107,7 +107,7 @@ func (e *endpoint) SendShort(tag btl.Tag, first, second uint64, payload []byte) 
 	return true
 }
 
-// dataRead is how far this rank has read the data of the peer's ring, in the same incarnation.
+// dataRead returns how far this rank has read the data of the peer's ring in the same incarnation.
 func (e *endpoint) dataRead() uint64 {
 	if in := e.p.in; in != nil && in.reads == e.Epoch() {
 		return in.dataDone
@@ -127,8 +127,8 @@ func fillShort(to unsafe.Pointer, first, second uint64, payload []byte) {
 	}
 }
 
-// takeSlot copies the next fragment to buf, on the terms of ReceiveShort, if it is in its slot. It
-// returns the length of its payload, or −1. The caller advances.
+// takeSlot copies the next fragment to buf, as ReceiveShort does, if it is in its slot. It returns
+// the length of its payload, or −1. The caller advances.
 func (c *consumer) takeSlot(polls int, tag btl.Tag, first, second uint64, buf []byte) int {
 	want := c.epoch | uint64(tag)<<32 | uint64(c.seq)
 	w := atomic.LoadUint64(c.word)
@@ -156,7 +156,7 @@ func (e *endpoint) takeData(in *inbound, tag btl.Tag, first, second uint64, buf 
 	}
 	at, n, ok := in.described(w)
 	payload := n - shortHeader
-	if !ok || payload > uint64(len(buf)) { // the next turn of progress reports what is not right
+	if !ok || payload > uint64(len(buf)) { // the next progress call reports an error
 		return -1
 	}
 	from := in.place(at)
@@ -211,7 +211,7 @@ func (e *endpoint) ReceiveShort(polls int, tag btl.Tag, first, second uint64, bu
 	return n
 }
 
-// ReceiveRun implements btl.RunReceiver. It takes what is in slots.
+// ReceiveRun implements btl.RunReceiver. It takes only fragments that are in slots.
 func (e *endpoint) ReceiveRun(polls, most int, tag btl.Tag, first, second uint64, buf []byte, to btl.Run) (taken int) {
 	in := e.p.in
 	if !e.plain || in == nil || in.reads != e.Epoch() {
@@ -290,14 +290,14 @@ func (e *endpoint) refused() bool {
 	return s.epoch() >= e.Epoch() && s.state() >= closing || atomic.LoadUint32(e.remote.closed) != 0
 }
 
-// look is refused, and notes the attention word that this result is valid for. It loads that word
-// first, because the peer changes it last.
+// look does what refused does, and records the attention word for which the result is valid. It
+// loads that word first, because the peer changes it last.
 func (e *endpoint) look() bool {
 	e.seen = atomic.LoadUint32(e.attention) &^ asleep
 	return e.refused()
 }
 
-// rejected defers the failure of the endpoint because the peer does not read any more.
+// rejected defers the failure of the endpoint, because the peer has stopped reading.
 func (e *endpoint) rejected() {
 	e.failDeferred(e.m.rejected(e.p), nil)
 }
@@ -312,7 +312,7 @@ func (m *module) rejected(p *peer) *btl.Error {
 	return m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "the peer's end failed", nil)
 }
 
-// hasClosed finds out whether the peer's module was closed.
+// hasClosed checks whether the peer's module was closed.
 func (m *module) hasClosed(p *peer) bool {
 	if !p.closed && p.remote != nil && atomic.LoadUint32(p.remote.closed) != 0 {
 		p.closed = true
@@ -321,8 +321,8 @@ func (m *module) hasClosed(p *peer) bool {
 	return p.closed
 }
 
-// begin begins this end's session, if the peer is done with the one before. It reports whether the
-// session has begun.
+// begin begins this end's session, if the peer is done with the previous one. It reports whether
+// the session has begun.
 func (e *endpoint) begin() bool {
 	if e.isOpen {
 		return true
@@ -381,8 +381,8 @@ func (e *endpoint) failDeferred(err *btl.Error, op *btl.Op) {
 	}
 }
 
-// Rebind implements btl.Endpoint. A fragment is copied when it is accepted, and Gets read nothing
-// of their payload.
+// Rebind implements btl.Endpoint. A fragment is copied when it is accepted, and a Get does not read
+// its payload.
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	op.Payload = payload
 	return true

@@ -27,7 +27,7 @@ func FuzzAddress(f *testing.F) {
 	})
 }
 
-// strictEvents check the events, and read all bytes of each fragment.
+// strictEvents checks the events, and reads all bytes of each fragment.
 type strictEvents struct {
 	t       testing.TB
 	longest int
@@ -50,8 +50,8 @@ func (e *strictEvents) Drained(btl.Module, btl.Path) {
 	e.failed = false
 }
 
-// FuzzPeer: a peer writes anything, at any time, into the parts of a rank's segment that it can
-// reach and into its own segment. The rank does not panic, hang, or break rule C4 of package btl.
+// FuzzPeer: a peer writes anything, at any time, into its own segment and into the parts of a
+// rank's segment that it can reach. The rank does not panic, hang, or break rule C4 of package btl.
 func FuzzPeer(f *testing.F) {
 	step := func(where uint16, value uint64) []byte {
 		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint16(nil, where), value)
@@ -138,7 +138,8 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// FuzzKey: a Get with any key reads only memory that the peer has exposed under exactly that key.
+// FuzzKey: a Get with an arbitrary key reads only memory that the peer has exposed under exactly
+// that key.
 func FuzzKey(f *testing.F) {
 	f.Add([]byte{}, uint64(0), uint16(1))
 	f.Add(make([]byte, 32), uint64(0), uint16(0))

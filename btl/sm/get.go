@@ -14,22 +14,23 @@ import (
 var _ btl.Getter = (*endpoint)(nil)
 
 const (
-	// turnBytes bounds how much one progress call reads from peers, because the lock of the rank's
-	// engine is held meanwhile.
+	// turnBytes bounds the bytes that one progress call reads from peers, because it holds the lock
+	// of the rank's engine.
 	turnBytes = 1 << 20
-	// pieceBytes is how much a progress call reads of one Get before it goes on with the next.
+	// pieceBytes is the number of bytes that a progress call reads for one Get before it continues
+	// with the next.
 	pieceBytes = turnBytes / 4
 )
 
-// longGet is a Get that goes on in later progress calls. Its operation is pending.
+// longGet is a Get that later progress calls continue. Its operation is pending.
 type longGet struct {
 	e    *endpoint
 	op   *btl.Op
 	done int // bytes
 }
 
-// Get implements btl.Getter. It reads at once what this progress call may still read. If that is
-// not all, later calls read the rest.
+// Get implements btl.Getter. It reads at once as many bytes as it may before the next progress
+// call. Later progress calls read the rest.
 func (e *endpoint) Get(op *btl.Op) error {
 	if e.State() != btl.Up {
 		return btl.ErrFailed
@@ -54,8 +55,9 @@ func (e *endpoint) Get(op *btl.Op) error {
 	return nil
 }
 
-// endGet accepts a Get that has met an error, which the next progress call reports. A Get that was
-// wrong in itself ends alone; at another error the endpoint fails. The Get is not pending.
+// endGet accepts a Get that has met an error, which the next progress call reports. If the Get
+// itself was invalid, it ends alone. Any other error makes the endpoint fail. The Get is not
+// pending.
 func (e *endpoint) endGet(op *btl.Op, err error) {
 	be := err.(*btl.Error)
 	if be.Class == btl.ClassUsage {
@@ -66,7 +68,7 @@ func (e *endpoint) endGet(op *btl.Op, err error) {
 	e.failDeferred(be, op)
 }
 
-// mayRead is how many bytes may still be read before the next progress call.
+// mayRead returns how many bytes may still be read before the next progress call.
 func (m *module) mayRead() int {
 	if m.readTurn != m.turns {
 		m.readTurn, m.readBytes = m.turns, 0
@@ -74,7 +76,7 @@ func (m *module) mayRead() int {
 	return max(turnBytes-int(m.readBytes), 0)
 }
 
-// settleGets continues the Gets that earlier progress calls have left, one after the other.
+// settleGets continues unfinished Gets, one after the other.
 func (m *module) settleGets() int {
 	n := 0
 	for range turnBytes / pieceBytes {
@@ -103,8 +105,9 @@ func (m *module) settleGets() int {
 	return n
 }
 
-// read reads at most so many bytes for a Get, after those that are done, and returns how many. The
-// error is btl.ErrResource if the endpoint is about to fail for another reason, or a *btl.Error.
+// read reads up to most bytes for a Get, after the done bytes that were already read, and returns
+// their number. The error is btl.ErrResource if the endpoint is about to fail for another reason,
+// or a *btl.Error.
 func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 	m := e.m
 	if err := e.checkLocal(op); err != nil {
@@ -117,7 +120,7 @@ func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 			return n, nil
 		}
 	}
-	// A stale key of a peer that is gone is not an error of use.
+	// If the peer is gone, a stale key is not a usage error.
 	switch {
 	case e.refused():
 		e.rejected()
@@ -131,7 +134,7 @@ func (e *endpoint) read(op *btl.Op, done, most int) (int, error) {
 	return 0, m.NewError(e.p.rank, btl.ClassDevice, btl.SideLocal, "", err)
 }
 
-// readFrom reads into b from the place that op names, further bytes on.
+// readFrom reads into b from the place that op names, plus further bytes.
 func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 	k, ok := parseKey(&op.Remote)
 	if !ok {
@@ -149,8 +152,8 @@ func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 		return base.ErrBounds
 	}
 	copy(b, mem[op.RemoteOffset+further:])
-	// The atomic read-modify-write also keeps the load of the generation behind the copy, where the
-	// processor would not do so by itself.
+	// The atomic read-modify-write also keeps the load of the generation behind the copy, on
+	// processors that could reorder them.
 	atomic.AddUint64(&m.readBytes, uint64(len(b)))
 	if !v.current(&k) {
 		return base.ErrKey
@@ -158,7 +161,7 @@ func (m *module) readFrom(p *peer, op *btl.Op, b []byte, further uint64) error {
 	return nil
 }
 
-// hasEnded finds out whether the peer's process has ended.
+// hasEnded checks whether the peer's process has ended.
 func (f *remoteSegment) hasEnded() bool {
 	fds := []unix.PollFd{{Fd: int32(f.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)

@@ -15,9 +15,9 @@ import (
 )
 
 // The benchmark moves messages to another process in two ways: through the ring, in the longest
-// fragments, each copied to its place; and by a Get, which a fragment with the key asks for. A
-// small fragment then answers that the message is there. Each message is timed, because other
-// programs delay many of them.
+// fragments, each copied to its place; and by a Get, after a fragment with the key. A small
+// fragment then answers that the message has arrived. Each message is timed separately, because
+// other programs delay many of them.
 
 const (
 	tagPart btl.Tag = iota
@@ -25,12 +25,12 @@ const (
 	tagAnswer
 )
 
-// pullPlan says what a puller is to do.
+// pullPlan says what a puller does.
 type pullPlan struct {
 	CPU     int
 	Address []byte
 	Bytes   int // of a message
-	Places  int // for messages, which are used in turn
+	Places  int // places for messages, used in turn
 	Rounds  int // messages in all
 }
 
@@ -94,11 +94,11 @@ func pullRole(t testing.TB, parent *btltest.Process) {
 	require.NoError(t, m.Close())
 }
 
-// Where a message is when it is sent.
+// The location of a message when it is sent.
 const (
-	unchanged = "unchanged" // in the caches of both
+	unchanged = "unchanged" // in the caches of both processors
 	rewritten = "rewritten" // in the sender's cache
-	cold      = "cold"      // in no cache, and neither is the place where it goes
+	cold      = "cold"      // in no cache; its destination is in no cache either
 )
 
 func BenchmarkMessage(b *testing.B) {
@@ -128,7 +128,7 @@ func benchMessage(b *testing.B, bytes int, where string) {
 	for i := range all {
 		all[i] = byte(i)
 	}
-	touch := (places + rounds - 1) / rounds // bursts that are not measured, to map all pages
+	touch := (places + rounds - 1) / rounds // unmeasured bursts, to map all pages
 	c := btltest.Start(b, "pull")
 	c.Tell(pullPlan{CPU: 1, Address: m.Address(), Bytes: bytes, Places: places, Rounds: (touch + 2*bursts) * rounds})
 	require.NoError(b, pin(0))

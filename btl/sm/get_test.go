@@ -26,7 +26,7 @@ type getter struct {
 
 const getterRoom = 8 << 20
 
-// newGetter connects two modules, of which a is to read from b.
+// newGetter connects two modules. a reads from b.
 func newGetter(t testing.TB, a, b *module) *getter {
 	g := &getter{t: t, m: a, ep: connect(t, a, b.cfg.Rank, b.Address()), into: make([]byte, getterRoom)}
 	connect(t, b, a.cfg.Rank, a.Address())
@@ -35,7 +35,7 @@ func newGetter(t testing.TB, a, b *module) *getter {
 	return g
 }
 
-// pull is a Get under way.
+// pull is an outstanding Get.
 type pull struct {
 	op    btl.Op
 	ended bool
@@ -58,7 +58,7 @@ func (g *getter) post(key btl.Key, offset uint64, n int) *pull {
 	return p
 }
 
-// get is a whole Get.
+// get does a whole Get.
 func (g *getter) get(key btl.Key, offset uint64, n int) error {
 	g.t.Helper()
 	p := g.post(key, offset, n)
@@ -66,15 +66,15 @@ func (g *getter) get(key btl.Key, offset uint64, n int) error {
 	return p.err
 }
 
-// usage expects an error of ClassUsage, and that the endpoint stays Up.
+// usage expects an error of ClassUsage, and expects that the endpoint stays Up.
 func (g *getter) usage(err error) {
 	g.t.Helper()
 	require.Equal(g.t, btl.ClassUsage, btltest.AsError(g.t, err).Class, "%v", err)
 	require.Equal(g.t, btl.Up, g.ep.State())
 }
 
-// refused posts a Get to a peer that has ended: it is refused, and the endpoint fails with an error
-// of this class.
+// refused posts a Get to a peer that has ended. It expects that the Get is refused, and that the
+// endpoint fails with an error of this class.
 func (g *getter) refused(j *journal, key btl.Key, n int, class btl.Class) {
 	g.t.Helper()
 	p := g.newPull(key, 0, n)
@@ -85,14 +85,14 @@ func (g *getter) refused(j *journal, key btl.Key, n int, class btl.Class) {
 	require.False(g.t, p.ended)
 }
 
-// number fills memory with bytes that tell places apart.
+// number fills memory with bytes that distinguish places.
 func number(mem []byte, from int) {
 	for i := range mem {
 		mem[i] = byte((from + i) * 2654435761 >> 13)
 	}
 }
 
-// TestLongGet: a progress call reads up to its limit, from one Get after the other.
+// TestLongGet: a progress call reads up to its limit, for one Get after the other.
 func TestLongGet(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -171,7 +171,7 @@ func TestLongGetEnds(t *testing.T) {
 			} else {
 				until(t, "the endpoint to be drained", func() bool { return a.Closed || g.ep.State() == btl.Drained }, a)
 			}
-			// Nothing is written to memory that is the caller's again.
+			// Nothing is written to memory that the caller owns again.
 			clear(g.into)
 			for range 5 {
 				a.Progress()
@@ -189,7 +189,7 @@ func failPeer(b *module) {
 }
 
 // TestGetFromEndedPeerIsRefused: the keys of a peer that has closed its module or failed its end
-// are dead, but that is no error of usage. It makes no difference whether the memory is mapped.
+// are invalid, but that is not a usage error. It makes no difference whether the memory is mapped.
 func TestGetFromEndedPeerIsRefused(t *testing.T) {
 	for _, mapped := range []bool{false, true} {
 		for class, end := range map[btl.Class]func(b *module){
@@ -312,7 +312,7 @@ func TestForgedFiles(t *testing.T) {
 		"end outside":     file(seals, 1<<20, func(l *ledger) { l.entries[good.entry].bytes = 1 << 20 }),
 		"offset overflow": file(seals, 1<<20, func(l *ledger) { l.entries[good.entry].offset = ^uint64(49) }),
 	}
-	// Access to such a file is a fault if there are not enough huge pages.
+	// Access to such a file would fault if there are not enough huge pages.
 	if huge, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB); err == nil {
 		defer unix.Close(huge)
 		require.NoError(t, unix.Ftruncate(huge, 1<<30))
@@ -329,7 +329,7 @@ func TestForgedFiles(t *testing.T) {
 		require.True(t, p.ended, name)
 		g.usage(p.err)
 	}
-	// A good key and a well forged file are read, so the keys above are refused for the right
+	// A valid key and a well-forged file are read, so the keys above are refused for the right
 	// reason.
 	forged := good
 	forged.fd = uint32(file(seals, 1<<20, same))
@@ -337,7 +337,7 @@ func TestForgedFiles(t *testing.T) {
 	require.NoError(t, g.get(r.Key(), 0, 10))
 
 	forged = good
-	forged.nonce[0]++ // the file is mapped now
+	forged.nonce[0]++ // the file is already mapped
 	g.usage(g.get(forged.encode(), 0, 10))
 }
 
@@ -388,7 +388,7 @@ func TestGetLeavesNothing(t *testing.T) {
 	require.Len(t, a.views, entries)
 }
 
-// TestViews: a rank keeps a bounded number of views, those that it uses, and none of an old module.
+// TestViews: a rank keeps a bounded number of views: those that it uses, and none of an old module.
 func TestViews(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)
@@ -420,8 +420,8 @@ func TestViews(t *testing.T) {
 	require.Empty(t, a.views)
 }
 
-// TestGetWhileReleased: the owner releases regions at any time. A Get that succeeds has read what
-// was there while the region lived.
+// TestGetWhileReleased: the owner releases regions at any time. A Get that succeeds has read the
+// content from when the region lived.
 func TestGetWhileReleased(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	g := newGetter(t, a, b)

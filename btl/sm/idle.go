@@ -8,28 +8,30 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// How a rank that sleeps is woken.
+// How a sleeping rank is woken:
 //
-// The sleeper stores "asleep" (Arm) and then polls once more. A sender publishes and then looks
-// whether the receiver sleeps. So that not both miss the other, each side's load has to come after
-// its store for every processor. The sleeper's store is a fence. On amd64 the sender's would cost a
-// tenth of a message's latency, for every message, so the sleeper waits instead, about a
-// microsecond, before it polls: by then what a sender stored before it looked has reached memory.
+// The sleeper stores "asleep" (Arm) and then polls once more. A sender publishes and then checks
+// whether the receiver sleeps. To ensure that at least one of them sees the other's store, each
+// side's load must come after its store for every processor.
 //
-// No processor promises a time. If that was too short, the sleeper sees the fragment a moment
-// later, because the engine first takes a nap, and looks again (progress.Idler). membarrier instead
-// of the wait interrupts all processors, and took half of the time that a rank needs to fall asleep
-// and wake up.
+// The sleeper's store is a fence. On amd64, a fence in the sender would cost a tenth of the latency
+// of every message. Therefore the sleeper waits about a microsecond before it polls. By then, a
+// sender's stores have reached memory.
 //
-// A receiver that closes a channel, and then looks for what is in it, has no second look. It waits
-// until every processor has been through the scheduler (membarrier). Where the kernel has no
-// membarrier, or forbids it, the receiver's address says so or the sender knows, and the sender
-// publishes with a fence.
+// No processor guarantees such a time. If the wait was too short, the sleeper sees the fragment a
+// moment later, because the engine first takes a nap, and polls again (progress.Idler). membarrier
+// would avoid the wait, but it interrupts all processors, and took half of the time that a rank
+// needs to fall asleep and wake up.
+//
+// A receiver that closes a channel, and then takes what is in it, cannot poll a second time. It
+// waits until every processor has been through the scheduler (membarrier). If the kernel of either
+// side has no membarrier, or forbids it, the sender publishes with a fence. The receiver's address
+// tells the sender whether the receiver can use it.
 
 var _ progress.Idler = (*module)(nil)
 
 // Commands of membarrier(2): MEMBARRIER_CMD_GLOBAL, MEMBARRIER_CMD_GLOBAL_EXPEDITED and the
-// latter's registration.
+// registration for the latter.
 const (
 	membarrierSlow     = 1 << 0
 	membarrierGlobal   = 1 << 1
@@ -40,15 +42,16 @@ const (
 var wakeByte = []byte{1}
 
 // registerBarrier registers this process for the fences of barrier. It reports whether the kernel
-// permits that.
+// allows it.
 func registerBarrier() bool {
 	_, _, errno := unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierRegister, 0, 0)
 	return errno == 0
 }
 
-// barrier orders what this thread did before it, and what it does after it, for the threads of all
-// registered processes, within microseconds. Kernels leave out some processors (seen with Linux
-// 6.18: exit_mm, sync_runqueues_membarrier_state and membarrier_switch_mm).
+// barrier is a memory fence for the threads of all registered processes: they see this thread's
+// accesses before it ahead of those after it. It takes microseconds. Kernels leave out some
+// processors (seen with Linux 6.18: exit_mm, sync_runqueues_membarrier_state and
+// membarrier_switch_mm).
 func barrier() {
 	_, _, _ = unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 }
@@ -60,8 +63,8 @@ func slowBarrier() {
 	}
 }
 
-// storeRelaxes is for how many calls of Relax, together about a microsecond, a sleeper gives stores
-// of senders time to reach memory.
+// storeRelaxes is the number of calls of Relax, together about a microsecond, for which a sleeper
+// waits until senders' stores have reached memory.
 const storeRelaxes = 32
 
 const asleep = 1 // bit of hdrAttention
@@ -73,7 +76,7 @@ func (m *module) Arm() bool {
 	}
 	m.lookForEnds()
 	m.dropFreedViews()
-	// The flag that peers look at last comes first: a peer that makes room and sees want must also
+	// The flag that peers load last is stored first: a peer that makes room and sees want must also
 	// see asleep.
 	atomic.OrUint32(m.own.attention, asleep)
 	for _, e := range m.blocked {
@@ -88,7 +91,7 @@ func (m *module) Arm() bool {
 			progress.Relax()
 		}
 	}
-	// What is still to be settled needs progress calls, and wakes no one.
+	// Unsettled work needs progress calls, and nothing would wake the rank for it.
 	return !m.Unsettled
 }
 
@@ -109,7 +112,7 @@ func (f *remoteSegment) wake() {
 		return
 	}
 	if f.wakeup < 0 {
-		// If it cannot be opened, the sleeper wakes by itself when its longest sleep is over.
+		// If the pipe cannot be opened, the sleeper wakes by itself after its longest sleep.
 		f.wakeup = openWakeup(&f.address)
 	}
 	if f.wakeup >= 0 {

@@ -34,7 +34,7 @@ func wakerRole(t testing.TB, parent *btltest.Process) {
 	parent.AwaitEnd()
 }
 
-// patience is how long processes may take that wake each other many times.
+// patience bounds how long processes may take to wake each other many times.
 const patience = 4 * time.Minute
 
 // waitFor drives an engine until n fragments have come.
@@ -72,13 +72,13 @@ func TestWokenByAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestOnlySleepersAreWoken: a fragment wakes a receiver that sleeps, once, and no other.
+// TestOnlySleepersAreWoken: a fragment wakes a sleeping receiver once, and no other receiver.
 func TestOnlySleepersAreWoken(t *testing.T) {
 	wakeup := btltest.NewPipeWakeup(t)
 	a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: wakeup})
 	b, _ := newTest(t, Config{Rank: 1, Size: 2})
 	eb := connect(t, b, 0, a.Address())
-	// Another read end of the same pipe shows what is in it.
+	// Another read end of the same pipe shows its content.
 	name := procFD(uint32(os.Getpid()), uint32(wakeup.WriteFD()))
 	end, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -114,8 +114,8 @@ func TestArmWithoutWakeup(t *testing.T) {
 	a.Disarm()
 }
 
-// TestOtherPipeIsNotWritten: a pipe that has the descriptor number from an address, but not the
-// inode, is not opened.
+// TestOtherPipeIsNotWritten: a pipe that has the address's descriptor number, but another inode, is
+// not opened.
 func TestOtherPipeIsNotWritten(t *testing.T) {
 	wakeup, other := btltest.NewPipeWakeup(t), btltest.NewPipeWakeup(t)
 	c := address{pid: uint32(os.Getpid()), wakeup: uint32(other.WriteFD())}

@@ -17,15 +17,15 @@ import (
 	"github.com/mpigo/mpigo/btl/btltest"
 )
 
-// The tests here let two threads meet again and again where the order of their stores and loads
-// matters, each time with a slightly different start. Code with a wrong order fails with some
-// probability in each round, so long runs find more.
+// The tests here repeatedly let two threads meet where the order of their stores and loads matters,
+// each time with a slightly different start. Code with a wrong order fails with some probability in
+// each round, so long runs find more.
 
 // litmusVariable is the environment variable with the duration of each of these tests.
 const litmusVariable = "MPIGO_SM_LITMUS"
 
-// meet runs rounds: in each, one and other at the same time, on threads of their own, and then
-// after, while neither runs. If after returns false, the test fails.
+// meet runs rounds. In each round, one and other run at the same time on their own threads; then
+// after runs alone. If after returns false, the test fails.
 func meet(t *testing.T, one func(), other func(round int64), after func() bool) {
 	cpus := allowedCPUs(t)
 	defer keep(t, cpus[0])()
@@ -62,9 +62,9 @@ func meet(t *testing.T, one func(), other func(round int64), after func() bool) 
 	}
 }
 
-// keep binds the calling goroutine to a processor until release is called. The thread lives on
-// after that. A process has run on the processor before keep returns. Both make sure that
-// membarrier leaves out neither thread: see idle.go.
+// keep binds the calling goroutine to a processor until release is called. The thread continues to
+// exist after that. Another process has run on the processor before keep returns. Both ensure that
+// membarrier leaves out neither thread, see idle.go.
 func keep(t *testing.T, cpu int) (release func()) {
 	runtime.LockOSThread()
 	var before unix.CPUSet
@@ -88,7 +88,7 @@ func litmusTime(t *testing.T) time.Duration {
 	return d
 }
 
-// allowedCPUs are the processors that this process may run on.
+// allowedCPUs returns the processors on which this process may run.
 func allowedCPUs(t *testing.T) (cpus []int) {
 	var set unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &set))
@@ -100,7 +100,7 @@ func allowedCPUs(t *testing.T) (cpus []int) {
 	return cpus
 }
 
-// fetch brings a word into the cache: to load it then takes less time than to publish a fragment.
+// fetch brings a word into the cache: loading it then takes less time than publishing a fragment.
 //
 //go:noinline
 func fetch(word *uint32) { atomic.LoadUint32(word) }
@@ -112,7 +112,7 @@ func delay(n int64) {
 	}
 }
 
-// bothWays runs a test with modules that have membarrier, and with modules that have not.
+// bothWays runs a test with modules that have membarrier, and with modules that do not.
 func bothWays(t *testing.T, cfg Config, test func(t *testing.T, a, b *module, ja *journal)) {
 	for _, name := range []string{"barrier", "fence"} {
 		t.Run(name, func(t *testing.T) {
@@ -131,9 +131,9 @@ func bothWays(t *testing.T, cfg Config, test func(t *testing.T, a, b *module, ja
 }
 
 // TestLitmusSleep: while a receiver goes to sleep, a sender publishes a fragment. The receiver sees
-// the fragment, or the sender sees that it has to wake the receiver. The receiver only waits for a
-// time (idle.go), which may be too short when a processor is taken away: once in 40,000 rounds on
-// a machine with four times as much to do as it can. The engine's second look is for that.
+// the fragment, or the sender sees that it must wake the receiver. The receiver only waits for a
+// time (idle.go), which may be too short when a processor is taken away: once in 40,000 rounds on a
+// machine with four times the load that it can handle. The engine's second poll covers that case.
 func TestLitmusSleep(t *testing.T) {
 	const mostLost = 1.0 / 10_000
 	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja *journal) {
@@ -167,7 +167,7 @@ func TestLitmusSleep(t *testing.T) {
 
 // TestLitmusRoom: while a sender goes to sleep because there is no room, the receiver makes room.
 // The sender sees the room, or the receiver wakes it. The sender may need more room than a receiver
-// gives back at a time.
+// gives back at once.
 func TestLitmusRoom(t *testing.T) {
 	cfg := Config{RingSlots: 8, RingBytes: 4096, FragBytes: 1024}
 	bothWays(t, cfg, func(t *testing.T, a, b *module, ja *journal) {
@@ -192,7 +192,7 @@ func TestLitmusRoom(t *testing.T) {
 		}, func() bool {
 			lost := !sent && atomic.LoadUint32(b.own.attention)&asleep != 0
 			b.Disarm()
-			// Bring the ring into the state that this round has found.
+			// Bring the ring back into the state at the beginning of this round.
 			for n := 0; n < 4; {
 				if sent || eb.SendInline(1, nil, long) {
 					n++
@@ -211,7 +211,7 @@ func TestLitmusRoom(t *testing.T) {
 }
 
 // TestLitmusEnd: the receiver's end fails while a sender sends. The fragment is handed up exactly
-// if the sender takes it for delivered.
+// if the sender considers it delivered.
 func TestLitmusEnd(t *testing.T) {
 	bothWays(t, Config{RingSlots: 2}, func(t *testing.T, a, b *module, ja *journal) {
 		c := ending{a: a, b: b, ja: ja}
@@ -258,8 +258,8 @@ func (c *ending) begin(t *testing.T) {
 	*c.ja = journal{}
 }
 
-// TestLitmusLook stops a sender anywhere in its look at the attention word: it shares a processor
-// with the receiver. Meanwhile the receiver's end fails. The sender does not miss that.
+// TestLitmusLook interrupts a sender anywhere in its check of the attention word, because it shares
+// a processor with the receiver. Meanwhile the receiver's end fails. The sender does not miss that.
 func TestLitmusLook(t *testing.T) {
 	bothWays(t, Config{}, func(t *testing.T, a, b *module, ja *journal) {
 		cpu := allowedCPUs(t)[0]

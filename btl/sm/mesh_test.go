@@ -14,15 +14,15 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// meshPlan is for one of several processes that all send to each other.
+// meshPlan is the plan of one of several processes that all send to each other.
 type meshPlan struct {
 	Rank, Size int
 	Count      int // fragments to each peer
 	RingSlots  int
-	Token      bool // each rank sends only to the next one, and only what has come round to it
+	Token      bool // each rank only forwards a token to the next one
 }
 
-// meshRank is the layer above of such a process: it sends, and checks what arrives.
+// meshRank is the layer above of such a process: it sends, and checks arriving fragments.
 type meshRank struct {
 	meshPlan
 	peers []meshPeer
@@ -31,7 +31,7 @@ type meshRank struct {
 	t     testing.TB
 }
 
-// meshPeer is one rank as another one sees it.
+// meshPeer is one rank, as seen by another one.
 type meshPeer struct {
 	ep      btl.Inliner // nil: the rank itself
 	in, out *rand.Rand  // of the fragments from and to the peer
@@ -41,7 +41,7 @@ type meshPeer struct {
 	arrived int
 }
 
-// draw is the next fragment from one rank to another.
+// draw draws the next fragment from one rank to another.
 func draw(rng *rand.Rand) (btl.Tag, []byte) {
 	n := rng.IntN(400)
 	if rng.IntN(20) == 0 {
@@ -72,7 +72,7 @@ func (r *meshRank) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 func (r *meshRank) Failed(_ btl.Module, _ btl.Path, err *btl.Error) { require.NoError(r.t, err) }
 func (r *meshRank) Drained(btl.Module, btl.Path)                    {}
 
-// allowed is how many fragments may have been sent.
+// allowed returns how many fragments may have been sent.
 func (r *meshRank) allowed(to int) int {
 	if !r.Token {
 		return r.Count
@@ -87,7 +87,7 @@ func (r *meshRank) allowed(to int) int {
 	return min(n, r.Count)
 }
 
-// Progress posts what there is room for. It is a poller after the module.
+// Progress posts fragments while there is room. It is a poller that follows the module.
 func (r *meshRank) Progress() int {
 	n := 0
 	for to := range r.peers {
@@ -152,7 +152,7 @@ func meshRole(t testing.TB, parent *btltest.Process) {
 type deepWakeup struct{ *progress.PipeWakeup }
 
 func (w deepWakeup) Sleep(nanos int64) (woken bool) {
-	// The nap before it, which is for what a sleeper misses, stays as it is.
+	// The nap before it, which covers missed wakeups, is unchanged.
 	if nanos > int64(time.Millisecond) {
 		nanos = int64(time.Hour)
 	}
@@ -160,7 +160,7 @@ func (w deepWakeup) Sleep(nanos int64) (woken bool) {
 }
 
 // TestMesh: several processes send as much as they can to each other, through rings that are always
-// full, on processors that they share. They sleep whenever there is nothing to do.
+// full, on shared processors. They sleep whenever there is nothing to do.
 func TestMesh(t *testing.T) {
 	for _, plan := range []meshPlan{
 		{Size: 4, Count: 3000, RingSlots: 8},

@@ -1,29 +1,28 @@
 // Package sm is the BTL between ranks of one machine: rings in shared memory.
 //
 // Each rank has one segment of memory, in which it receives: a channel for each rank that may send
-// to it, with a ring of its own, so that no sender ever waits for another. A sender copies a
-// fragment into its ring and is done. The receiver polls the rings that peers have opened, and
-// hands fragments up from where they lie. No lock, no system call and no allocation is on that
-// path.
+// to it, with a ring of its own, so that no sender ever waits for another. A sender only copies a
+// fragment into its ring. The receiver polls the rings that peers have opened, and hands fragments
+// up in place. This path has no lock, no system call and no allocation.
 //
 // A fragment in the receiver's ring is delivered: if the receiver's end fails, the receiver hands
 // up what is in the ring before the endpoint is Drained.
 //
-// A ring copies every byte twice. What lies in memory that the rail has made (Alloc), the receiver
-// reads from where it is, with one copy, because both processes have it mapped (Get). No rank
-// writes to another rank's memory: a read that comes too late does no harm, and ends with an error.
-// The kernel could copy from any memory of another process (process_vm_readv). It is not used: on
-// an AMD Zen, two copies through rings that stay in the processors' caches take a third of the
-// time, and on an Intel Ice Lake between half and five quarters, by the length of the message.
+// A ring copies every byte twice. If a message lies in memory from Alloc, both processes have it
+// mapped, and the receiver reads it with one copy (Get). No rank writes to another rank's memory,
+// so a read that comes too late does no harm, and ends with an error. The kernel could copy from
+// any memory of another process (process_vm_readv). It is not used: on an AMD Zen, two copies
+// through rings that stay in the processors' caches take a third of the time. On an Intel Ice Lake
+// they take between half and five quarters of it, depending on the length of the message.
 //
 // The parts:
 //
 //   - ring.go moves fragments through memory, and segment.go lays out a segment
-//   - address.go is what a rank publishes, and remote.go opens a peer's segment
+//   - address.go has the address that a rank publishes, and remote.go opens a peer's segment
 //   - peer.go keeps the two directions of a connection in step
-//   - endpoint.go is what the layer above posts to
-//   - allocation.go makes memory that peers can read, region.go says which parts of it they may,
-//     view.go maps a peer's, and get.go reads
+//   - endpoint.go takes the posts of the layer above
+//   - allocation.go makes memory that peers can read, region.go says which parts of it they may
+//     read, view.go maps a peer's memory, and get.go reads it
 //   - share.go makes memory that several ranks read and write
 //   - idle.go sleeps and wakes, and death.go notices that a process has ended
 package sm
@@ -48,18 +47,18 @@ import (
 
 // Config of a module. A field that is zero has its default, except Rank, Size and Events.
 type Config struct {
-	// Rank of this process and Size of the job: how many ranks might send to it.
+	// Rank of this process, and Size of the job: the number of ranks that might send to it.
 	Rank, Size int
 	Events     btl.Events
-	// Wakeup is what this rank's engine sleeps on. Without one, peers cannot wake it.
+	// Wakeup is the pipe on which this rank's engine sleeps. Without one, peers cannot wake it.
 	Wakeup *progress.PipeWakeup
-	// RingSlots is how many fragments of one peer its ring holds (256).
+	// RingSlots is the number of fragments that the ring of one peer holds (256).
 	RingSlots int
-	// RingBytes is how many bytes the ring has for fragments that are too long for a slot (1 MiB).
-	// Both are rounded up to powers of two. All ranks must have the same.
+	// RingBytes is the number of bytes in the ring for fragments that are too long for a slot (1
+	// MiB). Both are rounded up to powers of two. All ranks must have the same values.
 	RingBytes int64
 	// FragBytes is the longest fragment, header and payload (64 KiB and a header). RingBytes is
-	// raised to four of these if it is less.
+	// raised to four times FragBytes if it is less.
 	FragBytes int64
 }
 
@@ -69,16 +68,17 @@ const (
 
 	latencyNanos  = 100
 	bandwidthMBps = 40000
-	// As measured: up to this length, a message that is copied twice at once arrives before one
-	// whose receiver is asked first.
+	// Measured: up to this length, a message that is copied twice at once arrives sooner than by
+	// rendezvous.
 	eagerCopyBytes = 64<<10 + btl.MaxHeaderBytes
-	// One that is read with one copy takes as long at half of eagerBytes, and a fifth less here.
+	// Measured: at half of eagerBytes, reading the message with one copy takes as long as sending
+	// it eagerly. At eagerBytes, it takes a fifth less time.
 	eagerBytes = 32<<10 + btl.MaxHeaderBytes
 	// In two fragments, a message of 128 KiB takes a fifth longer than in four. If FragBytes is
-	// above its default, fragments are as long as it says.
+	// above its default, pieces are as long as FragBytes.
 	messagePieceBytes = 32<<10 + btl.MaxHeaderBytes
-	// A Get, with a fragment before it and one after, takes half to two thirds of the time that the
-	// same message takes in fragments, from the shortest message that is not sent eagerly.
+	// From the shortest message that is not sent eagerly, a Get, with one fragment before it and
+	// one after, takes half to two thirds of the time of the same message in fragments.
 	rdmaBytes = 32 << 10
 )
 
@@ -86,11 +86,11 @@ const (
 type module struct {
 	base.Rail[*endpoint]
 
-	// What every progress call reads, together.
+	// The fields that every progress call reads are together.
 	inbounds []*inbound
 	notices  *uint32 // in the header of this rank's segment
 	noticed  uint32  // the notices that were handled
-	fences   bool    // sleepers issue the fence for senders, see idle.go
+	fences   bool    // sleeping ranks issue the fence for senders, see idle.go
 	turns    uint64
 	burst    int // fragments of one peer that this progress call hands up
 
@@ -98,20 +98,20 @@ type module struct {
 	host  [16]byte
 	own   *segment
 	watch *watch
-	peers []*peer // by rank; nil if nothing is known of the rank
+	peers []*peer // by rank; nil if nothing is known about the rank
 
 	watched int // processes that are watched
 	blocked []*endpoint
 
-	// What settle works on.
+	// The work of settle.
 	ends []*peer // peers whose process has ended, or whose module was closed
 	gets []longGet
 
-	// Memory that Alloc gave, by address, and the views of peers' allocations.
+	// Memory from Alloc, by address, and the views of peers' allocations.
 	allocations    []*allocation
 	maxAllocations int
 	freeRegions    []*region
-	device         uint64 // that anonymous files are on
+	device         uint64 // the device of anonymous files
 	shared         []*shared
 	views          map[viewID]*view
 	maxViews       int
@@ -214,7 +214,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	return p.ep, nil
 }
 
-// admit checks that an address is of a rank that this rank can share memory with.
+// admit checks that an address belongs to a rank that this rank can share memory with.
 func (m *module) admit(rank int, c *address) error {
 	l := &m.own.layout
 	switch {
@@ -231,9 +231,8 @@ func (m *module) admit(rank int, c *address) error {
 	return nil
 }
 
-// differ is an error if the peer's rings are not laid out as this rank's. The sizes of rings are
-// those that the settings were rounded to. Longer fragments may make rings longer, so they come
-// first.
+// differ returns an error if the layout of the peer's rings differs from this rank's. It compares
+// the rounded sizes. It compares fragments first, because longer fragments may make rings longer.
 func (m *module) differ(rank int, c *address) error {
 	l := &m.own.layout
 	switch {
@@ -247,7 +246,7 @@ func (m *module) differ(rank int, c *address) error {
 	return nil
 }
 
-// unreachable is the error for a peer whose segment could not be opened.
+// unreachable makes the error for a peer whose segment could not be opened.
 func (m *module) unreachable(p *peer, err error) *btl.Error {
 	switch {
 	case p.closed && errors.Is(err, errGone):
@@ -282,8 +281,8 @@ func (m *module) Progress() int {
 		}
 	}
 	m.turns++
-	// After a first fragment the rank that waits for it may have what it wants, so the look at the
-	// next slot can wait. After some fragments there will be more.
+	// The first fragment may be the one that this rank waits for, so the next slot is polled later.
+	// After several fragments in a row, more are likely.
 	m.burst = min(2*n+1, maxBurst)
 	if atomic.LoadUint32(m.notices) != m.noticed || m.Unsettled || m.turns%lookEvery == 0 {
 		n += m.attend()
@@ -317,7 +316,7 @@ func (m *module) receive(in *inbound, w uint64) bool {
 	return true
 }
 
-// release gives the peer its room back, and wakes the peer if it sleeps until then.
+// release gives the peer its room back, and wakes the peer if it sleeps because its ring was full.
 func (m *module) release(in *inbound) {
 	in.release()
 	if atomic.LoadUint32(in.want) != 0 {
@@ -328,7 +327,7 @@ func (m *module) release(in *inbound) {
 	}
 }
 
-// takeAll hands up all that is left of a peer that sends no more.
+// takeAll hands up all remaining fragments of a peer that sends no more.
 func (m *module) takeAll(p *peer) int {
 	if p.in == nil || p.in.reads == 0 {
 		return 0
@@ -342,7 +341,7 @@ func (m *module) takeAll(p *peer) int {
 	return int(m.own.ring.slots)
 }
 
-// attend does what is not needed in every progress call.
+// attend does the work that not every progress call needs.
 func (m *module) attend() int {
 	if m.Closed {
 		return 0
@@ -371,8 +370,8 @@ func (m *module) attend() int {
 	return n
 }
 
-// settle does what was deferred to a progress call. What comes up meanwhile is left to the next
-// call, so that a call ends whatever peers do.
+// settle does the deferred work. Work that arises meanwhile is left to the next call, so that each
+// call ends, whatever peers do.
 func (m *module) settle() int {
 	n := 0
 	ends := m.ends
@@ -425,7 +424,7 @@ func (m *module) Close() error {
 		in.keepLast()
 	}
 	atomic.StoreUint32(m.own.closed, 1)
-	// also for peers that this rank does not know of yet
+	// Peers that this rank does not know yet see it too.
 	atomic.AddUint32(m.own.attention, asleep<<1)
 	for _, p := range m.peers {
 		if p != nil {
@@ -455,7 +454,7 @@ func (m *module) Close() error {
 	return errors.Join(err, m.own.close(), m.watch.close())
 }
 
-// disconnect ends the sessions with a peer, and tells it.
+// disconnect ends the sessions with a peer, and notifies it.
 func (m *module) disconnect(p *peer) {
 	if e := p.ep; e != nil && e.State() != btl.Drained {
 		if e.isOpen {
@@ -471,8 +470,8 @@ func (m *module) disconnect(p *peer) {
 	m.tell(p)
 }
 
-// nextEpoch is the epoch for the next incarnation, or 0 if none is left: the epoch with which the
-// peer is sending already, or else one that was not seen in either channel.
+// nextEpoch returns the epoch for the next incarnation, or 0 if none is left. It is the epoch with
+// which the peer is already sending. Otherwise it is an epoch that neither channel has seen.
 func (m *module) nextEpoch(p *peer) uint32 {
 	last := loadSession(p.remote.out.reader).epoch()
 	if p.ep != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/mpigo/mpigo/btl/btltest"
 )
 
-// journal is Events that are kept in order.
+// journal is Events that record all events in order.
 type journal struct {
 	lines   []string
 	frags   [][]byte
@@ -46,7 +46,7 @@ func (j *journal) Drained(_ btl.Module, to btl.Path) {
 	j.state = "drained"
 }
 
-// newTest makes a module whose events are kept. It is closed at the end of the test.
+// newTest makes a module whose events are recorded. It is closed at the end of the test.
 func newTest(t testing.TB, cfg Config) (*module, *journal) {
 	j := &journal{}
 	cfg.Events = j
@@ -106,7 +106,7 @@ func TestNewWithBadConfigFails(t *testing.T) {
 		{Config{Size: 1 << 20, FragBytes: 1 << 32, RingSlots: 1 << 20, RingBytes: 1 << 34}, ""},
 	} {
 		m, err := New(c.cfg)
-		if c.want == "" { // too much of everything: an error, if there is one, is one line
+		if c.want == "" { // everything is too large: an error, if there is one, is one line
 			if err == nil {
 				require.NoError(t, m.Close())
 			} else {
@@ -225,7 +225,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		require.NoError(t, b.cfg.Wakeup.Close())
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
-		if i == 0 { // the runtime has now opened the files that it keeps open
+		if i == 0 { // now the runtime has opened the files that it keeps open
 			files, maps = openFiles(t), mappings(t)
 		}
 	}
@@ -236,7 +236,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	require.Empty(t, named)
 }
 
-// changed is the address of a module after a change.
+// changed returns the address of a module after a change.
 func changed(t testing.TB, m *module, change func(*address)) []byte {
 	c, err := parseAddress(m.Address())
 	require.NoError(t, err)
@@ -291,8 +291,8 @@ func TestConnectWithAddressThatDoesNotFitFails(t *testing.T) {
 	connect(t, a, 1, b.Address())
 }
 
-// TestConnectToShrinkableSegmentFails: a segment of another size, or that its owner can shrink, is
-// not touched.
+// TestConnectToShrinkableSegmentFails: a segment of another size, or one that its owner can shrink,
+// is not used.
 func TestConnectToShrinkableSegmentFails(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	size := int64(b.own.bytes())
@@ -322,7 +322,7 @@ func TestConnectToShrinkableSegmentFails(t *testing.T) {
 }
 
 // TestConnectAfterDescriptorWasReused: another file has the number of the segment's descriptor. The
-// error says that the peer is gone, also if the file cannot be opened.
+// error says that the peer is gone, even if the file cannot be opened.
 func TestConnectAfterDescriptorWasReused(t *testing.T) {
 	a, b, _, _ := twoTest(t)
 	program, err := os.Executable()
@@ -350,8 +350,9 @@ func TestSelf(t *testing.T) {
 	until(t, "the fragment", func() bool { return j.arrived == 2 }, a)
 }
 
-// TestPeerClosesAfterTraffic: the endpoint to a peer that closes its module fails, after all that
-// the peer has sent was handed up: a receive may wait for a fragment that will not come.
+// TestPeerClosesAfterTraffic: the endpoint to a peer that closes its module fails after all
+// fragments of the peer were handed up, because a receive may wait for a fragment that will not
+// come.
 func TestPeerClosesAfterTraffic(t *testing.T) {
 	a, b, ja, jb := twoTest(t)
 	ea, eb := connect(t, a, 1, b.Address()), connect(t, b, 0, a.Address())
@@ -393,8 +394,8 @@ func TestPeerClosesWithoutTraffic(t *testing.T) {
 	}
 }
 
-// TestPeerClosesWithoutNotice: the peer has marked its segment closed, but has not notified this
-// rank, neither of that nor of its first fragment. All that it has sent is handed up first.
+// TestPeerClosesWithoutNotice: the peer has marked its segment closed, but has notified this rank
+// neither of that nor of its first fragment. All its fragments are handed up first.
 func TestPeerClosesWithoutNotice(t *testing.T) {
 	const count = 3 * maxBurst
 	a, ja := newTest(t, Config{Rank: 0, Size: 2, Wakeup: btltest.NewPipeWakeup(t)})
@@ -425,8 +426,8 @@ func TestFirstContactWhileRailFails(t *testing.T) {
 	require.Equal(t, []string{"failed -1 device local", "drained -1", "arrived 1"}, ja.lines)
 }
 
-// TestNewModuleOfSameRank: a rank that starts again, with a new segment, works with the channels
-// that its old module has used.
+// TestNewModuleOfSameRank: a rank that starts again with a new segment works with the channels that
+// its old module used.
 func TestNewModuleOfSameRank(t *testing.T) {
 	a, ja := newTest(t, Config{Rank: 0, Size: 2})
 	for i := range 3 {
@@ -446,7 +447,7 @@ func TestNewModuleOfSameRank(t *testing.T) {
 	}
 }
 
-// TestEpochsAgree: both ends of an incarnation have the same epoch, also if one end has missed
+// TestEpochsAgree: both ends of an incarnation have the same epoch, even if one end has missed
 // several incarnations.
 func TestEpochsAgree(t *testing.T) {
 	a, b, _, _ := twoTest(t)
@@ -463,8 +464,7 @@ func TestEpochsAgree(t *testing.T) {
 	until(t, "room back", func() bool { return eb.SendInline(1, nil, []byte("x")) }, a, b)
 }
 
-// TestStaleFragmentIsDropped: a fragment of an old epoch that is in the ring is counted, and not
-// handed up.
+// TestStaleFragmentIsDropped: a fragment of an old epoch in the ring is counted, but not handed up.
 func TestStaleFragmentIsDropped(t *testing.T) {
 	a, b, _, jb := twoTest(t)
 	ea := connect(t, a, 1, b.Address())
@@ -478,9 +478,9 @@ func TestStaleFragmentIsDropped(t *testing.T) {
 	require.Equal(t, 1, jb.arrived)
 }
 
-// TestFragmentThatWasReadIsNotRetracted: a sender has published a fragment, and has not yet looked
-// at the attention word. The receiver reads the fragment, and then fails its end or closes its
-// module. The fragment was delivered, and the sender reports it as taken.
+// TestFragmentThatWasReadIsNotRetracted: a sender has published a fragment, but has not yet checked
+// the attention word. The receiver reads the fragment, and then fails its end or closes its module.
+// The fragment was delivered, and the sender reports it as taken.
 func TestFragmentThatWasReadIsNotRetracted(t *testing.T) {
 	for name, end := range map[string]func(b *module){
 		"fails":  failPeer,
@@ -509,7 +509,7 @@ func TestProgressIsBounded(t *testing.T) {
 			require.True(t, ep.SendInline(1, nil, []byte("x")))
 		}
 	}
-	require.Equal(t, 0, a.Progress()) // only finds out that they send
+	require.Equal(t, 0, a.Progress()) // only detects that they send
 	for _, n := range []int{1, 5, maxBurst, 3, 0} {
 		before := j.arrived
 		require.Equal(t, 2*n, a.Progress())
@@ -526,7 +526,7 @@ func TestConnectToSecondModuleOfRank(t *testing.T) {
 		failAndDrain(t, a, connect(t, a, 1, old.Address()))
 		if closes {
 			require.NoError(t, old.Close())
-			a.Arm() // finds that out
+			a.Arm() // detects that
 		}
 		b, jb := newTest(t, Config{Rank: 1, Size: 2})
 		ea := connect(t, a, 1, b.Address())

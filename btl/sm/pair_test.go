@@ -13,8 +13,8 @@ import (
 	"github.com/mpigo/mpigo/internal/race"
 )
 
-// side is one of two modules that send each other numbered fragments by all calls, in any order,
-// also from inside Arrived.
+// side is one of two modules that send each other numbered fragments with all calls, in any order,
+// including from inside Arrived.
 type side struct {
 	t          *testing.T
 	p          *pair
@@ -28,7 +28,8 @@ type side struct {
 	fails, new int // endpoints
 }
 
-// pair is both sides. One goroutine plays them, so the peer can act while a fragment is read.
+// pair is both sides. One goroutine drives them, so the peer can act while a fragment is being
+// read.
 type pair struct {
 	sides   [2]*side
 	longest int
@@ -45,8 +46,8 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return newPairWith(t, rng, cfg)
 }
 
-// seeds is how many pairs of n a test plays: a third if tests do less, and under the race detector,
-// which finds nothing in one goroutine.
+// seeds returns how many of n random runs a test does: a third in short test runs, and under the
+// race detector, which finds nothing in one goroutine.
 func seeds(n uint64) uint64 {
 	if race.Enabled || !race.All() {
 		return n / 3
@@ -89,7 +90,7 @@ func (s *side) payload(number int) []byte { return content(2*number+s.m.cfg.Rank
 
 func (s *side) send(n int) bool { return s.sendBy(s.rng.IntN(3), n) }
 
-// wordsOf are the words that a fragment begins with, as those of messages in a row do.
+// wordsOf returns the first two words of a fragment, like those of consecutive messages.
 func wordsOf(number int) (first, second uint64) { return 7, uint64(number)<<32 | 3 }
 
 // sendBy sends a fragment with n bytes of payload by SendShort (0), SendInline (1) or Send.
@@ -220,7 +221,7 @@ func (s *side) act() {
 	}
 }
 
-// settle receives all that was sent.
+// settle receives all sent fragments.
 func (p *pair) settle(t *testing.T) {
 	a, b := p.sides[0], p.sides[1]
 	for range 4000 {
@@ -241,8 +242,8 @@ func (p *pair) settle(t *testing.T) {
 	require.Fail(t, "stuck", "%d of %d and %d of %d fragments", a.got, len(b.sent), b.got, len(a.sent))
 }
 
-// TestPairInAnyOrder: whatever two sides do, nothing is overwritten that is still to be read, and
-// rings that were read have room for the longest fragment. Positions may be near their wrap.
+// TestPairInAnyOrder: whatever two sides do, no unread bytes are overwritten, and rings that were
+// read have room for the longest fragment. Positions may be near their wrap.
 func TestPairInAnyOrder(t *testing.T) {
 	short, inRuns := 0, 0
 	for seed := range seeds(40) {
@@ -276,7 +277,7 @@ func TestPairInAnyOrder(t *testing.T) {
 	require.Greater(t, inRuns, 1000)
 }
 
-// TestPairWhoseEndpointsFail: what was accepted arrives once and in order, also if endpoints fail
+// TestPairWhoseEndpointsFail: accepted fragments arrive once and in order, even if endpoints fail
 // and are opened again.
 func TestPairWhoseEndpointsFail(t *testing.T) {
 	opened := 0
@@ -300,8 +301,8 @@ func TestPairWhoseEndpointsFail(t *testing.T) {
 	require.Greater(t, opened, 30*int(seeds(30)))
 }
 
-// TestPingPongStaysAtTheBeginning: short fragments that are answered one by one take no more of the
-// data than one needs.
+// TestPingPongStaysAtTheBeginning: short fragments that are answered one by one use no more of the
+// data than one fragment needs.
 func TestPingPongStaysAtTheBeginning(t *testing.T) {
 	const bytes = 1000
 	for _, short := range []bool{false, true} {
@@ -317,7 +318,7 @@ func TestPingPongStaysAtTheBeginning(t *testing.T) {
 		for range 100 {
 			for _, s := range p.sides {
 				got := s.other.got
-				// SendShort does not always look how far the peer has read.
+				// SendShort does not always check how far the peer has read.
 				if !short || !s.sendBy(0, bytes) {
 					require.True(t, s.sendBy(2, bytes))
 				}
@@ -333,8 +334,8 @@ func TestPingPongStaysAtTheBeginning(t *testing.T) {
 }
 
 // TestLongFragmentsBeginAtALineAndAreTimed: the payload of a long fragment begins at a cache line,
-// and the receiver reports how long it took to read one that the sender measures, by both ways to
-// receive.
+// and the receiver reports how long it took to read one that the sender measures. Both hold for
+// both ways to receive.
 func TestLongFragmentsBeginAtALineAndAreTimed(t *testing.T) {
 	const bytes = 16 << 10
 	for _, short := range []bool{false, true} {

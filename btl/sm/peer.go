@@ -8,21 +8,21 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// peer is what a module knows of one rank.
+// peer is what a module knows about one rank.
 //
 // Between two ranks there are two channels, one in the segment of each. Both carry sessions, and
 // the sessions of one incarnation have the same epoch at both ends:
 //
 //   - After an incarnation, Connect takes the epoch with which the peer is already sending, or else
 //     one that is higher than any seen in either channel.
-//   - A rank to which a peer sends before it has called Connect makes its end by itself.
-//   - An endpoint that fails ends both sessions: it sends no more, and closes the channel that it
-//     receives on, after it has handed up what is in it. The peer notices that by the control
-//     words, and its end fails too.
-//   - A session whose epoch is not the endpoint's is not of this incarnation: one with a lower
-//     epoch is ended, one with a higher epoch ends the endpoint.
-//   - The producer of a channel begins its next session only when the consumer is done with the one
-//     before, so that neither takes old contents for new ones.
+//   - If a peer sends before this rank has called Connect, this rank makes its end by itself.
+//   - An endpoint that fails ends both sessions. It stops sending, hands up what is in the channel
+//     that it receives on, and closes that channel. The peer sees this in the control words, and
+//     its end fails too.
+//   - A session whose epoch differs from the endpoint's belongs to another incarnation. If its
+//     epoch is lower, the session is ended. If it is higher, the endpoint fails.
+//   - The producer of a channel begins its next session only when the consumer is done with the
+//     previous one, so that neither takes old content for new.
 type peer struct {
 	rank   int
 	remote *remoteSegment // nil until its address is known
@@ -40,9 +40,9 @@ type inbound struct {
 	rank int
 	channel
 	p *peer
-	// reads is the epoch of the session that is read, 0 if none; ended is the epoch of the last
-	// session that is not read any more. They are kept here, because the peer can write to the
-	// channel.
+	// reads is the epoch of the session that this rank reads, 0 if none. ended is the epoch of the
+	// last session that it has stopped reading. Both are kept here, because the peer can write to
+	// the channel.
 	reads, ended uint32
 	_            [2 * lineBytes]byte // modules of one process must not share lines
 }
@@ -65,7 +65,8 @@ func (m *module) reach(p *peer, c address) error {
 			}
 			return nil
 		}
-		// The rank has a new segment. Nothing is left of the old one: its endpoint is Drained.
+		// The rank has a new segment. The endpoint of the old one is Drained, so the old one can be
+		// forgotten.
 		m.forget(p)
 	}
 	f, err := openRemote(c, m.own.layout, m.cfg.Rank, m.device)
@@ -111,7 +112,7 @@ func (m *module) listen(p *peer) error {
 func (m *module) checkControl(p *peer) int {
 	n := 0
 	if err := m.listen(p); err != nil {
-		// Without memory for the channel, nothing can be received from the peer.
+		// Without memory for the channel, this rank cannot receive from the peer.
 		return m.notReceiving(p, err)
 	}
 	in := p.in
@@ -121,7 +122,7 @@ func (m *module) checkControl(p *peer) int {
 	case s.epoch() == in.reads:
 		n += m.follow(p, s)
 	case p.ep != nil && p.ep.State() == btl.Failed, m.RailError() != nil:
-		// The tear-down looks again.
+		// The tear-down checks again.
 	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() < p.ep.Epoch():
 		n += m.finish(p, s.epoch())
 	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() > p.ep.Epoch():
@@ -182,7 +183,7 @@ func (m *module) follow(p *peer, s session) int {
 		p.closed = true
 		m.unwatch(p)
 		n := m.finish(p, s.epoch())
-		m.FailEndpoint(p.ep, m.rejected(p)) // a receive may wait for what will not come
+		m.FailEndpoint(p.ep, m.rejected(p)) // a receive may wait for a message that will not arrive
 		return n + 1
 	case failed:
 		m.FailEndpoint(p.ep, m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "the peer's end failed", nil))
@@ -193,8 +194,8 @@ func (m *module) follow(p *peer, s session) int {
 }
 
 // finish ends the sessions of the peer with epochs up to this one: it hands up what is in the
-// channel, and nothing of them after that. The producer may be publishing, or beginning a session,
-// at this moment: it retracts what it has published, unless that was claimed.
+// channel, and nothing later. The producer may be publishing, or beginning a session, at this
+// moment. It then retracts the fragment that it published, unless this rank has claimed it.
 func (m *module) finish(p *peer, epoch uint32) int {
 	in := p.in
 	m.ignore(in)
@@ -207,7 +208,7 @@ func (m *module) finish(p *peer, epoch uint32) int {
 	}
 	reads := in.reads
 	if s = loadSession(in.session); reads == 0 && s.epoch() > in.ended && s.epoch() <= epoch {
-		reads = s.epoch() // the session has begun, and was not noticed before
+		reads = s.epoch() // the session began unnoticed
 	}
 	n := 0
 	if reads != 0 {
@@ -220,7 +221,7 @@ func (m *module) finish(p *peer, epoch uint32) int {
 	return n
 }
 
-// drain hands up what is left of a session.
+// drain hands up the remaining fragments of a session.
 func (m *module) drain(in *inbound, epoch uint32) int {
 	in.setEpoch(epoch)
 	n := 0
@@ -249,7 +250,7 @@ func (m *module) ignore(in *inbound) {
 	}
 }
 
-// tell makes the peer look at the control words of both channels.
+// tell makes the peer check the control words of both channels.
 func (m *module) tell(p *peer) {
 	if p.remote != nil && !p.dead {
 		p.remote.notify(m.cfg.Rank)
@@ -257,7 +258,7 @@ func (m *module) tell(p *peer) {
 	}
 }
 
-// notReceiving reports that nothing can be received from a peer.
+// notReceiving reports that this rank cannot receive from a peer.
 func (m *module) notReceiving(p *peer, cause error) int {
 	err := m.NewError(p.rank, btl.ClassDevice, btl.SideLocal, "", cause)
 	switch {

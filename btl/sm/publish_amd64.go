@@ -4,8 +4,8 @@ package sm
 
 import "unsafe"
 
-// publishFences says whether publish is also a fence: a load that follows it in the program follows
-// it for every other processor.
+// publishFences says whether publish is also a fence: every other processor then sees it before any
+// later load of the program.
 const publishFences = false
 
 // publish stores v into word after every store before it in the program.
@@ -13,7 +13,7 @@ const publishFences = false
 //go:noescape
 func publish(word *uint64, v uint64)
 
-// publishAhead is publish, and a hint that the line of ahead will be written.
+// publishAhead is publish with a hint that the cache line of ahead will be written.
 //
 //go:noescape
 func publishAhead(word *uint64, v uint64, ahead unsafe.Pointer)

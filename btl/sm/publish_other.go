@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/internal/fence"
 )
 
-// publishFences says whether publish is also a fence: a load that follows it in the program follows
-// it for every other processor.
+// publishFences says whether publish is also a fence: every other processor then sees it before any
+// later load of the program.
 const publishFences = true
 
 // publish stores v into word after every store before it in the program.

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/btl/base"
 )
 
-// errForeign is made once, because it is returned for each long message.
+// errForeign is a variable, because it is returned for each long message.
 var errForeign = fmt.Errorf("rail %s: %w: it is not from the rail's Alloc", railName, btl.ErrMemory)
 
 var _ btl.Registrar = (*module)(nil)
@@ -22,17 +22,17 @@ type region struct {
 	m        *module
 	mem      []byte
 	access   btl.Access
-	key      btl.Key // zero, which is not valid anywhere, if peers may not read
+	key      btl.Key // zero, which is valid nowhere, if peers may not read
 	released bool
 
-	a          *allocation // nil if there is no entry, and once the entry is revoked
+	a          *allocation // nil if there is no entry, or it was revoked
 	entry      uint32
 	generation uint32
 }
 
-// Register implements btl.Registrar. Peers read only from memory that Alloc gave, and write
-// nowhere: btl.AccessRemoteWrite is accepted, and permits nothing. One allocation has some 2000
-// regions at a time; btl.ErrResource is for one more.
+// Register implements btl.Registrar. Peers can read only memory from Alloc, and cannot write:
+// btl.AccessRemoteWrite is accepted, but permits nothing. One allocation can have about 2000
+// regions at a time; beyond that, Register returns btl.ErrResource.
 func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
@@ -54,8 +54,8 @@ func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return r, nil
 }
 
-// newRegion takes a region from the pool, because a long message needs one at its receiver, or
-// makes one.
+// newRegion takes a region from the pool, or makes one. The pool exists because the receiver of a
+// long message needs a region.
 func (m *module) newRegion() *region {
 	n := len(m.freeRegions)
 	if n == 0 {
@@ -67,7 +67,7 @@ func (m *module) newRegion() *region {
 	return r
 }
 
-// freeRegion puts a region, which has no entry, into the pool.
+// freeRegion puts a region into the pool. The region has no entry.
 func (m *module) freeRegion(r *region) {
 	*r = region{m: m, released: true}
 	if len(m.freeRegions) < maxFreeRegions {
@@ -114,8 +114,8 @@ func (a *allocation) revoke(r *region) {
 // Key implements btl.Region.
 func (r *region) Key() btl.Key { return r.key }
 
-// Release implements btl.Region. A peer that reads at this moment may still do so, but its Get ends
-// with a stale key. A second Release is an error, until the module uses the region again.
+// Release implements btl.Region. A peer that is reading may continue, but its Get ends with a stale
+// key. A second Release is an error, unless the module has reused the region meanwhile.
 func (r *region) Release() error {
 	if r.released {
 		return base.ErrReleased
@@ -141,7 +141,7 @@ func (e *endpoint) checkLocal(op *btl.Op) error {
 	return nil
 }
 
-// key is what a btl.Key of this rail says: which file of the peer's process, and which region of
+// key is the content of a btl.Key of this rail: the file of the peer's process, and the region in
 // it.
 type key struct {
 	nonce      [16]byte // of the allocation
@@ -162,7 +162,7 @@ func (k key) encode() (b btl.Key) {
 	return b
 }
 
-// parseKey decodes a key. ok is false for what cannot be a key of this rail.
+// parseKey decodes a key. ok is false if the bytes cannot be a key of this rail.
 func parseKey(b *btl.Key) (k key, ok bool) {
 	le := binary.LittleEndian
 	k = key{

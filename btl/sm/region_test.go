@@ -43,8 +43,8 @@ func TestRegister(t *testing.T) {
 	require.Equal(t, btl.ErrClosed, err)
 }
 
-// TestManyRegions: an allocation has as many regions as its ledger has entries, each with a key of
-// its own.
+// TestManyRegions: an allocation has as many regions as its ledger has entries, each with its own
+// key.
 func TestManyRegions(t *testing.T) {
 	m, _ := newTest(t, Config{Size: 1})
 	mem := alloc(t, m, 1)
@@ -63,7 +63,7 @@ func TestManyRegions(t *testing.T) {
 	r := register(t, m, mem, btl.AccessRemoteRead)
 	require.NotContains(t, keys, r.Key(), "a key came back")
 
-	// The entry whose generations are used up is not used again, so that no key comes back.
+	// An entry whose generations are used up is not used again, so that no key comes back.
 	require.NoError(t, r.Release())
 	a.ledger.entries[7].generation = math.MaxUint32 - 1
 	r = register(t, m, mem, btl.AccessRemoteRead)

@@ -12,13 +12,13 @@ import (
 type remoteSegment struct {
 	address address
 	header          // of its segment
-	out     channel // on which this rank sends, in its segment
+	out     channel // in its segment; this rank sends on it
 	pidfd   int     // readable once the process has ended
 	wakeup  int     // write end of its pipe, -1 before it is needed
 }
 
-// openRemote opens the segment that an address names. own is this rank, and device the one that
-// anonymous files are on.
+// openRemote opens the segment that an address names. own is this rank, and device the device of
+// anonymous files.
 //
 // The error wraps errGone if the process, or the segment, does not exist any more.
 func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, err error) {
@@ -28,8 +28,8 @@ func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, 
 			_ = f.close()
 		}
 	}()
-	// The process first: if the segment is then the right one, it belongs to this process, and not
-	// to a later one with the same number.
+	// The process is opened first. If the segment is then the right one, it belongs to this
+	// process, and not to a later one with the same number.
 	if f.pidfd, err = unix.PidfdOpen(int(c.pid), 0); errors.Is(err, unix.ESRCH) {
 		return nil, goneError{fmt.Errorf("process %d has ended", c.pid)}
 	} else if err != nil {
@@ -66,8 +66,8 @@ func openRemote(c address, l layout, own int, device uint64) (_ *remoteSegment, 
 // errGone: a peer's process or its segment does not exist any more.
 var errGone = errors.New("the peer is gone")
 
-// gone makes err wrap errGone if that is what it means. It does not change the text, because the
-// class of a btl.Error says that the peer is gone.
+// gone makes err wrap errGone if err means that the peer is gone. It does not change the text,
+// because the class of a btl.Error says so too.
 func gone(err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOENT), errors.Is(err, errSegment), errors.Is(err, unix.ENXIO):
@@ -94,7 +94,8 @@ func (f *remoteSegment) close() error {
 }
 
 // openFD opens the file of a descriptor of another process, if check accepts it. The descriptor may
-// be another file's by now: to open that could have effects, or fail for unrelated reasons.
+// name another file by now. Opening that file could have side effects, or fail for unrelated
+// reasons.
 func openFD(pid, fd uint32, flags int, check func(st *unix.Stat_t) error) (int, error) {
 	path, err := unix.Open(procFD(pid, fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -115,8 +116,8 @@ func procFD(pid, fd uint32) string {
 	return "/proc/" + strconv.FormatUint(uint64(pid), 10) + "/fd/" + strconv.FormatUint(uint64(fd), 10)
 }
 
-// openWakeup opens the pipe that the peer sleeps on, or returns -1. It checks that the descriptor
-// is still that pipe.
+// openWakeup opens the pipe on which the peer sleeps, or returns -1. It checks that the descriptor
+// still names that pipe.
 func openWakeup(c *address) int {
 	if c.wakeup == noWakeup {
 		return -1
@@ -133,7 +134,7 @@ func openWakeup(c *address) int {
 	return fd
 }
 
-// wakeupOf is the descriptor of this rank's pipe, and its inode.
+// wakeupOf returns the descriptor of this rank's pipe, and its inode.
 func wakeupOf(fd int) (number uint32, node uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

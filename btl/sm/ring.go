@@ -10,35 +10,38 @@ import (
 	"github.com/mpigo/mpigo/internal/memcopy"
 )
 
-// A ring carries fragments from one producer to one consumer, through memory that both have mapped,
-// each at an address of its own. It has slots of slotBytes and a data part.
+// A ring carries fragments from one producer to one consumer through memory that both have mapped,
+// at different addresses. It has slots of slotBytes and a data part.
 //
-// A slot begins with its word, and the word is all that the consumer polls:
+// A slot begins with its word. The consumer polls only this word:
 //
 //	bits  0–31  slotSequence of the number of the fragment, from 1; 0 if it was claimed
 //	bits 32–39  tag
 //	bits 40–51  length, if the fragment is in the slot; else inData
 //	bits 52–63  epoch, its low 12 bits
 //
-// A fragment of up to slotData bytes follows the word. For a longer one the slot holds its position
-// and length, how far the producer has read the data of the ring in the other direction, and the
-// number under which the consumer is to measure how long it takes to read (package memcopy). The
-// bytes are in the data part, in one piece. The header ends where a cache line does, because copies
-// of whole lines are faster. Positions count from the beginning of the session, and their low bits
-// are the place. With a lap for each short fragment they wrap after some weeks, so only their
+// A fragment of up to slotData bytes follows the word. For a longer one, the slot holds its
+// position and length, and how far the producer has read the data of the ring in the other
+// direction. If the consumer must measure how long it takes to read the fragment, the slot also
+// holds the serial number of that measurement (package memcopy). The bytes are in the data part, in
+// one piece. The header ends at the end of a cache line, because copies of whole lines are faster.
+//
+// Positions count from the beginning of the session, and their low bits are the place in the data.
+// If each short fragment takes a whole lap, positions wrap after some weeks. Therefore only their
 // differences are compared.
 //
 // Who may write:
 //
-//   - Slots and data are the producer's until it stores the word. Then slots are the consumer's
-//     until it has counted them in readSlots, and data until it has counted them in readData or in
-//     a descriptor of the ring in the other direction, whichever the producer sees first.
-//   - readSlots and readData are the consumer's. It stores them when a quarter of the ring has been
-//     read, not each time: the producer's cached copy stays valid for long, and in between only the
-//     lines of the fragments move between the processors.
+//   - The producer owns slots and data until it stores the word. Then the consumer owns the slot
+//     until it has counted it in readSlots. The consumer owns the data until it has counted it in
+//     readData or in a descriptor of the ring in the other direction, whichever the producer sees
+//     first.
+//   - The consumer owns readSlots and readData. It stores them only when it has read a quarter of
+//     the ring. Thus the producer's cached copy stays valid for long, and meanwhile only the lines
+//     of the fragments move between the processors.
 //
-// Either side checks what the other one wrote: whatever is in the memory, neither touches anything
-// outside of the ring.
+// Each side checks what the other one wrote. Whatever the memory contains, neither side accesses
+// anything outside of the ring.
 type ring struct {
 	slots     unsafe.Pointer
 	data      unsafe.Pointer
@@ -46,7 +49,7 @@ type ring struct {
 	dataMask  uint64 // bytes of data − 1
 	readSlots *uint64
 	readData  *uint64
-	// answer is the consumer's, for memcopy.Writer.
+	// answer is written by the consumer, for memcopy.Writer.
 	answer *uint64
 }
 
@@ -54,7 +57,7 @@ const (
 	lineBytes = 64
 	// slotBytes is an odd number of cache lines, so that consecutive slots spread over all sets of
 	// a cache. Of one, two, three and five lines, three measured best: a message of 128 bytes
-	// arrives sooner in its slot, one of 256 bytes sooner in the data, which reuses its lines.
+	// arrives sooner in its slot, and one of 256 bytes sooner in the data, which reuses its lines.
 	slotBytes = 3 * lineBytes
 	slotData  = slotBytes - 8
 
@@ -68,7 +71,7 @@ type geometry struct {
 	dataBytes uint64
 }
 
-// roundUp is the next power of two.
+// roundUp rounds up to a power of two.
 func roundUp(n uint64) uint64 { return 1 << bits.Len64(n-1) }
 
 func (g geometry) slotArea() uint64 { return g.slots * slotBytes }
@@ -92,19 +95,19 @@ type producer struct {
 	ring
 	head      uint64 // fragments published
 	freed     uint64 // of those, known to be read
-	dataHead  uint64 // position for the next fragment, or before the rest of a lap that stays empty
+	dataHead  uint64 // position for the next fragment, or before the empty rest of a lap
 	dataFreed uint64 // position up to which the data is known to be read
 	read      uint64 // how far this rank has read the data of the ring in the other direction
 	epoch     uint64 // in its place in a word
 	// writer copies to the data. timed is the serial number of its last copy, or 0.
 	writer memcopy.Writer
 	timed  uint16
-	// fenced: a publish has to be a fence, because the receiver does not issue one, see idle.go.
+	// fenced: a publish must be a fence, because the receiver does not issue one, see idle.go.
 	fenced bool
 }
 
 // reset begins a session on a ring that the consumer has released. It clears the words of the
-// session before, which could pass for new ones.
+// previous session, which could be taken for new ones.
 func (p *producer) reset(epoch uint32, used bool) {
 	if used {
 		for i := range p.slotMask + 1 {
@@ -125,7 +128,7 @@ const (
 	full
 	// stale: a fragment of another epoch, to be dropped.
 	stale
-	// corrupt: the other side wrote what cannot be right.
+	// corrupt: the other side wrote an impossible value.
 	corrupt
 )
 
@@ -141,10 +144,10 @@ func (p *producer) put(tag btl.Tag, hdr, payload []byte) result {
 	return good
 }
 
-// fits reports whether a fragment of n bytes goes into the next slot, and the slot is free.
+// fits reports whether a fragment of n bytes fits into the next slot, and the slot is free.
 func (p *producer) fits(n int) bool { return n <= slotData && p.head-p.freed <= p.slotMask }
 
-// word is the word of the next slot.
+// word makes the word of the next slot.
 func (p *producer) word(tag btl.Tag, length uint64) uint64 {
 	p.head++
 	return p.epoch | length<<40 | uint64(tag)<<32 | uint64(slotSequence(p.head))
@@ -159,12 +162,13 @@ func (p *producer) commit(s unsafe.Pointer, word uint64) {
 	}
 }
 
-// slotsAhead is how far before its use a slot of a stream of fragments is asked for. The lock of
-// the next post waits until the stores of this one have their lines, so without the hint each post
-// takes as long as the transfer of a line. Farther slots, to 8, measured the same or worse.
+// slotsAhead is how many slots ahead a stream of fragments prefetches. The lock of the next post
+// waits until the stores of this one have their cache lines. Without the hint, each post therefore
+// takes as long as the transfer of a line. Greater distances, up to 8, measured the same or worse.
 const slotsAhead = 3
 
-// commitAhead is commit in a stream of fragments. word has counted the fragment.
+// commitAhead is commit in a stream of fragments. The caller has called word, which counts the
+// fragment.
 func (p *producer) commitAhead(s unsafe.Pointer, word uint64) {
 	if p.fenced {
 		fence.Store((*uint64)(s), word)
@@ -191,7 +195,7 @@ func (p *producer) putSlow(tag btl.Tag, hdr, payload []byte) result {
 	return good
 }
 
-// place is where a position in the data is.
+// place returns the address of a position in the data.
 func (p *producer) place(at uint64) unsafe.Pointer { return unsafe.Add(p.data, at&p.dataMask) }
 
 // commitData publishes a fragment whose n bytes are in the data, at a position from reserve.
@@ -208,8 +212,8 @@ func (p *producer) commitData(tag btl.Tag, at, n uint64) {
 // fill writes a fragment in one piece.
 func fill(to unsafe.Pointer, hdr, payload []byte) {
 	if len(hdr) == 16 {
-		// A copy of variable length is a call, and one move of 16 bytes has to wait until the
-		// stores of the header's halves have reached the cache.
+		// A copy of variable length is a call. One move of 16 bytes would wait until the stores of
+		// the header's halves have reached the cache.
 		from := unsafe.Pointer(&hdr[0])
 		*(*uint64)(to) = *(*uint64)(from)
 		*(*uint64)(unsafe.Add(to, 8)) = *(*uint64)(unsafe.Add(from, 8))
@@ -235,8 +239,8 @@ func (p *producer) fillPayload(at uint64, payload []byte) {
 	p.timed = p.writer.Copy(unsafe.Slice((*byte)(p.place(at)), len(payload)), payload, p.answer)
 }
 
-// padding is the number of bytes before a header in the data, so that the payload after it begins
-// at a cache line.
+// padding returns the number of bytes before a header in the data, so that the payload begins at a
+// cache line.
 func padding(hdrBytes int) uint64 { return uint64(-hdrBytes) & (lineBytes - 1) }
 
 // room reports whether a fragment of n bytes can be put, whatever the length of its header.
@@ -263,13 +267,13 @@ func (p *producer) slotRoom() result {
 }
 
 // reuseBytes is the longest fragment that goes to the beginning of the data if everything before it
-// has been read. Fragments that are answered one by one then stay in the same lines of the caches.
-// From 8 KiB on, it costs more to write to lines that the consumer has just read than to others.
+// has been read. Fragments that are answered one by one then stay in the same cache lines. From 8
+// KiB on, writing to lines that the consumer has just read costs more than writing to others.
 const reuseBytes = 4<<10 + 64
 
-// reserve finds the position of n bytes in one piece, behind pad bytes that stay empty. It may move
-// dataHead, and dataFreed with it, to the beginning of the next lap if everything has been read,
-// whether a fragment follows or not.
+// reserve finds the position of n bytes in one piece, behind pad bytes that stay empty. If
+// everything has been read, it may move dataHead and dataFreed to the beginning of the next lap,
+// even if no fragment follows.
 func (p *producer) reserve(pad, n uint64) (at uint64, v result) {
 	at, n = p.dataHead, pad+n
 	switch {
@@ -277,7 +281,7 @@ func (p *producer) reserve(pad, n uint64) (at uint64, v result) {
 		at = (at | p.dataMask) + 1
 		p.dataHead, p.dataFreed = at, at
 	case at&p.dataMask+n > p.dataMask+1:
-		at = (at | p.dataMask) + 1 // the rest up to the end stays empty
+		at = (at | p.dataMask) + 1 // the rest of the lap stays empty
 	}
 	if at+align(n)-p.dataFreed > p.dataMask+1 {
 		if v := p.refresh(); v != good {
@@ -290,7 +294,7 @@ func (p *producer) reserve(pad, n uint64) (at uint64, v result) {
 	return at + pad, good
 }
 
-// refresh reads how far the consumer has come.
+// refresh reads how far the consumer has read.
 func (p *producer) refresh() result {
 	slots, data := atomic.LoadUint64(p.readSlots), atomic.LoadUint64(p.readData)
 	if slots-p.freed > p.head-p.freed || int64(data-p.dataHead) > 0 {
@@ -301,16 +305,16 @@ func (p *producer) refresh() result {
 	return good
 }
 
-// freeData notes that the consumer has read the data up to a position. It ignores an older one, and
-// what cannot be.
+// freeData records that the consumer has read the data up to a position. It ignores older and
+// impossible positions.
 func (p *producer) freeData(read uint64) {
 	if read-p.dataFreed <= p.dataHead-p.dataFreed {
 		p.dataFreed = read
 	}
 }
 
-// retract takes back the last fragment. It reports false if the consumer has it, which a consumer
-// that is closing says by keepLast and claim.
+// retract takes back the last fragment. It reports false if the consumer has it: a closing consumer
+// marks such fragments with keepLast and claim.
 func (p *producer) retract() bool {
 	word := (*uint64)(p.slot(p.head - 1))
 	w := atomic.LoadUint64(word)
@@ -319,7 +323,7 @@ func (p *producer) retract() bool {
 
 // consumer is the receiving end of a ring.
 type consumer struct {
-	// word of the next slot, and the sequence that it will have.
+	// word points to the word of the next slot, and the sequence is the one that it will have.
 	word *uint64
 	seq  uint32
 
@@ -327,14 +331,14 @@ type consumer struct {
 	tail     uint64 // fragments read
 	told     uint64 // of those, counted in readSlots
 	dataTail uint64 // position after the last fragment taken
-	dataDone uint64 // the same of the last fragment that was handed up; the module advances it
+	dataDone uint64 // the same for the last fragment handed up; the module advances it
 	dataDue  uint64 // bytes read and not counted in readData
 	epoch    uint64 // in its place in a word
 	// longest fragment, in bytes.
 	longest uint64
 }
 
-// reset begins a session. It has to be called before the producer can see that the ring is free.
+// reset begins a session. It must be called before the producer can see that the ring is free.
 func (c *consumer) reset() {
 	c.tail, c.told, c.dataTail, c.dataDone, c.dataDue = 0, 0, 0, 0, 0
 	c.look()
@@ -344,8 +348,8 @@ func (c *consumer) reset() {
 
 func (c *consumer) setEpoch(epoch uint32) { c.epoch = uint64(epoch) << epochShift }
 
-// slotSequence is what a slot's word has of the number of its fragment: never 0, which is the word
-// of a slot without one.
+// slotSequence is the part of a fragment's number that its slot's word holds. It is never 0,
+// because 0 is the word of a slot without a fragment.
 func slotSequence(number uint64) uint32 { return uint32(number) | 1<<31 }
 
 // advance moves to the next slot.
@@ -365,8 +369,8 @@ func (c *consumer) ready() (w uint64, ok bool) {
 	return w, uint32(w) == c.seq
 }
 
-// inSlot reports whether the next fragment, whose word is w, is in its slot and of the right epoch:
-// then slotted takes it, otherwise getSlow does.
+// inSlot reports whether the next fragment, whose word is w, is in its slot and has the right
+// epoch. If so, slotted takes it; otherwise getSlow does.
 func (c *consumer) inSlot(w uint64) bool {
 	return w>>40&inData <= slotData && (w^c.epoch)>>epochShift == 0
 }
@@ -387,8 +391,8 @@ func (c *consumer) get(w uint64) (tag btl.Tag, frag []byte, v result) {
 	return c.getSlow(w)
 }
 
-// keepLast claims the fragment that was read last without claim. A consumer that is about to close
-// calls it: the producer may not have looked yet, and must not take that fragment back.
+// keepLast claims the last fragment that was read without claim. A consumer that is about to close
+// calls it, so that the producer does not take that fragment back.
 func (c *consumer) keepLast() {
 	if c.tail == 0 {
 		return
@@ -399,7 +403,8 @@ func (c *consumer) keepLast() {
 	}
 }
 
-// claim is get while the producer may take back its last fragment. ok is false if there is none.
+// claim does what get does, while the producer may take back its last fragment. ok is false if
+// there is none.
 func (c *consumer) claim() (tag btl.Tag, frag []byte, v result, ok bool) {
 	w, ok := c.ready()
 	if !ok || !atomic.CompareAndSwapUint64(c.word, w, 0) {
@@ -427,25 +432,25 @@ func (c *consumer) getSlow(w uint64) (tag btl.Tag, frag []byte, v result) {
 }
 
 // described returns the position and length of the next fragment, whose word is w, and which is in
-// the data. ok is false if they cannot be right.
+// the data. ok is false if they are impossible.
 func (c *consumer) described(w uint64) (at, n uint64, ok bool) {
 	// Loaded once each, because the producer could change them after the check.
 	at = atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 8)))
 	n = atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 16)))
-	first := at &^ (lineBytes - 1) // the line that it begins in
+	first := at &^ (lineBytes - 1) // the cache line in which it begins
 	ok = w>>40&inData == inData && n <= c.longest && first-c.dataTail <= c.dataMask && at&c.dataMask+n <= c.dataMask+1 &&
 		(first&c.dataMask == 0 || align(at+n)-c.dataTail <= c.dataMask+1)
 	return at, n, ok
 }
 
-// dataRead is how far the producer of the next fragment, which is in the data, has read the data of
-// the ring in the other direction.
+// dataRead returns how far the producer of the next fragment has read the data of the ring in the
+// other direction. The next fragment is in the data.
 func (c *consumer) dataRead() uint64 {
 	return atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 24)))
 }
 
-// timed is the serial number of the copy of the next fragment, which is in the data, if the
-// consumer has to measure how long it takes to read it; else 0.
+// timed returns the serial number of the copy of the next fragment, if the consumer must measure
+// how long it takes to read it. Otherwise it returns 0. The next fragment is in the data.
 func (c *consumer) timed() uint16 {
 	return uint16(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(c.word), 32))))
 }
@@ -455,25 +460,25 @@ func (c *consumer) answerTimed(serial uint16, ticks uint64) {
 	atomic.StoreUint64(c.answer, memcopy.Answer(serial, ticks))
 }
 
-// place is where a position in the data is.
+// place returns the address of a position in the data.
 func (c *consumer) place(at uint64) unsafe.Pointer { return unsafe.Add(c.data, at&c.dataMask) }
 
-// takeData takes the next fragment, of n bytes, out of the data, and returns where it is.
+// takeData takes the next fragment, of n bytes, out of the data, and returns its address.
 func (c *consumer) takeData(at, n uint64) unsafe.Pointer {
 	c.dataTail = align(at + n)
 	c.dataDue += c.dataTail - at&^(lineBytes-1)
 	return c.place(at)
 }
 
-// due reports whether it is time for a release: a quarter of the ring has been read.
+// due reports whether it is time for a release, because a quarter of the ring has been read.
 func (c *consumer) due() bool {
 	return c.tail-c.told > c.slotMask>>2 || c.dataDue > c.dataMask>>2
 }
 
-// untilDue is the number of fragments in slots after which due is true.
+// untilDue returns the number of fragments in slots after which due is true.
 func (c *consumer) untilDue() int { return int(c.slotMask>>2 + 1 - (c.tail - c.told)) }
 
-// release gives what was read back to the producer.
+// release gives the room of read fragments back to the producer.
 func (c *consumer) release() {
 	c.told, c.dataDue = c.tail, 0
 	atomic.StoreUint64(c.readSlots, c.told)

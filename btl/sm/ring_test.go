@@ -29,7 +29,7 @@ type heapRing struct {
 
 const guard = 0x5ca1ab1e_0ddba11
 
-// firstWord is what the word of the first fragment has of its number.
+// firstWord is the number part of the word of the first fragment.
 const firstWord = 1<<31 | 1
 
 // guardWords is a guard's length: an odd number of cache lines.
@@ -57,7 +57,7 @@ func (h *heapRing) start(epoch uint32) {
 	h.c.setEpoch(epoch)
 }
 
-// startAt begins a session as if the ring had carried fragments before, and its data part had been
+// startAt begins a session as if the ring had already carried fragments, and its data part had been
 // filled laps times.
 func (h *heapRing) startAt(epoch uint32, fragments, laps uint64) {
 	h.start(epoch)
@@ -115,7 +115,7 @@ func content(i, n int) []byte {
 	return b[:n]
 }
 
-// edgeSizes are sizes around those at which the ring does something else.
+// edgeSizes returns sizes around those at which the ring behaves differently.
 func edgeSizes(longest int) []int {
 	return []int{
 		0, 1, 7, 8, 9, 15, 16, 17, 24, 55, 56, 57, slotData - 1, slotData, slotData + 1, slotBytes, 1000,
@@ -145,7 +145,7 @@ func TestRingCarries(t *testing.T) {
 	h.intact(t)
 }
 
-// puts puts fragments of equal size, and expects this result of each.
+// puts puts fragments of equal size, and expects this result for each.
 func (h *heapRing) puts(t require.TestingT, want result, fragments, bytes int) {
 	for range fragments {
 		require.Equal(t, want, h.p.put(1, nil, make([]byte, bytes)))
@@ -180,12 +180,12 @@ func TestRingFullOfData(t *testing.T) {
 	h.puts(t, full, 1, 1024)
 }
 
-// fewBefore are numbers shortly before one after which a counter, or its low half, is 0 again, or
-// its sign changes. Never written.
+// fewBefore are numbers shortly before a counter, or its low half, wraps to 0 or changes its sign.
+// Never written.
 var fewBefore = []uint64{0, 1<<31 - 3, 1<<32 - 1, 1<<32 - 3, 1<<63 - 3, 1<<64 - 3}
 
-// TestClaimAndRetractWhenNumbersWrap: the number of which the low half is 0 is not that of a slot
-// without a fragment.
+// TestClaimAndRetractWhenNumbersWrap: a number whose low half is 0 is not taken for a slot without
+// a fragment.
 func TestClaimAndRetractWhenNumbersWrap(t *testing.T) {
 	for _, before := range fewBefore {
 		h := newHeapRing(2, 8192, 1024)
@@ -239,7 +239,7 @@ func TestRingAgainstQueue(t *testing.T) {
 				take(t, tag, frag, v, ok)
 			}
 		}
-		// Counters wrap soon, or later than the test goes.
+		// Counters wrap soon, or only after the end of the test.
 		nextSession := func() {
 			epoch++
 			h.startAt(epoch, rapid.SampledFrom(fewBefore).Draw(t, "before"), rapid.SampledFrom(fewBefore).Draw(t, "laps"))
@@ -262,7 +262,7 @@ func TestRingAgainstQueue(t *testing.T) {
 				}
 			},
 			"tell": func(t *rapid.T) { h.p.freeData(h.c.dataTail) },
-			"tell what cannot be": func(t *rapid.T) {
+			"report an impossible position": func(t *rapid.T) {
 				h.p.freeData(h.p.dataHead + rapid.Uint64Range(1, 1<<63).Draw(t, "too much"))
 			},
 			"empty": func(t *rapid.T) {
@@ -295,8 +295,8 @@ func TestRingAgainstQueue(t *testing.T) {
 	})
 }
 
-// TestRingReusesBeginning: when the producer knows that all data are read, a short fragment goes to
-// the beginning of the data.
+// TestRingReusesBeginning: when the producer knows that all data has been read, a short fragment
+// goes to the beginning of the data.
 func TestRingReusesBeginning(t *testing.T) {
 	h := newHeapRing(64, 64<<10, 8<<10)
 	place := func(n int) int {
@@ -325,7 +325,7 @@ func TestRingReusesBeginning(t *testing.T) {
 	require.Equal(t, reuseBytes, place(8000))
 }
 
-// TestRingConcurrent has the race detector watch the hand-over.
+// TestRingConcurrent lets the race detector watch the hand-over.
 func TestRingConcurrent(t *testing.T) {
 	const count, longest = 40_000, 2000
 	for _, fenced := range []bool{false, true} {
@@ -391,7 +391,7 @@ func TestRetractRacesWithClaim(t *testing.T) {
 	t.Logf("%d of 3000 claimed", taken)
 }
 
-// TestConsumerChecks: the consumer checks place and length of a fragment in the data part.
+// TestConsumerChecks: the consumer checks the place and length of a fragment in the data part.
 func TestConsumerChecks(t *testing.T) {
 	for _, c := range []struct {
 		what         string
@@ -470,7 +470,7 @@ func TestRingDropsStale(t *testing.T) {
 }
 
 // TestNewSessionSeesNoOldFragments: a session does not see the fragments of an earlier session
-// whose epoch is equal in the bits that a slot's word has.
+// whose epoch has the same low bits as a slot's word.
 func TestNewSessionSeesNoOldFragments(t *testing.T) {
 	h := newHeapRing(8, 4096, 1000)
 	h.puts(t, good, 5, 6)
@@ -505,7 +505,7 @@ func TestRingAllocatesNothing(t *testing.T) {
 }
 
 // FuzzConsumer: with any content of the memory, the consumer hands up no fragment that is outside
-// of the ring or too long, and comes to an end.
+// of the ring or too long, and stops eventually.
 func FuzzConsumer(f *testing.F) {
 	f.Add(uint32(1), []byte{})
 	f.Add(uint32(1), slotImage(firstWord|5<<40|1<<epochShift, 0, 0))

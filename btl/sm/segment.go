@@ -15,14 +15,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A segment is the memory in which one rank receives. It is an anonymous file (memfd), so nothing
-// of it stays behind however its rank ends: peers of the same user reach it through /proc/PID/fd.
-// It is sealed, so that no peer can truncate it.
+// A segment is the memory in which one rank receives. It is an anonymous file (memfd), so it never
+// outlives its rank and the rank's peers. Peers of the same user reach it through /proc/PID/fd. It
+// is sealed, so that no peer can truncate it.
 //
 //	header page | channel of rank 0 | channel of rank 1 | …
 //
-// The file is sparse: what is never touched takes no memory. A sender maps the header and its own
-// channel only, so it cannot disturb what others send.
+// The file is sparse: untouched parts take no memory. A sender maps only the header and its own
+// channel, so it cannot change what others send.
 type segment struct {
 	layout
 	fd    int
@@ -39,7 +39,7 @@ type layout struct {
 }
 
 // Offsets in the header, in bytes. Words that different ranks write, or that are written at very
-// different rates, are two cache lines apart, because processors fetch pairs.
+// different rates, are two cache lines apart, because processors fetch pairs of lines.
 const (
 	// The owner writes these before any peer can see them.
 	hdrMagic   = 0  // 8
@@ -58,8 +58,8 @@ const (
 	hdrAttention = 256 // 4
 	// hdrNotices counts the bits that were ever set in the bitmap. Peers add, the owner polls.
 	hdrNotices = 384 // 4
-	// hdrBitmap has a bit for each rank whose channel's control words the owner is to look at.
-	// Peers set bits, the owner clears them.
+	// hdrBitmap has a bit for each rank. A set bit asks the owner to check the control words of
+	// that rank's channel. Peers set bits, the owner clears them.
 	hdrBitmap = 512
 
 	segmentMagic = 0x6d73_6f67_6970_6d02
@@ -67,19 +67,19 @@ const (
 
 // Offsets in the control page that a channel begins with.
 const (
-	// ctlSession is the producer's word about its session, see session.
+	// ctlSession is the producer's session word, see session.
 	ctlSession = 0 // 8
 	// ctlAddress is the producer's address, written before its first session.
 	ctlAddress = 64 // addressBytes
 	// ctlWant is set to 1 by a producer that sleeps while its ring is full, and cleared by the
 	// consumer, which wakes it.
 	ctlWant = 256 // 4
-	// ctlReader is the consumer's word about the producer's session.
+	// ctlReader is the consumer's session word.
 	ctlReader = 384 // 8
 	// ctlReadSlots and ctlReadData count the slots and the bytes that the consumer has read.
 	ctlReadSlots = 512 // 8
 	ctlReadData  = 520 // 8
-	// ctlCopyAnswer is how long the consumer took to read some fragment, see package memcopy.
+	// ctlCopyAnswer says how long the consumer took to read a fragment, see package memcopy.
 	ctlCopyAnswer = 640 // 8
 )
 
@@ -124,14 +124,15 @@ func layoutOf(cfg Config) (layout, error) {
 	longest = max(longest, slotData)
 	l := layout{
 		ranks: uint64(cfg.Size),
-		// The consumer may withhold a quarter of the data, and less than a fragment is lost where
-		// the ring ends: with room for four of the longest fragments, a producer always gets on.
+		// The consumer may withhold a quarter of the data, and less than a fragment is lost at the
+		// end of the ring. With room for four of the longest fragments, a producer always makes
+		// progress.
 		ring:    geometry{slots: max(roundUp(slots), 2), dataBytes: max(roundUp(data), roundUp(4*align(longest)))},
 		longest: longest,
 		page:    uint64(os.Getpagesize()),
 	}
 	if l.channelBytes() > math.MaxInt64/l.ranks/2 {
-		return layout{}, fmt.Errorf("%d rings of %d bytes are more than there are addresses", l.ranks, l.ring.dataBytes)
+		return layout{}, fmt.Errorf("%d rings of %d bytes need more addresses than there are", l.ranks, l.ring.dataBytes)
 	}
 	return l, nil
 }
@@ -141,8 +142,8 @@ const (
 	maxSlots     = 1 << 20
 	maxRingBytes = 1 << 34
 
-	// Of the sizes measured: with a quarter of these bytes a stream of fragments has half the
-	// bandwidth, with four times as many it has no more.
+	// Measured: with a quarter of these bytes, a stream of fragments has half the bandwidth. Four
+	// times as many bytes do not increase it.
 	defaultSlots     = 256
 	defaultRingBytes = 1 << 20
 	defaultFragBytes = 64<<10 + btl.MaxHeaderBytes
@@ -165,11 +166,10 @@ func newSegment(l layout, rank int) (*segment, error) {
 	return s, nil
 }
 
-// newFile makes an anonymous file whose size cannot be changed any more. what names the file in
-// messages.
+// newFile makes an anonymous file of fixed size. what names the file in messages.
 func newFile(what string, size uint64) (fd int, err error) {
 	var limit unix.Rlimit
-	// Over this limit there would be a signal and not only an error.
+	// A file over this limit would cause a signal, not only an error.
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err == nil && limit.Cur < size {
 		return -1, fmt.Errorf("%s of %d bytes is over the file size limit (ulimit -f) of %d", what, size, limit.Cur)
 	}
@@ -212,7 +212,7 @@ func checkSegment(fd int, l layout) error {
 	if !isSealed(fd) {
 		return fmt.Errorf("%w: not sealed", errSegment)
 	}
-	var st unix.Stat_t // after the check of the seals: the size cannot change any more
+	var st unix.Stat_t // after the check of the seals, because the size is then fixed
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
@@ -222,8 +222,8 @@ func checkSegment(fd int, l layout) error {
 	return nil
 }
 
-// isSealed reports whether a file keeps its size. A peer could truncate a file that is not sealed,
-// and this process would be killed by a signal.
+// isSealed reports whether a file keeps its size. If a file is not sealed, a peer could truncate
+// it, and a signal would kill this process.
 func isSealed(fd int) bool {
 	have, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	return err == nil && have&seals == seals
@@ -239,7 +239,7 @@ func (h *header) check(c *address) error {
 	case atomic.LoadUint64((*uint64)(unsafe.Pointer(&m[hdrMagic]))) != segmentMagic:
 		return fmt.Errorf("%w: not a segment", errSegment)
 	case [16]byte(m[hdrNonce:]) != c.nonce:
-		return fmt.Errorf("%w: another one in its place", errSegment)
+		return fmt.Errorf("%w: another segment in its place", errSegment)
 	case le.Uint32(m[hdrVersion:]) != addressVersion, le.Uint32(m[hdrRank:]) != c.rank,
 		le.Uint64(m[hdrRanks:]) != uint64(c.size), le.Uint64(m[hdrSlots:]) != uint64(c.slots),
 		le.Uint64(m[hdrData:]) != c.data, le.Uint64(m[hdrLongest:]) != c.longest:
@@ -277,7 +277,7 @@ func (h *header) bits(word uint64) *uint64 {
 	return (*uint64)(unsafe.Pointer(&h.mem[hdrBitmap+8*word]))
 }
 
-// notify asks the owner to look at the channel of a rank.
+// notify asks the owner to check the channel of a rank.
 func (h *header) notify(rank int) {
 	atomic.OrUint64(h.bits(uint64(rank)>>6), 1<<(rank&63))
 	atomic.AddUint32(h.notices, 1)
@@ -310,7 +310,7 @@ func channelAt(mem []byte) channel {
 	}
 }
 
-// ringOf is the ring of a channel.
+// ringOf returns the ring of a channel.
 func (c *channel) ringOf(l layout) ring {
 	return l.ring.ring(
 		unsafe.Pointer(&c.mem[l.page]), unsafe.Pointer(&c.mem[l.dataOffset()]),
@@ -338,16 +338,16 @@ func unmap(mem *[]byte) error {
 	return unix.Munmap(m)
 }
 
-// session is the word by which either side of a channel publishes its state and epoch. Each side
+// session is the word in which each side of a channel publishes its state and epoch. Each side
 // writes its own word and only reads the other's.
 //
 //	producer   open → failed, or closed; then open again with a higher epoch, once the
 //	           consumer is done with the epoch before
 //	consumer   reading → closing → done; the epoch is the one that it read from
 //
-// A consumer that is closing claims each fragment that it still takes (consumer.claim), and a
-// producer that sees this retracts what it has just published (producer.retract). So a fragment is
-// either delivered or not, and its sender knows which.
+// A closing consumer claims each fragment that it still takes (consumer.claim). A producer that
+// sees the consumer close retracts the fragment that it has just published (producer.retract). Thus
+// the sender knows whether each fragment was delivered.
 type session uint64
 
 type sessionState uint8

@@ -18,15 +18,14 @@ import (
 
 var _ btl.Sharer = (*module)(nil)
 
-// shared is memory that several ranks have mapped to read and to write: an anonymous file of its
-// own, sealed as a segment is.
+// shared is memory that several ranks have mapped to read and write: an anonymous file, sealed like
+// a segment.
 //
 //	data, whole pages | a page with sharedTail
 //
-// The tail is read only when the file is mapped, to find out whether it is the one that a key
-// names.
+// The tail is read only when the file is mapped, to check that it is the file that a key names.
 type shared struct {
-	fd   int // -1 at ranks that did not make it, and once it is hidden
+	fd   int // -1 at other ranks than its maker, and once it is hidden
 	mem  []byte
 	data []byte
 }
@@ -168,15 +167,15 @@ func (m *module) Unshare(mem []byte) error {
 }
 
 // WakePeer implements btl.Sharer. The caller has changed memory by a store that is a fence (package
-// fence), or by an atomic read-modify-write. So either the peer's flag is seen here, or the peer
-// sees the change when it looks for the last time (idle.go).
+// fence), or by an atomic read-modify-write. Therefore either this rank sees the peer's flag, or
+// the peer sees the change at its last poll (idle.go).
 func (m *module) WakePeer(peer int) {
 	if p := m.peers[peer]; p != nil && p.remote != nil {
 		p.remote.wake()
 	}
 }
 
-// sharedKey is what a btl.Key of shared memory says.
+// sharedKey is the content of a btl.Key of shared memory.
 type sharedKey struct {
 	nonce [16]byte
 	fd    uint32 // in the process of the rank that made it

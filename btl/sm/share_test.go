@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// sharerRole maps what the parent shares, and answers in it.
+// sharerRole maps memory that the parent shares, and answers in it.
 func sharerRole(t testing.TB, parent *btltest.Process) {
 	m, _ := newTest(t, Config{Rank: 1, Size: 2})
 	connect(t, m, 0, btltest.Ask[[]byte](parent))
@@ -28,7 +28,7 @@ func sharerRole(t testing.TB, parent *btltest.Process) {
 	parent.AwaitEnd()
 }
 
-// TestSharedMemoryOfProcesses: both processes read and write it, and one wakes the other.
+// TestSharedMemoryOfProcesses: both processes read and write the memory, and one wakes the other.
 func TestSharedMemoryOfProcesses(t *testing.T) {
 	wakeup := btltest.NewPipeWakeup(t)
 	a, _ := newTest(t, Config{Rank: 0, Size: 2, Wakeup: wakeup})
@@ -75,7 +75,7 @@ func TestSharedMemoryLifeCycle(t *testing.T) {
 	require.ErrorIs(t, err, base.ErrKey, "hidden")
 	require.Equal(t, files, openFiles(t))
 	require.NoError(t, a.Close())
-	mem[1] = 6 // it stays the user's
+	mem[1] = 6 // the user keeps it
 	require.Equal(t, byte(6), theirs[1])
 	require.NoError(t, a.Unshare(mem))
 	require.ErrorIs(t, a.Unshare(mem), btl.ErrMemory, "a second time")
@@ -86,8 +86,8 @@ func TestSharedMemoryLifeCycle(t *testing.T) {
 	require.ErrorIs(t, err, btl.ErrClosed)
 }
 
-// TestMapSharedOfWrongKeyFails: a key may say anything. Nothing is mapped that is not shared, or is
-// shorter than the caller needs.
+// TestMapSharedOfWrongKeyFails: a key may contain anything. Memory that is not shared, or is
+// shorter than the caller needs, is not mapped.
 func TestMapSharedOfWrongKeyFails(t *testing.T) {
 	a, _ := newTest(t, Config{Rank: 0, Size: 3})
 	b, _ := newTest(t, Config{Rank: 1, Size: 3})

@@ -33,14 +33,14 @@ func TestReceiveShortTakesOnlyTheExpectedFragment(t *testing.T) {
 	})
 }
 
-// The ring is used many times over: what ReceiveShort takes makes room again.
+// The ring is used many times over: fragments that ReceiveShort takes make room again.
 func TestReceiveShortMakesRoom(t *testing.T) {
 	for _, bytes := range []int{8, 3000} {
 		_, _, _, _, ea, eb := shortPair(t)
 		sent, got := make([]byte, bytes), make([]byte, bytes)
 		for i := range uint64(5000) {
 			binary.LittleEndian.PutUint64(sent, i)
-			// SendShort does not always look how far the receiver has come.
+			// SendShort does not always check how far the receiver has read.
 			if !ea.SendShort(1, i, ^i, sent) {
 				hdr := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, i), ^i)
 				require.True(t, ea.SendInline(1, hdr, sent))
@@ -51,7 +51,7 @@ func TestReceiveShortMakesRoom(t *testing.T) {
 	}
 }
 
-// ReceiveShort leaves a descriptor that cannot be right to progress, which fails the endpoint.
+// ReceiveShort leaves an impossible descriptor to the next progress call, which fails the endpoint.
 func TestReceiveShortLeavesCorruptDescriptor(t *testing.T) {
 	_, b, _, _, ea, eb := shortPair(t)
 	require.True(t, ea.SendShort(1, 2, 3, make([]byte, 3000)))
@@ -61,7 +61,7 @@ func TestReceiveShortLeavesCorruptDescriptor(t *testing.T) {
 	require.NotEqual(t, btl.Up, eb.State())
 }
 
-// A fragment of an earlier incarnation is never taken, and an endpoint that has failed takes and
+// ReceiveShort never takes a fragment of an earlier incarnation, and a failed endpoint takes and
 // sends nothing.
 func TestShortPathsOfFailedEndpoint(t *testing.T) {
 	a, b, _, _, ea, eb := shortPair(t)
@@ -89,8 +89,8 @@ func (r *oneRun) Taken(n int) ([]byte, bool) {
 	return nil, false
 }
 
-// A run takes only the expected fragment, never one that is not in its slot or of another
-// incarnation, and what it takes makes room again.
+// A run takes only the expected fragment, and never one that is not in its slot or belongs to
+// another incarnation. Fragments that it takes make room again.
 func TestRunTakesOnlyExpectedFragments(t *testing.T) {
 	_, b, _, jb, ea, eb := shortPair(t)
 	room := make([]byte, 16)

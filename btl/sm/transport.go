@@ -5,7 +5,7 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// The tunables of rings, which are the same at all ranks of a machine.
+// The tunables of rings. All ranks of a machine must have the same values.
 const slotsKey, ringKey, fragKey = "sm.ring.slots", "sm.ring.bytes", "sm.frag.bytes"
 
 // Transport describes the rail between ranks of one machine.

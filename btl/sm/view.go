@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/btl/base"
 )
 
-// view is a peer's allocation as mapped here. It is kept from one Get to the next, until the
-// allocation is freed, the peer is forgotten, or others need the place.
+// view is a peer's allocation as mapped here. It is kept between Gets until the allocation is
+// freed, the peer is forgotten, or another view needs its place.
 type view struct {
 	mem    []byte // data and ledger
 	data   []byte
@@ -28,7 +28,7 @@ type viewID struct {
 	fd   uint32
 }
 
-// maxViews bounds the views of a module. The system allows a process some 65000 mappings.
+// maxViews bounds the views of a module. The system allows a process about 65000 mappings.
 const maxViews = 1024
 
 // view finds the allocation that a peer's key names, and maps it if it is not mapped. The error is
@@ -60,10 +60,10 @@ func (m *module) view(p *peer, k *key) (*view, error) {
 	return v, nil
 }
 
-// openView maps the allocation of a process that a key names. device is the one that anonymous
-// files are on. A descriptor that is something else is not touched.
+// openView maps the allocation of a process that a key names. device is the device of anonymous
+// files. If the descriptor is another kind of file, it is not opened.
 func openView(pid uint32, k *key, device uint64) (*view, error) {
-	// Only a name at first: to open another kind of file could have effects.
+	// With O_PATH at first, because opening another kind of file could have side effects.
 	path, err := unix.Open(procFD(pid, k.fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, noSuch(fmt.Errorf("look at an allocation of process %d: %w", pid, err))
@@ -103,8 +103,8 @@ func openView(pid uint32, k *key, device uint64) (*view, error) {
 	return v, nil
 }
 
-// noSuch makes base.ErrKey of an error which says that the descriptor or the process does not
-// exist.
+// noSuch replaces an error that says that the descriptor or the process does not exist by
+// base.ErrKey.
 func noSuch(err error) error {
 	if errors.Is(gone(err), errGone) {
 		return base.ErrKey
@@ -112,13 +112,13 @@ func noSuch(err error) error {
 	return err
 }
 
-// region is the memory of the region that a key names.
+// region returns the memory of the region that a key names.
 func (v *view) region(k *key) ([]byte, error) {
 	e := &v.ledger.entries[k.entry]
 	if atomic.LoadUint32(&e.generation) != k.generation {
 		return nil, base.ErrKey
 	}
-	// Loaded once each: they may change until v.current says that they have not.
+	// Each is loaded only once, because it may change. v.current checks later that it has not.
 	at, n := atomic.LoadUint64(&e.offset), atomic.LoadUint64(&e.bytes)
 	if at > uint64(len(v.data)) || n > uint64(len(v.data))-at {
 		return nil, base.ErrKey
@@ -148,7 +148,7 @@ func (m *module) dropFreedViews() {
 	}
 }
 
-// dropOldest unmaps the view that was not used for the longest time.
+// dropOldest unmaps the least recently used view.
 func (m *module) dropOldest() {
 	var oldest viewID
 	used := uint64(math.MaxUint64)
@@ -169,7 +169,7 @@ func (m *module) dropViewsOf(rank int) {
 	}
 }
 
-// deviceOf is the device that a file is on.
+// deviceOf returns the device of a file.
 func deviceOf(fd int) (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
