@@ -9,24 +9,24 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A module without an address: the user has named one that this machine did not have at the start,
-// or this machine has lost those that the module used (Config.Find).
+// A module may have no address: the user named one that this machine did not have at start-up, or
+// this machine has lost the addresses that the module used (Config.Find).
 //
-// The module has its nonce from the start, and publishes that. Once an address is there, the module
-// listens and connects to its peers. A peer knows the nonce that their hellos name, so it needs no
-// address to accept them. Only where neither end has the address that it has published do they have
-// to tell each other (Config.Moved, package comm/internal/rails).
+// Such a module publishes its nonce. Once it has an address, it listens and connects to its peers.
+// Its hello names the nonce, so a peer accepts it without knowing its address. Only if neither end
+// has the address that it has published must they exchange the new ones (Config.Moved, package
+// comm/internal/rails).
 
-// lookEvery is how often the module looks for an address. The kernel's reports make it look if
-// there is netlink, and Connect does.
+// lookEvery is the time between two searches for an address. Reports by netlink and Connect cause
+// searches too.
 const lookEvery = 100 * time.Millisecond
 
-// hasAddress reports whether this machine has an address of the module, as far as is known.
+// hasAddress reports whether this machine has an address of the module, as far as the module knows.
 func (m *module) hasAddress() bool {
 	return len(m.locals) > 0 && !errors.Is(m.link.down, errNoAddress)
 }
 
-// lookForAddresses looks which addresses the module can use now. It reports false if it has just
+// lookForAddresses finds the addresses that the module can use now. It returns false if it has just
 // done so.
 func (m *module) lookForAddresses() bool {
 	if m.cfg.Find == nil {
@@ -41,8 +41,8 @@ func (m *module) lookForAddresses() bool {
 	return true
 }
 
-// PeerMoved tells the module the new addresses of a peer's module, which Connect will get, too. A
-// connection that is being made to an old address goes on at a new one.
+// PeerMoved gives the module the new addresses of a peer's module. Connect will get them too. An
+// attempt to connect to an old address continues at a new one.
 func (m *module) PeerMoved(rank int, theirs []byte) {
 	c, ok := parseRailAddress(theirs)
 	if !ok || c.rank != uint32(rank) || len(c.addresses) == 0 {
@@ -77,7 +77,7 @@ func (m *module) Absent(remote bool) error {
 	s, err := m.lookUpAddresses()
 	switch {
 	case err != nil:
-		return nil // it could not be found out
+		return nil // the state of the addresses is not known
 	case s.name == "":
 		return m.noAddress()
 	case !remote:

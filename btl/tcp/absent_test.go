@@ -11,13 +11,13 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// late is an address that its machine does not have yet.
+// late is an address that the machine does not have yet.
 type late struct {
 	has   bool
 	moved int
 }
 
-// config is that of a module that awaits loopback.
+// config is the configuration of a module that waits for a loopback address.
 func (l *late) config() Config {
 	return Config{
 		Size: 2, Secret: secret, Rail: "tcp:eth1", Word: 2, Awaits: "n1 has no interface or address eth1",
@@ -32,8 +32,8 @@ func (l *late) config() Config {
 }
 
 // TestConnectOfModuleWithoutAddressFailsUntilItComes: a module without an address cannot connect,
-// and its peer cannot connect to it. Once the address is there, the module connects, though the
-// peer still does not know the address.
+// and its peer cannot connect to it. Once the machine has the address, the module connects,
+// although the peer still does not know the address.
 func TestConnectOfModuleWithoutAddressFailsUntilItComes(t *testing.T) {
 	l := &late{}
 	c := &couple{va: &mate{}, vb: &mate{}}
@@ -70,11 +70,11 @@ func TestConnectOfModuleWithoutAddressFailsUntilItComes(t *testing.T) {
 	c.until(t, "both ends to fail", func() bool { return c.ea.State() == btl.Drained && c.eb.State() == btl.Drained })
 	_, err = c.b.Connect(btl.Path{Peer: 0}, before)
 	require.ErrorIs(t, err, btl.ErrNoAddress)
-	c.connect(t) // which tells it the address
+	c.connect(t) // this passes the address
 }
 
-// TestModulesWithoutAddressesConnectOnceTheyAreTold: where both modules had no address, they need
-// the addresses that they have got later.
+// TestModulesWithoutAddressesConnectOnceTheyAreTold: if neither module had an address, they need
+// each other's later address.
 func TestModulesWithoutAddressesConnectOnceTheyAreTold(t *testing.T) {
 	la, lb := &late{}, &late{}
 	c := &couple{va: &mate{}, vb: &mate{}}
@@ -89,8 +89,8 @@ func TestModulesWithoutAddressesConnectOnceTheyAreTold(t *testing.T) {
 	c.connect(t)
 }
 
-// TestAwaited: words that name nothing are awaited. Single addresses are so only if no other word
-// names something.
+// TestAwaited: the module waits for words that name nothing. It waits for single addresses only if
+// no other word names something.
 func TestAwaited(t *testing.T) {
 	ip := netip.MustParseAddr
 	found := []candidate{
@@ -120,8 +120,8 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// TestOpenWithAbsentAddress: what the user has named and is not there yet is a rail that is Absent
-// until it comes.
+// TestOpenWithAbsentAddress: if the user names an address that does not exist yet, its rail is
+// Absent until it comes.
 func TestOpenWithAbsentAddress(t *testing.T) {
 	ip := netip.MustParseAddr
 	found := []candidate{{1, "lo0", ip("127.0.0.1"), 8, true, true, ""}}
@@ -164,10 +164,9 @@ func TestAbsentWordDoesNotTakeAnAddressInUse(t *testing.T) {
 	require.Empty(t, source{word: "eth1", place: 1}.now(found, free), "its only address is link-local")
 }
 
-// TestPairsOfMissingAddresses: an address that is missing is paired with those that the same word
-// names.
+// TestPairsOfMissingAddresses: a missing address is paired with addresses that the same word names.
 func TestPairsOfMissingAddresses(t *testing.T) {
-	// those of the first words are there
+	// The addresses of the first words exist.
 	words := func(host byte, words []uint8, prefixes ...string) (list [][]byte) {
 		there := addresses(host, prefixes...)
 		for i, w := range words {
@@ -193,7 +192,7 @@ func TestPairsOfMissingAddresses(t *testing.T) {
 		"both lack the second": {
 			words(1, []uint8{1, 2}, "10.0.0.1/24"), words(2, []uint8{1, 2}, "10.0.0.2/24"), pairList(0, 0, 1, 1),
 		},
-		"each lacks another one": { // routers may join what is there
+		"each lacks another one": { // routers may connect the existing ones
 			words(1, []uint8{1, 2}, "10.0.0.1/24"), words(2, []uint8{2, 1}, "10.1.0.2/24"),
 			append(pairList(0, 0), transport.Pair{Local: 1, Extra: true}, transport.Pair{Remote: 1, Extra: true}),
 		},
@@ -207,8 +206,8 @@ func TestPairsOfMissingAddresses(t *testing.T) {
 	}
 }
 
-// TestInterfaceWithoutLinkAtStartIsAbsent: an interface that is down, or has no link, or lacks the
-// address, is absent. Ranks of this machine need only the address.
+// TestInterfaceWithoutLinkAtStartIsAbsent: a rail is absent if its interface is down, has no link,
+// or lacks the address. Ranks of this machine need only the address.
 func TestInterfaceWithoutLinkAtStartIsAbsent(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
 	require.NoError(t, m.Absent(true), "loopback is not watched")
@@ -228,9 +227,9 @@ func TestInterfaceWithoutLinkAtStartIsAbsent(t *testing.T) {
 	}
 }
 
-// TestFirstConnectWithoutLinkFails: a connection that is made while the interface has had no link
-// yet is not used before the layer above has probed it, because the peer may not be reached. It is
-// tried all the same: some interfaces never report a link.
+// TestFirstConnectWithoutLinkFails: if a connection is made before the interface has had a link,
+// the layer above probes it before use, because the peer may be out of reach. The module tries it
+// nevertheless, because some interfaces never report a link.
 func TestFirstConnectWithoutLinkFails(t *testing.T) {
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}
 	a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, &mate{})

@@ -13,24 +13,24 @@ import (
 const (
 	// maxAccepts bounds how many connections one progress call accepts.
 	maxAccepts = 8
-	// graceNanos is how long an unauthenticated connection is kept although others wait to be
-	// accepted. A peer needs less. The others wait in the system's queue, so a peer among them gets
-	// its turn, however many they are.
+	// graceNanos is how long an unauthenticated connection is kept while others wait to be
+	// accepted. A peer needs less time. The others wait in the system's queue, so each gets its
+	// turn, however many wait.
 	graceNanos = 10e6
 )
 
-// unauthenticatedPeer is an accepted connection that was sent a challenge. It is sent nothing else
-// until it proves that it knows the secret. It costs this much memory, a socket, and
-// HandshakeTimeout.
+// unauthenticatedPeer is an accepted connection to which this rank has sent a challenge. It gets
+// nothing else until it proves that it knows the secret. It costs this struct and a socket, for at
+// most HandshakeTimeout.
 type unauthenticatedPeer struct {
 	m         *module
 	fd        int
 	since     int64
 	challenge nonce
-	// buf has room for one byte more than any peer may send, so that excess is noticed.
+	// buf has room for one byte more than any peer may send, so that excess bytes are noticed.
 	buf [helloBytes + 1]byte
 	n   int
-	// authenticated: the hello is good, and waits until it can be answered.
+	// authenticated: the hello is valid, and waits until it can be answered.
 	authenticated bool
 	hello         hello // valid if authenticated
 }
@@ -51,7 +51,7 @@ func (m *module) acceptConnections(listener int) {
 		case unix.EAGAIN:
 			return
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-			m.acceptMore = true // nothing tells when there is room
+			m.acceptMore = true // no event reports that there is room
 			return
 		case unix.EBADF, unix.EINVAL, unix.ENOTSOCK, unix.EOPNOTSUPP, unix.EFAULT:
 			m.deferred = m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, nativeOf(errno), fmt.Errorf("accept: %w", errno))
@@ -64,7 +64,7 @@ func (m *module) acceptConnections(listener int) {
 }
 
 // hasRoom reports whether another connection can be accepted. If there are too many, it drops the
-// oldest unauthenticated one; a peer that is dropped connects again.
+// oldest unauthenticated one. A dropped peer connects again.
 func (m *module) hasRoom() bool {
 	if len(m.unauthenticated)-m.authenticatedWaiting < m.cfg.MaxUnauthenticated {
 		return true
@@ -152,7 +152,7 @@ func (s *unauthenticatedPeer) step() int {
 	return m.answerHello(s, p)
 }
 
-// answerHello answers a peer's hello, if that can be done now.
+// answerHello answers a peer's hello, if it can do so now.
 func (m *module) answerHello(s *unauthenticatedPeer, p *peer) int {
 	h := &s.hello
 	e := p.ep
@@ -169,7 +169,7 @@ func (m *module) answerHello(s *unauthenticatedPeer, p *peer) int {
 		}
 		e = m.newEndpoint(p, h.epoch)
 	case e.State() == btl.Failed || e.Deferred() != nil:
-		m.Unsettled = true // the endpoint is Drained soon
+		m.Unsettled = true // the endpoint will be Drained soon
 		return 0
 	case h.epoch > e.Epoch():
 		m.Unsettled = true
@@ -183,7 +183,7 @@ func (m *module) answerHello(s *unauthenticatedPeer, p *peer) int {
 		return m.reject(s, resultBusy, 0)
 	case p.rank > m.cfg.Rank && e.attempt != nil && e.attempt.stage == stageAnswer:
 		// If the peer's acceptance of this rank's attempt arrives, the peer gives up its own
-		// attempt: to accept that attempt now would leave neither.
+		// attempt. If this rank accepted that attempt now, neither connection would remain.
 		m.Unsettled = true
 		return 0
 	default: // both have connected, and the peer's attempt counts
@@ -198,13 +198,12 @@ func (m *module) answerHello(s *unauthenticatedPeer, p *peer) int {
 	return 1
 }
 
-// isFrom reports whether a connection, which is authenticated, is from a peer.
+// isFrom reports whether an authenticated connection is from a peer.
 func (s *unauthenticatedPeer) isFrom(p *peer) bool {
 	return int(s.hello.from) == p.rank && s.hello.fromNonce == p.nonce
 }
 
-// reject answers a peer that it cannot have the epoch that it asked for: all epochs up to over have
-// ended.
+// reject refuses the epoch that a peer asked for: all epochs up to over have ended.
 func (m *module) reject(s *unauthenticatedPeer, v result, over uint32) int {
 	if m.reply(s, answer{v, over + 1}) {
 		_ = unix.Close(s.fd)
@@ -213,7 +212,7 @@ func (m *module) reject(s *unauthenticatedPeer, v result, over uint32) int {
 }
 
 // failSuperseded fails an endpoint whose peer has begun the next incarnation (C5). It first takes
-// what the peer sent before the end of this incarnation.
+// the frames that the peer sent before the end of this incarnation.
 func (e *endpoint) failSuperseded() {
 	for n := 4 * e.m.cfg.BufferBytes / (headBytes * maxBurst); n > 0 && e.phase == phaseReady; n-- {
 		if e.moreFrames {
@@ -228,8 +227,8 @@ func (e *endpoint) failSuperseded() {
 	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
 }
 
-// reply sends an answer and forgets the connection as unauthenticated. If the answer cannot be
-// sent, it closes the connection.
+// reply sends an answer and removes the connection from the unauthenticated ones. If the answer
+// cannot be sent, it closes the connection.
 func (m *module) reply(s *unauthenticatedPeer, a answer) bool {
 	var buf [answerBytes]byte
 	b := m.codec.appendAnswer(buf[:0], &s.challenge, s.buf[:helloBytes], a)
@@ -242,8 +241,8 @@ func (m *module) reply(s *unauthenticatedPeer, a answer) bool {
 	return true
 }
 
-// attendUnauthenticated answers the hellos that wait for this rank, and drops connections whose
-// time is over.
+// attendUnauthenticated answers the hellos that wait for this rank, and drops connections that have
+// timed out.
 func (m *module) attendUnauthenticated() int {
 	n := 0
 	for i := 0; i < len(m.unauthenticated); {

@@ -10,8 +10,8 @@ import (
 )
 
 // TestCrossingHellosLeaveOneConnection: both ends have connected, and the lower rank does not
-// insist because an attempt has failed before. The ends do not accept each other's attempt, which
-// would lose both.
+// insist on its attempt, because an earlier one has failed. The ends must not both accept the
+// other's attempt, because then both would be lost.
 func TestCrossingHellosLeaveOneConnection(t *testing.T) {
 	leavesNothing(t)
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}

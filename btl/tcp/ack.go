@@ -6,26 +6,28 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// When the peer learns that its fragments were handed up.
+// When acknowledgements are sent:
 //
-// Every frame carries an acknowledgement, so an answer costs no segment of its own. Without an
-// answer, the acknowledgement goes alone: at once if the peer's window is filling, or if the
-// fragments were small and this rank does not usually answer (piggybacks), because the peer's
-// program may wait; otherwise after some progress calls in which nothing arrived. If this rank's
-// program stops making progress meanwhile, the module's timer asks for a progress call (idle.go).
+// Every frame carries an acknowledgement, so a reply needs no segment of its own for it. Without a
+// reply, the acknowledgement is sent alone. It is sent at once if the peer's window is filling. It
+// is also sent at once if the fragments were small and this rank does not usually reply
+// (piggybacks), because the peer's program may be waiting. Otherwise it is sent after some progress
+// calls in which nothing arrived. If this rank's program stops making progress meanwhile, the
+// module's timer asks for a progress call (idle.go).
 const (
-	// quietTurns is how many progress calls an acknowledgement waits for a frame to go with.
+	// quietTurns is the number of progress calls for which an acknowledgement waits for a frame
+	// that can carry it.
 	quietTurns = 16
-	// promptBytes: fragments of no more than this many bytes together are acknowledged at once. The
-	// system call takes longer than they do. Longer fragments are mostly followed by more, and a
+	// promptBytes: fragments with a total of up to promptBytes are acknowledged at once. The system
+	// call takes longer than such fragments do. Longer fragments are mostly followed by more, and a
 	// system call for each would add up.
 	promptBytes = 4 << 10
-	// answerTurns: a frame sent this many progress calls after a lone acknowledgement could have
-	// carried it.
+	// answerTurns: a frame sent within answerTurns progress calls after a lone acknowledgement
+	// could have carried it.
 	answerTurns = 2
 )
 
-// noteTaken notes that a fragment of n bytes is handed up, which is to be acknowledged.
+// noteTaken records that a fragment of n bytes was handed up and must be acknowledged.
 func (e *endpoint) noteTaken(n int) {
 	e.taken++
 	e.confirm()
@@ -37,7 +39,7 @@ func (e *endpoint) noteTaken(n int) {
 	}
 }
 
-// ackCarried notes that a frame with a fragment was sent, and acknowledged all that was taken.
+// ackCarried records that a frame with a fragment was sent, which acknowledged all taken fragments.
 func (e *endpoint) ackCarried() {
 	if e.ackSent != e.taken {
 		e.ackSent, e.pendingAckBytes = e.taken, 0
@@ -67,7 +69,7 @@ func (m *module) sendPendingAcks(all bool) {
 	m.pendingAcks = left
 }
 
-// isDue reports whether the acknowledgement is to be sent now.
+// isDue reports whether the acknowledgement must be sent now.
 func (e *endpoint) isDue() bool {
 	cfg := &e.m.cfg
 	switch {
@@ -81,11 +83,11 @@ func (e *endpoint) isDue() bool {
 	return e.quiet >= quietTurns
 }
 
-// acknowledge sends a lone acknowledgement. It reports whether it did.
+// acknowledge sends a lone acknowledgement. It reports whether it has sent one.
 func (e *endpoint) acknowledge() bool {
 	if e.blocked || e.writeErr != 0 || len(e.rest) > 0 || e.current != nil {
-		// a frame that was begun has to be finished first, and the next may carry the
-		// acknowledgement
+		// A frame that was begun must be finished first. The next frame may carry the
+		// acknowledgement.
 		return false
 	}
 	if !e.unsent.Empty() {
@@ -109,7 +111,7 @@ func (e *endpoint) acknowledge() bool {
 }
 
 // acknowledged completes the operations that the peer acknowledges, and returns how many. ok is
-// false if the count cannot be right.
+// false if the count is impossible.
 func (e *endpoint) acknowledged(ack uint32) (n int, ok bool) {
 	d := ack - e.acked
 	if d > uint32(e.unacked.Len()) {
@@ -118,7 +120,7 @@ func (e *endpoint) acknowledged(ack uint32) (n int, ok bool) {
 	for ; d > 0; d-- {
 		op := e.unacked.Pop()
 		if op == nil {
-			break // Done has closed the module, which called back the rest
+			break // Done has closed the module, and Close called back the rest
 		}
 		e.acked++
 		e.inFlight--

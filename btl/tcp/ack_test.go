@@ -47,8 +47,8 @@ func inKernelOfPeer(t *testing.T, e *endpoint) {
 }
 
 // TestFragmentInKernelIsUnderWay: a fragment that the peer's kernel has is not delivered, and
-// counts in the window, until the peer's module has handed it up. If the connection breaks before,
-// the operation ends in an error.
+// counts in the window, until the peer's module has handed it up. If the connection breaks before
+// that, the operation ends with an error.
 func TestFragmentInKernelIsUnderWay(t *testing.T) {
 	for what, size := range map[string]int{"short": 16, "long": 32 << 10} {
 		c := newCouple(t, Config{})

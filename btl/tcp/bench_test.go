@@ -14,8 +14,8 @@ import (
 	"github.com/mpigo/mpigo/btl/btltest"
 )
 
-// Next to each figure is that of bare sockets, which two goroutines poll in the same way, without
-// heads, acknowledgements or epochs: no transport over TCP is faster.
+// Each figure stands beside the figure of bare sockets, which two goroutines poll in the same way,
+// without heads, acknowledgements or epochs. No transport over TCP is faster.
 
 // mate is Events that count.
 type mate struct {
@@ -102,7 +102,7 @@ func bareSockets(t testing.TB) (a, b int) {
 	return a, b
 }
 
-// move moves all of b one way.
+// move moves all of b in one direction.
 func move(fd int, b []byte, do call, stop *atomic.Bool) {
 	var idle idler
 	for len(b) > 0 && !stop.Load() {
@@ -114,8 +114,8 @@ func move(fd int, b []byte, do call, stop *atomic.Bool) {
 	}
 }
 
-// idler gives way after some looks without success, so that a busy machine does not spend its time
-// on polling.
+// idler gives way after some unsuccessful polls, so that a busy machine does not spend its time on
+// polling.
 type idler int
 
 func (i *idler) saw(n int) {
@@ -126,7 +126,7 @@ func (i *idler) saw(n int) {
 	}
 }
 
-// beside runs a function on a goroutine of its own until the benchmark is over.
+// beside runs a function on its own goroutine until the benchmark is over.
 func beside(f func(stop *atomic.Bool)) (over func()) {
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -163,7 +163,7 @@ func barePingPong(b *testing.B, size int) {
 	})
 }
 
-// message is what is echoed, in as many fragments as it takes.
+// message is the message to echo, in as many fragments as necessary.
 type message struct {
 	ops  []btl.Op
 	done int
@@ -181,7 +181,7 @@ func newMessage(m *module, size int) *message {
 	return msg
 }
 
-// post sends the message, after the operation that sent it last has completed.
+// post sends the message once its previous operation has completed.
 func (msg *message) post(m *module, e btl.Endpoint, stop *atomic.Bool) {
 	var idle idler
 	for msg.done%len(msg.ops) != 0 && !stop.Load() {
@@ -200,7 +200,7 @@ func pingPong(b *testing.B, size int) {
 	ping(b, c.a, c.ea, c.va, size)
 }
 
-// echo sends back what arrives, message by message.
+// echo sends back arriving messages one by one.
 func echo(m *module, e btl.Endpoint, v *mate, size int, stop *atomic.Bool) {
 	msg := newMessage(m, size)
 	var idle idler
@@ -230,7 +230,7 @@ func ping(b *testing.B, m *module, e btl.Endpoint, v *mate, size int) {
 	})
 }
 
-// echoPlan is what an echo in another process has to know.
+// echoPlan is what an echo in another process must know.
 type echoPlan struct {
 	Address []byte
 	Size    int
@@ -251,7 +251,7 @@ func echoRole(t testing.TB, parent *btltest.Process) {
 	echo(m, e, v, plan.Size, &stop)
 }
 
-// BenchmarkProcesses is BenchmarkPingPong between two processes.
+// BenchmarkProcesses does what BenchmarkPingPong does, between two processes.
 func BenchmarkProcesses(b *testing.B) {
 	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -266,8 +266,8 @@ func BenchmarkProcesses(b *testing.B) {
 	}
 }
 
-// BenchmarkSerial has one goroutine play both ends, so that it shows what a message costs and not
-// how the machine schedules. Of many short runs the shortest counts.
+// BenchmarkSerial drives both ends with one goroutine, so that it shows the cost of a message, not
+// how the machine schedules. The shortest of many short runs counts.
 func BenchmarkSerial(b *testing.B) {
 	for _, size := range []int{8, 1 << 10, 64 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("bare-%d", size), func(b *testing.B) {
@@ -306,7 +306,7 @@ func BenchmarkSerial(b *testing.B) {
 	}
 }
 
-// shortest runs once in groups, and reports the time of one run in the fastest group.
+// shortest calls once in groups, and reports the time of one call in the fastest group.
 func shortest(b *testing.B, once func()) {
 	const group = 20
 	for range 2 * group {
@@ -325,7 +325,7 @@ func shortest(b *testing.B, once func()) {
 	b.ReportMetric(float64(best.Nanoseconds())/group, "best-ns")
 }
 
-// BenchmarkRate posts short fragments one after the other; one goroutine plays both ends.
+// BenchmarkRate posts short fragments one after the other. One goroutine drives both ends.
 func BenchmarkRate(b *testing.B) {
 	const window = 64
 	for _, wakes := range []bool{false, true} {

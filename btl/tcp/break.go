@@ -8,8 +8,8 @@ import (
 
 var _ btl.StaleSender = (*endpoint)(nil)
 
-// Break shuts the connections to a peer down as the network might, so that both ends find out by
-// themselves. It reports whether there was one. It is for tests.
+// Break shuts down the connections to a peer as the network might: each end must detect it by
+// itself. It reports whether there was a connection. It is for tests.
 func (m *module) Break(rank int) (any bool) {
 	for e := range m.Endpoints() {
 		if e.Peer() == rank && e.phase == phaseReady {

@@ -17,11 +17,12 @@ type candidate struct {
 	bits     int
 	up       bool
 	loopback bool
-	// unfit is why the address should not be used though it is there; "" if it may be.
+	// unfit says why the address should not be used although the machine has it; "" if it may be
+	// used.
 	unfit string
 }
 
-// candidates are the addresses that this machine has.
+// candidates returns the addresses of this machine.
 func candidates() ([]candidate, error) {
 	list, err := net.Interfaces()
 	if err != nil {
@@ -54,8 +55,8 @@ type addressOn struct {
 	addr  netip.Addr
 }
 
-// unfitAddresses are the IPv6 addresses that no new connection should use, with the reason (RFC
-// 4862, RFC 8981). It has none if the system does not say.
+// unfitAddresses returns the IPv6 addresses that no new connection should use, with the reason (RFC
+// 4862, RFC 8981). It is empty if the system does not say.
 func unfitAddresses() map[addressOn]string {
 	unfit := map[addressOn]string{}
 	_ = eachAddress(unix.AF_INET6, func(index int, flags byte, addr netip.Addr) {
@@ -68,7 +69,7 @@ func unfitAddresses() map[addressOn]string {
 			{unix.IFA_F_DEPRECATED, "deprecated"},
 			{unix.IFA_F_TEMPORARY, "temporary"},
 		} {
-			// An address that need not be checked can be used at once.
+			// An optimistic address can be used at once.
 			if flags&f.flag != 0 && !(f.flag == unix.IFA_F_TENTATIVE && flags&unix.IFA_F_OPTIMISTIC != 0) {
 				unfit[addressOn{index, addr}] = f.why
 				break

@@ -7,8 +7,8 @@ import (
 )
 
 // goodbyeNanos bounds how long Close waits until the peers' machines have acknowledged the
-// good-byes, and all that was sent before them. Time in which this process stands still between two
-// looks counts as goodbyeGapNanos.
+// good-byes and everything sent before. If this process stands still between two checks, that time
+// counts as goodbyeGapNanos.
 const (
 	goodbyeNanos    = 100e6
 	goodbyeGapNanos = goodbyeNanos / 16
@@ -41,10 +41,10 @@ func (m *module) Close() error {
 	return m.closeAll()
 }
 
-// sayGoodbye sends what is left, and then a good-bye, on every connection, and waits until the
-// peers' machines have acknowledged it. Only then is it safe to close a socket to which its peer
-// may still be sending: the system answers that with a reset, which discards what was not delivered
-// yet (RFC 9293, 3.6.1).
+// sayGoodbye sends the remaining frames and then a good-bye on every connection, and waits until
+// the peers' machines have acknowledged them. Only then may it close a socket to which the peer may
+// still be sending. The system answers such bytes with a reset, which discards data that was not
+// delivered yet (RFC 9293, 3.6.1).
 func (m *module) sayGoodbye() {
 	var open []*endpoint
 	for e := range m.Endpoints() {
@@ -71,11 +71,11 @@ func (m *module) sayGoodbye() {
 	}
 }
 
-// continueGoodbye goes on with a good-bye, and reports whether there is nothing more to wait for.
+// continueGoodbye continues a good-bye, and reports whether it is complete.
 func (e *endpoint) continueGoodbye() bool {
 	e.blocked = false
 	e.flush()
-	// what the peer sends is dropped, but unread bytes would make the system reset the connection
+	// Bytes of the peer are dropped. If they stayed unread, the system would reset the connection.
 	for {
 		got, errno := recv(e.fd, e.buf)
 		if errno == unix.EAGAIN || errno == unix.EINTR {

@@ -12,71 +12,72 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Config of a module. A field that is zero has its default, which is in parentheses.
+// Config of a module. A zero field has the default that its comment gives in parentheses.
 type Config struct {
 	// Rank of this process and Size of the job.
 	Rank, Size int
 	Events     btl.Events
-	// Rail is the module's name ("tcp:" and Local).
+	// Rail is the module's name ("tcp:" followed by Local).
 	Rail string
 	// Local is the address to listen on and to connect from.
 	Local netip.Addr
-	// LocalBits is the length of the network prefix of Local (all bits). Addresses of the same
-	// network are reached directly.
+	// LocalBits is the length of the network prefix of Local (all bits). The module reaches
+	// addresses of the same network directly.
 	LocalBits int
-	// Others are more addresses of the same interface: the one that leads to a peer is used.
+	// Others are further addresses of the same interface. The module uses the address that leads to
+	// a peer.
 	Others []Interface
-	// Find, if not nil, returns the addresses that the module may use now. The module asks if Local
-	// is not set, until there is one, and when addresses of its interface change. Awaits says what
-	// is missing if Local is not set. Moved, if not nil, is called when the module has got an
-	// address, or others.
+	// Find, if not nil, returns the addresses that the module may use now. If Local is not set, the
+	// module calls Find until there is an address. It also calls Find when addresses of its
+	// interface change. Awaits says what is missing if Local is not set. Moved, if not nil, is
+	// called when the module has got new addresses.
 	Find   func() []Interface
 	Awaits string
 	Moved  func()
 	// Word is the place, from 1, of the user's word that names the address (Interface.Word). It
-	// pairs modules that have no address yet with those of peers.
+	// pairs modules that have no address yet with modules of peers.
 	Word uint8
-	// Connection tells the modules of one interface apart, from 0: each leads only to those of
-	// peers that have the same number.
+	// Connection tells the modules of one interface apart, from 0: each leads only to peers'
+	// modules with the same number.
 	Connection uint8
 	// BandwidthMBps of the address (what its interface reports).
 	BandwidthMBps int64
-	// FirstPort to LastPort are where the module may listen, for machines behind a firewall (any
-	// free port).
+	// The module may listen at ports from FirstPort to LastPort, for machines behind a firewall
+	// (any free port).
 	FirstPort, LastPort uint16
 
 	// Clock, nil for the system's clock.
 	Clock progress.Clock
-	// Wakeup is what this rank's engine sleeps on. Without one it only naps.
+	// Wakeup wakes this rank's engine when it sleeps. Without it, the engine only naps.
 	Wakeup progress.Wakeup
 	// AsyncProgress, if not nil, is called from any goroutine when a peer connects or waits for an
-	// acknowledgement and perhaps nothing makes progress. It asks for a progress call soon, and
-	// does not block. Without it, peers wait until this rank's program makes progress.
+	// acknowledgement, and this rank may not be making progress. It must ask for a progress call
+	// soon, and must not block. Without it, peers wait until this rank's program makes progress.
 	AsyncProgress func()
 	// Pass, if not nil, is called while Close waits.
 	Pass func()
-	// Blocked, if not nil, reports whether no connection with a peer is to be made, as if the
-	// network did not lead there. It is for tests.
+	// Blocked, if not nil, reports whether connections to a peer are blocked, as if the network did
+	// not lead there. It is for tests.
 	Blocked func(peer int) bool
 	// Secret of the job; nil if SetSecret gives it later. No connection is accepted before that.
 	Secret []byte
 
-	// FragBytes is the longest fragment, header and payload (128 KiB and a header). All ranks have
-	// the same. EagerBytes is the longest that is best sent without asking the receiver (64 KiB and
-	// a header).
+	// FragBytes is the longest fragment, header and payload (128 KiB and a header). It is the same
+	// at all ranks. EagerBytes is the longest fragment of an eager message (64 KiB and a header).
 	FragBytes, EagerBytes int
-	// WindowFrags and WindowBytes bound what is sent to a peer and not acknowledged (1024, 2 MiB).
+	// WindowFrags and WindowBytes bound the fragments and bytes that are sent to a peer and not
+	// acknowledged (1024, 2 MiB).
 	WindowFrags, WindowBytes int
-	// BufferBytes is the memory into which a connection is read (two of the longest fragments).
+	// BufferBytes is the length of a connection's receive buffer (two of the longest fragments).
 	BufferBytes int
 	// SendBuffer and ReceiveBuffer of the sockets in bytes; 0 leaves them to the system, which
 	// adapts them.
 	SendBuffer, ReceiveBuffer int
 
-	// ConnectTimeout bounds the time until there is a connection to a peer (10 s).
+	// ConnectTimeout bounds the time to connect to a peer (10 s).
 	ConnectTimeout time.Duration
-	// HandshakeTimeout bounds the time that an unauthenticated peer has for its hello, and a peer
-	// for its answer (2 s).
+	// HandshakeTimeout bounds the time until an unauthenticated peer's hello arrives, and until a
+	// peer's answer arrives (2 s).
 	HandshakeTimeout time.Duration
 	// KeepAlive is how long a connection may be idle before the system probes the peer's machine
 	// (10 s).
@@ -105,7 +106,7 @@ const (
 	maxConnections         = 8 // of one interface
 )
 
-// fill checks the fields, and sets those that are zero.
+// fill checks the fields, and sets zero fields to their defaults.
 func (c *Config) fill() error {
 	c.Local = c.Local.Unmap()
 	if c.Find != nil && !c.Local.IsValid() {
@@ -121,7 +122,7 @@ func (c *Config) fill() error {
 	)
 }
 
-// fillRest is fill for the fields that are not about the local address.
+// fillRest does the same as fill for fields that do not concern the local address.
 func (c *Config) fillRest() error {
 	base.SetDefault(&c.Clock, progress.SystemClock())
 	if c.Pass == nil {

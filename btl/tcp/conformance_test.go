@@ -38,11 +38,11 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceIPv6(t *testing.T) {
 	needs(t, loopback6)
-	// with Wakeup, fragments wait for each other
+	// With Wakeup, fragments wait for each other.
 	btltest.TestBTL(t, pairs(Config{Local: loopback6, Secret: secret, AsyncProgress: func() {}}))
 }
 
-// So small that windows and sockets are full, and buffers at their end, all the time.
+// Sizes so small that windows, sockets and buffers are full all the time.
 func TestConformanceSmall(t *testing.T) {
 	btltest.TestBTL(t, pairs(Config{
 		Local: loopback4, Secret: secret,

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// After an attempt fails, the next follows after pauseFirst, and then each after twice as long,
-	// up to pauseMost (nanoseconds).
+	// After a failed attempt, the next one follows after pauseFirst. Each further pause is twice as
+	// long, up to pauseMost (nanoseconds).
 	pauseFirst = 1e6
 	pauseMost  = 100e6
-	// maxRefusals in a row mean that nothing listens there any more, since the peer listens before
-	// it publishes its address, or that there is no route. The endpoint fails then, so that the
+	// maxRefusals refusals in a row mean that there is no route, or that the peer no longer
+	// listens: it listens before it publishes its address. The endpoint then fails, so that the
 	// layer above need not wait for the deadline before it uses another rail.
 	maxRefusals = 5
 	// yieldAfter (nanoseconds): when both ends connect at once, the lower rank's attempt counts,
-	// unless it is older than this: perhaps connections can be made only from the other end.
+	// unless it is older than yieldAfter: perhaps only the other end can connect.
 	yieldAfter = 250e6
 )
 
@@ -31,8 +31,8 @@ const (
 type stage uint8
 
 const (
-	stageChallenge stage = iota // the acceptor's nonce is awaited
-	stageAnswer                 // the hello was sent, the answer is awaited
+	stageChallenge stage = iota // waits for the acceptor's nonce
+	stageAnswer                 // has sent the hello, waits for the answer
 )
 
 // attempt is a connection that this end has begun and that the peer has not answered yet.
@@ -47,16 +47,16 @@ type attempt struct {
 	n         int // bytes of buf that were read
 }
 
-// pause is the time between attempts, and what came of them. Times are in nanoseconds, by
-// Config.Clock.
+// pause is the time between attempts, and the results of earlier attempts. Times are in
+// nanoseconds, by Config.Clock.
 type pause struct {
 	since    int64 // when the first attempt began
 	deadline int64
 	at       int64 // when the next attempt may begin
 	wait     int64 // the length of the last pause
 	failures int   // attempts that failed
-	path     int   // the next one, in turn: attempts that found the last one broken, or a stranger
-	refusals int   // of those, the last ones that were refused in a row
+	path     int   // the next one, in turn: attempts that found a broken path or another process
+	refusals int   // the last failures in a row that were refusals
 	why      *btl.Error
 }
 
@@ -99,17 +99,17 @@ func (e *endpoint) dialOnce(now int64) {
 	e.attempt = a
 }
 
-// paths are the addresses that may lead to the peer, the best first. A module on loopback has only
+// paths returns the paths that may lead to the peer, the best first. A module on loopback has only
 // peers of this machine.
 func (e *endpoint) paths() []path {
 	ours := e.m.published(isThere)
 	if len(ours) == 0 {
-		ours = e.m.published(isAny) // one may be back
+		ours = e.m.published(isAny) // one may have come back
 	}
 	return pathsBetween(ours, e.p.addresses, !e.p.onOtherMachine || e.m.isOnLoopback())
 }
 
-// nextPath is the path of the next attempt.
+// nextPath returns the path of the next attempt.
 func (e *endpoint) nextPath() (p path, ok bool) {
 	list := e.paths()
 	if len(list) == 0 {
@@ -118,15 +118,15 @@ func (e *endpoint) nextPath() (p path, ok bool) {
 	return list[e.pause.path%len(list)], true
 }
 
-// attemptTime is how long an attempt may take (nanoseconds): each path gets its turn before the
-// deadline.
+// attemptTime returns how long an attempt may take (nanoseconds), so that each path gets its turn
+// before the deadline.
 func (e *endpoint) attemptTime() int64 {
 	cfg := &e.m.cfg
 	return int64(min(cfg.HandshakeTimeout, cfg.ConnectTimeout/time.Duration(max(len(e.paths()), 1))))
 }
 
-// addressGone notes that the system does not let the module connect from an address. Without
-// another one, the rail fails.
+// addressGone records that the system does not let the module connect from an address. If there is
+// no other address, the rail fails.
 func (m *module) addressGone(a netip.Addr, errno unix.Errno) {
 	left := false
 	for n := range m.locals {
@@ -154,7 +154,7 @@ func (e *endpoint) connecting() string {
 	return fmt.Sprintf("connect from %s to %s", namesOf(e.m.locals), addressesOf([]*railAddress{{addresses: e.p.addresses}}))
 }
 
-// attemptFailed notes that an attempt has failed, for the reason why.
+// attemptFailed records that an attempt has failed, and why.
 func (e *endpoint) attemptFailed(now int64, errno unix.Errno, why *btl.Error) {
 	p := &e.pause
 	p.failures++
@@ -162,7 +162,7 @@ func (e *endpoint) attemptFailed(now int64, errno unix.Errno, why *btl.Error) {
 	p.wait = min(max(2*p.wait, pauseFirst), pauseMost)
 	p.at = now + p.wait
 	if errno != 0 {
-		p.path++ // there may be other addresses that lead there
+		p.path++ // other addresses may lead there
 	}
 	switch errno {
 	case unix.ECONNREFUSED, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN:
@@ -184,13 +184,13 @@ func (e *endpoint) stopAttempt() {
 	}
 }
 
-// failed ends the attempt, which another may follow.
+// failed ends the attempt. Another one may follow.
 func (a *attempt) failed(errno unix.Errno, why *btl.Error) {
 	a.e.stopAttempt()
 	a.e.attemptFailed(a.e.m.now, errno, why)
 }
 
-// step continues the attempt as far as it gets without waiting.
+// step continues the attempt as far as possible without waiting.
 func (a *attempt) step() int {
 	e := a.e
 	m := e.m
@@ -235,7 +235,7 @@ func (a *attempt) hello() {
 	m.codec.appendHello(a.sentHello[:0], &a.challenge, &h)
 	if sent, errno := send(a.fd, a.sentHello[:]); sent != len(a.sentHello) {
 		if errno == 0 {
-			errno = unix.EAGAIN // a new socket that takes less than this is of no use
+			errno = unix.EAGAIN // a new socket that takes less than this is unusable
 		}
 		a.failed(errno, m.pathError(e.p.rank, errno, e.connecting()))
 		return
@@ -282,8 +282,8 @@ func (a *attempt) answered() int {
 	return 0
 }
 
-// extendDeadlines extends the deadlines of peers by time in which this rank did not look for their
-// answers: however long such a gap, at most a quarter of a deadline counts.
+// extendDeadlines extends the deadlines of attempts by the time in which this rank did not check
+// for answers. However long such a gap is, at most a quarter of a deadline counts.
 func (m *module) extendDeadlines(since int64) {
 	for _, e := range m.dialing {
 		gap := m.now - max(since, e.pause.since)
@@ -296,8 +296,8 @@ func (m *module) extendDeadlines(since int64) {
 	}
 }
 
-// dialAgain begins attempts whose pause is over, and fails attempts and endpoints whose deadline is
-// over.
+// dialAgain begins attempts whose pause is over, and fails attempts and endpoints that have passed
+// their deadlines.
 func (m *module) dialAgain() int {
 	n := 0
 	m.dialing = slices.DeleteFunc(m.dialing, func(e *endpoint) bool {

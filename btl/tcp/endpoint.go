@@ -13,11 +13,12 @@ import (
 
 var _ btl.Endpoint = (*endpoint)(nil)
 
-// phase is how far the connection of an endpoint is.
+// phase is the state of an endpoint's connection.
 type phase uint8
 
 const (
-	// phaseDialing: there is no connection: an attempt is under way, or the pause before the next.
+	// phaseDialing: there is no connection yet. An attempt is under way, or the pause before the
+	// next one.
 	phaseDialing phase = iota
 	// phaseReady: both ends have proved that they know the secret.
 	phaseReady
@@ -43,7 +44,7 @@ var nextPhases = [...][]phase{
 
 // endpoint is this rank's end of one incarnation of the connection to a peer.
 type endpoint struct {
-	// What a post and a progress call read, together.
+	// The fields that posts and progress calls read are together.
 	plain        bool // Send gives fragments to the socket
 	phase        phase
 	blocked      bool // the socket was full, and more is to be sent
@@ -57,16 +58,16 @@ type endpoint struct {
 	p            *peer
 	base.Endpoint
 
-	// Receiving: buf[r:w] was read and not parsed.
+	// Receiving: buf[r:w] was read and not yet parsed.
 	buf             []byte // off-heap; nil without a connection
 	r, w            int
 	taken           uint32 // fragments that were handed up
-	ackSent         uint32 // of those, how many were acknowledged
+	ackSent         uint32 // the value of taken that was acknowledged last
 	pendingAckBytes int    // bytes of the fragments that were not acknowledged
 	quiet           int    // progress calls since the last fragment
 	loneAckTurn     uint64 // progress call of the last lone acknowledgement
 
-	// Sending, in this order: rest, the rest of current's payload, and unsent.
+	// Sent in this order: rest, the rest of current's payload, and unsent.
 	rest     []byte
 	current  *btl.Op
 	offset   int // of current's payload, up to which it is sent
@@ -76,7 +77,7 @@ type endpoint struct {
 	inFlight int    // fragments that were accepted and not acknowledged
 	bytes    int    // bytes of those fragments
 	posts    int    // fragments posted since the last progress call
-	gathered int    // bytes of those that wait for others
+	gathered int    // bytes of the posts that wait for others
 	postTurn uint64 // the progress call that posts counts from
 	bye      bool   // the last frame is due
 	wantsOut bool   // the poller waits for room in the socket
@@ -108,7 +109,7 @@ func (e *endpoint) enter(next phase) {
 	e.update()
 }
 
-// update decides whether Send gives fragments to the socket.
+// update decides whether Send writes fragments to the socket.
 func (e *endpoint) update() {
 	e.plain = e.Accepts()
 }
@@ -132,7 +133,7 @@ func (e *endpoint) Send(op *btl.Op) error {
 	return nil
 }
 
-// accept takes an operation of n bytes, and sends it unless it has to wait.
+// accept takes an operation of n bytes, and sends it unless it must wait.
 func (e *endpoint) accept(op *btl.Op, n int) {
 	e.inFlight++
 	e.bytes += n
@@ -141,7 +142,7 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 	case e.phase != phaseReady || e.blocked || e.writeErr != 0:
 		e.unsent.Push(op)
 	case m.inside:
-		// Fragments that are posted from inside a progress call go out together, at its end.
+		// Fragments posted inside a progress call are sent together, at its end.
 		e.unsent.Push(op)
 		m.flushLater(e)
 	case n < gatherBytes && m.waker != nil && m.waker.asyncProgress != nil && e.mayWait():
@@ -161,14 +162,15 @@ func (e *endpoint) accept(op *btl.Op, n int) {
 }
 
 const (
-	// promptPosts is how many fragments to a peer, posted between two progress calls, each go out
-	// at once.
+	// promptPosts is the number of fragments to a peer, posted between two progress calls, that are
+	// each sent at once.
 	promptPosts = 4
-	// gatherBytes: this many bytes go out at once, and a fragment of that length does not wait.
+	// gatherBytes: gathered bytes are sent at once when there are this many, and a fragment of that
+	// length does not wait.
 	gatherBytes = 256 << 10
 )
 
-// mayWait reports whether a fragment is one of many, which cost the system less together: it then
+// mayWait reports whether a fragment is one of many, which are cheaper to send together. It then
 // waits for the others, until the next progress call or the timer (idle.go).
 func (e *endpoint) mayWait() bool {
 	if e.postTurn != e.m.turns {
@@ -178,7 +180,7 @@ func (e *endpoint) mayWait() bool {
 	return e.posts > promptPosts
 }
 
-// open begins to use a connection whose ends have both proved the secret.
+// open begins to use a connection after both ends have proved that they know the secret.
 func (e *endpoint) open(fd int) error {
 	m := e.m
 	e.stopAttempt()
@@ -214,8 +216,9 @@ func (e *endpoint) failDeferred(err *btl.Error) {
 	}
 }
 
-// Rebind implements btl.Endpoint. The system copies what it takes, so payloads are read only by
-// calls that write to the socket, also the rest of a fragment that is half sent (current).
+// Rebind implements btl.Endpoint. The system copies the bytes that it takes. Therefore only calls
+// that write to the socket read payloads, including the rest of a fragment that is half sent
+// (current).
 func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 	op.Payload = payload
 	return true
@@ -224,7 +227,7 @@ func (e *endpoint) Rebind(op *btl.Op, payload []byte) bool {
 // Fail implements btl.Endpoint.
 func (e *endpoint) Fail(cause error) { e.m.FailBecause(e, cause) }
 
-// fail takes the endpoint to Failed and reports it.
+// fail moves the endpoint to Failed and reports it.
 func (e *endpoint) fail(err *btl.Error) { e.m.FailEndpoint(e, err) }
 
 // Stop implements base.Incarnation.
@@ -234,8 +237,8 @@ func (e *endpoint) Stop() {
 	e.stopAttempt()
 }
 
-// tearDown closes the socket and calls back what is outstanding. The system has copied what was
-// written, so once the socket is closed, nothing of this incarnation reaches memory.
+// tearDown closes the socket and calls back outstanding operations. The system has copied the
+// written bytes, so once the socket is closed, nothing of this incarnation accesses memory.
 func (e *endpoint) tearDown() int {
 	e.disconnect()
 	return e.flushOut()
@@ -258,10 +261,10 @@ func (e *endpoint) disconnect() {
 	e.enter(phaseOver)
 }
 
-// confirm notes that something has arrived on the connection, or that the connection is over. Until
-// then the module asks for progress calls even if the program computes: what comes first on a
-// connection in place of one that failed is a probe by the layer above, and operations wait for the
-// answer.
+// confirm records that something has arrived on the connection, or that the connection is over.
+// Until then, the module asks for progress calls even if the program computes. The reason is that
+// the first fragment on a connection that replaces a failed one is a probe of the layer above, and
+// operations wait for its answer.
 func (e *endpoint) confirm() {
 	if e.unconfirmed {
 		e.unconfirmed = false
@@ -269,7 +272,7 @@ func (e *endpoint) confirm() {
 	}
 }
 
-// flushOut calls back what is outstanding, in the order in which it was accepted.
+// flushOut calls back outstanding operations, in the order in which they were accepted.
 func (e *endpoint) flushOut() int {
 	m := e.m
 	n := m.Flush(e, &e.unacked)

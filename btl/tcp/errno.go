@@ -12,12 +12,12 @@ import (
 var (
 	errNoAnswer  = errors.New("there is no connection to the peer")
 	errProtocol  = errors.New("protocol error by the peer")
-	errWrongPeer = errors.New("another process than the peer answers there")
+	errWrongPeer = errors.New("another process answers at the address of the peer")
 )
 
-// sideOf is the end that an error of the system points to (tcp(7), ip(7)). If the system finds no
-// address or route of the peer, that is the peer's: the rail reaches others (O2IBLND, "Handling
-// Errors on Sends").
+// sideOf returns the end that an error of the system points to (tcp(7), ip(7)). If the system finds
+// no address or route of the peer, it is the peer's end, because the rail may reach other peers
+// (O2IBLND, "Handling Errors on Sends").
 func sideOf(errno unix.Errno) btl.Side {
 	switch errno {
 	case unix.ENETDOWN, unix.ENODEV, unix.EADDRNOTAVAIL, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ENOSPC, unix.EACCES, unix.EPERM:
@@ -28,7 +28,7 @@ func sideOf(errno unix.Errno) btl.Side {
 	return btl.SideBoth
 }
 
-// nativeOf is the system's name of an error.
+// nativeOf returns the system's name of an error.
 func nativeOf(errno unix.Errno) string {
 	if errno == 0 {
 		return ""

@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestSideOfEachError: an error of a connection names the end that it is evidence against. Errors
-// of this machine's resources, addresses and rules are this end's. A peer that refuses, or that the
-// system finds no address or route of, is the peer's: the rail leads to others.
+// TestSideOfEachError: an error of a connection names the end at fault. Errors of this machine's
+// resources, addresses and rules point to this end. If a peer refuses, or the system finds no
+// address or route of it, the error points to the peer, because the rail leads to others.
 func TestSideOfEachError(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
 	seen := map[string]bool{}
@@ -28,7 +28,7 @@ func TestSideOfEachError(t *testing.T) {
 			require.ErrorIs(t, err, errno)
 		}
 	}
-	for errno := unix.Errno(1); errno < 256; errno++ { // of the others, either end may be the cause
+	for errno := unix.Errno(1); errno < 256; errno++ { // for others, either end may be the cause
 		if name := unix.ErrnoName(errno); name != "" && !seen[name] {
 			require.Equal(t, btl.SideBoth, m.pathError(1, errno, "connect").Side, name)
 		}
@@ -46,8 +46,8 @@ func errnoOf(t *testing.T, name string) unix.Errno {
 	return 0
 }
 
-// TestConnectWithoutRouteBlamesPeer: the failure of a connection to which the system has no route
-// is evidence against the peer, not against this rank's port.
+// TestConnectWithoutRouteBlamesPeer: if the system has no route to the peer, the failed connection
+// points to the peer, not to this rank's port.
 func TestConnectWithoutRouteBlamesPeer(t *testing.T) {
 	va := &mate{}
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret}

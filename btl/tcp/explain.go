@@ -10,8 +10,8 @@ import (
 // maxNamed bounds how many addresses of a machine a message names.
 const maxNamed = 6
 
-// Explain says in one line why no address of one rank leads to one of another's, given the
-// addresses of both, when Pairs finds none, and what to do.
+// Explain says in one line why no address of one rank leads to an address of another, and what to
+// do. It is called with the addresses of both when they have no pair of rails.
 func Explain(ours, theirs [][]byte) string {
 	a, b := firstConnections(ours), firstConnections(theirs)
 	var why []string
@@ -31,12 +31,12 @@ func Explain(ours, theirs [][]byte) string {
 		addressesOf(a), addressesOf(b), strings.Join(why, ", "))
 }
 
-// firstConnections are the addresses of a rank's rails, each interface once.
+// firstConnections returns the addresses of a rank's rails, each interface once.
 func firstConnections(encoded [][]byte) []*railAddress {
 	return slices.DeleteFunc(parseRailAddresses(encoded), func(c *railAddress) bool { return c != nil && c.connection > 0 })
 }
 
-// explainPair is why the addresses of one rail do not lead to those of another.
+// explainPair says why the addresses of one rail do not lead to the addresses of another.
 func explainPair(a, b *railAddress) (why []string) {
 	if a == nil || b == nil {
 		return []string{"not an address of this version"}
@@ -64,7 +64,7 @@ func families(a, b []netAddress) (isIn4, isIn6 bool) {
 	return slices.ContainsFunc(a, is4) && slices.ContainsFunc(b, is4), slices.ContainsFunc(a, is6) && slices.ContainsFunc(b, is6)
 }
 
-// explainAddresses is why one address does not lead to another of its family.
+// explainAddresses says why one address does not lead to another of its family.
 func explainAddresses(x, y netip.Addr, sameHost bool) string {
 	switch {
 	case (x.IsLoopback() || y.IsLoopback()) && !sameHost:

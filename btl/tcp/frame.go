@@ -19,7 +19,8 @@ const (
 // head precedes the header and payload in each frame. Numbers are little-endian.
 type head struct {
 	length uint32 // of the header and payload, in bytes
-	// ack is how many fragments of this incarnation the sender's BTL has handed up, modulo 2^32.
+	// ack is the number of fragments of this incarnation that the frame's sender has handed up,
+	// modulo 2^32.
 	ack   uint32
 	epoch uint32
 	kind  kind
@@ -37,8 +38,8 @@ func (h *head) put(b []byte) {
 	b[12], b[13], b[14], b[15] = byte(h.kind), byte(h.tag), 0, 0
 }
 
-// parseHead reads headBytes. ok is false for what no module would send. longest is the longest
-// fragment in bytes.
+// parseHead reads headBytes. ok is false if no module would send these bytes. longest is the
+// longest fragment in bytes.
 func parseHead(b []byte, longest uint32) (h head, ok bool) {
 	_ = b[headBytes-1]
 	h.length = binary.LittleEndian.Uint32(b)

@@ -23,7 +23,7 @@ func someAddresses() []railAddress {
 	}
 }
 
-// FuzzRailAddress: what is parsed is an address, and no other bytes mean the same.
+// FuzzRailAddress: bytes that parse are a valid address, and each address has one encoding.
 func FuzzRailAddress(f *testing.F) {
 	for _, c := range someAddresses() {
 		f.Add(c.encode())
@@ -75,7 +75,7 @@ func TestParseRailAddress(t *testing.T) {
 
 var someHello = hello{from: 1, to: 2, size: 3, epoch: 4, frag: 5, fromNonce: moduleNonce{6}, toNonce: moduleNonce{7}, nonce: nonce{8}}
 
-// FuzzHello: only what the peer says in answer to this challenge is accepted.
+// FuzzHello: only the peer's reply to this challenge is accepted.
 func FuzzHello(f *testing.F) {
 	c := newCodec(secret)
 	challenge := nonce{1, 2, 3}
@@ -96,7 +96,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: only what the acceptor says in answer to this hello is accepted.
+// FuzzAnswer: only the acceptor's answer to this hello is accepted.
 func FuzzAnswer(f *testing.F) {
 	c := newCodec(secret)
 	challenge := nonce{1, 2, 3}
@@ -114,7 +114,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestRoles: what one end has said is not accepted from the other.
+// TestRoles: a message of one end is not accepted from the other end.
 func TestHandshakeOfOtherRoleIsRejected(t *testing.T) {
 	c := newCodec(secret)
 	challenge := nonce{1}
@@ -133,7 +133,7 @@ func TestHandshakeOfOtherRoleIsRejected(t *testing.T) {
 	}
 }
 
-// FuzzHead: what is parsed is a head, and no other bytes mean the same.
+// FuzzHead: bytes that parse are a valid head, and each head has one encoding.
 func FuzzHead(f *testing.F) {
 	for _, h := range []head{
 		{length: 100, ack: 1, epoch: 2, kind: frameFrag, tag: 3},
@@ -163,7 +163,7 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// recorder is Events that keep what arrives.
+// recorder is Events that keep arriving fragments.
 type recorder struct {
 	mate
 	frags []string
@@ -174,8 +174,8 @@ func (r *recorder) Arrived(m btl.Module, peer int, tag btl.Tag, frag []byte) {
 	r.frags = append(r.frags, string(frag))
 }
 
-// FuzzStream: whatever a peer sends, in whatever pieces, is either frames that are handed up once
-// and in order, or fails the endpoint with the right class.
+// FuzzStream: whatever a peer sends, in whatever pieces, either its frames are handed up once and
+// in order, or the endpoint fails with the right class.
 func FuzzStream(f *testing.F) {
 	frame := func(h head, body string) []byte {
 		b := make([]byte, headBytes)
@@ -204,7 +204,7 @@ func FuzzStream(f *testing.F) {
 			for e.parse(); e.moreFrames; e.parse() {
 			}
 		}
-		// The same by a plain reader.
+		// The same with a simple reader.
 		var want []string
 		failed := false
 		for rest := b[:fed]; !failed && len(rest) >= headBytes; {

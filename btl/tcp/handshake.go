@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/btl/base"
 )
 
-// nonce is what one end has drawn for one handshake.
+// nonce is a random value that one end has drawn for one handshake.
 type nonce [32]byte
 
 // hello is the connector's message. Its size is fixed, so nothing is parsed before the HMAC is
@@ -27,8 +27,9 @@ type result uint8
 
 const (
 	resultAccept result = 1 + iota // there is a connection, of that epoch
-	resultBusy                     // the acceptor's own attempt counts
-	// resultStale: the epoch asked for is over. The answer's epoch is the first that is not.
+	resultBusy                     // the acceptor's own attempt is used instead
+	// resultStale: the epoch asked for is over. The answer's epoch is the first one that is not
+	// over.
 	resultStale
 	resultClosed // the acceptor has closed its rail
 	resultEnd
@@ -61,14 +62,14 @@ func newCodec(secret []byte) *codec {
 	return &codec{mac: base.NewMAC(secret, "tcp connections")}
 }
 
-// Roles prevent that what one end has said is taken for what the other says.
+// Roles ensure that a message of one end is not accepted as one of the other end.
 const (
 	roleConnector = "connector"
 	roleAcceptor  = "acceptor"
 )
 
-// seal covers both nonces: the acceptor's is the challenge, the connector's is in its hello. So a
-// seal is good for one handshake only.
+// seal covers both nonces: the acceptor's is the challenge, and the connector's is in its hello.
+// Therefore a seal is valid for one handshake only.
 func (c *codec) seal(role string, challenge *nonce, said ...[]byte) []byte {
 	c.mac.Reset()
 	c.mac.Write([]byte(role))
@@ -92,8 +93,8 @@ func (c *codec) appendHello(b []byte, challenge *nonce, h *hello) []byte {
 	return append(b, c.seal(roleConnector, challenge, b[start:])...)
 }
 
-// parseHello checks the seal before anything else. ok is false for what no module of this job would
-// say in answer to this challenge.
+// parseHello checks the seal before anything else. ok is false if no module of this job would have
+// sent these bytes in reply to this challenge.
 func (c *codec) parseHello(b []byte, challenge *nonce) (h hello, ok bool) {
 	if len(b) != helloBytes || !hmac.Equal(c.seal(roleConnector, challenge, b[:helloBody]), b[helloBody:]) || b[0] != protocol {
 		return hello{}, false
@@ -109,7 +110,7 @@ func (c *codec) parseHello(b []byte, challenge *nonce) (h hello, ok bool) {
 	return h, h.from < h.size && h.to < h.size && h.from != h.to && h.epoch != 0
 }
 
-// appendAnswer appends answerBytes, in answer to the hello as it was sent.
+// appendAnswer appends answerBytes: the answer to the hello, whose bytes are said.
 func (c *codec) appendAnswer(b []byte, challenge *nonce, said []byte, a answer) []byte {
 	start := len(b)
 	b = append(b, byte(a.result))
@@ -117,7 +118,7 @@ func (c *codec) appendAnswer(b []byte, challenge *nonce, said []byte, a answer) 
 	return append(b, c.seal(roleAcceptor, challenge, said, b[start:])...)
 }
 
-// parseAnswer reads the answer to the hello that was sent.
+// parseAnswer reads the answer to the hello, whose bytes are said.
 func (c *codec) parseAnswer(b []byte, challenge *nonce, said []byte) (a answer, ok bool) {
 	if len(b) != answerBytes || !hmac.Equal(c.seal(roleAcceptor, challenge, said, b[:answerBody]), b[answerBody:]) {
 		return answer{}, false

@@ -9,18 +9,18 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Whether the peer's machine answers.
+// How the module detects that a peer's machine does not answer:
 //
-// The system probes an idle connection (SO_KEEPALIVE). On a busy one, where sent bytes are not
-// acknowledged, the system gives up after a quarter of an hour, or after TCP_USER_TIMEOUT. That
-// option also ends connections whose peer is well but has not read for so long, because its program
-// computes, so that its window is full: Linux counts the time for which it probes a closed window,
-// answered or not.
+// The system probes an idle connection (SO_KEEPALIVE). If sent bytes are not acknowledged on a busy
+// one, the system gives up after a quarter of an hour, or after TCP_USER_TIMEOUT. That option would
+// also end connections to healthy peers whose window is full because their program computes and
+// does not read: Linux counts the time for which it probes a closed window, even if the probes are
+// answered.
 //
-// So the module asks the system (TCP_INFO) what it waits for: the answer to a probe of a closed
-// window, or to what was sent or resent last. If the peer's machine has answered that, even by
-// saying that it has no room, it is there, and nothing is waited for until the next is sent. One
-// probe may go unanswered: Linux answers at most two a second.
+// Therefore the module asks the system (TCP_INFO) whether it waits for an answer: to a probe of a
+// closed window, or to the last bytes that were sent or resent. Any answer shows that the peer's
+// machine is alive, even one that says that it has no room. One probe may go unanswered, because
+// Linux answers at most two a second.
 
 // health is how long the module has waited for a peer's machine.
 type health struct {
@@ -36,7 +36,7 @@ const (
 )
 
 // checkHealth fails endpoints whose peers' machines have acknowledged nothing for UserTimeout,
-// though they should have.
+// although they should have.
 func (m *module) checkHealth() int {
 	if m.now < m.checkAt {
 		return 0
@@ -53,7 +53,7 @@ func (m *module) checkHealth() int {
 			e.health.waited = 0
 			continue
 		}
-		// Time in which this rank did not check counts no more than that of a rank that sleeps.
+		// A gap in which this rank did not check counts at most as long as the sleep of a rank.
 		if e.health.waited += min(gap, every+maxSleepNanos); e.health.waited >= int64(m.cfg.UserTimeout) {
 			e.fail(m.NewError(e.p.rank, btl.ClassPath, btl.SideBoth, nativeOf(unix.ETIMEDOUT),
 				fmt.Errorf("%s: the peer's machine has acknowledged nothing for %v: %w", e.connection(), m.cfg.UserTimeout, unix.ETIMEDOUT)))
@@ -63,8 +63,8 @@ func (m *module) checkHealth() int {
 	return n
 }
 
-// awaits reports whether the system waits for an acknowledgement on a connection, and has had none
-// in the last nanos nanoseconds.
+// awaits reports whether the system waits for an acknowledgement on a connection, and has received
+// none in the last nanos nanoseconds.
 func (e *endpoint) awaits(nanos int64) bool {
 	info := &e.m.info
 	size := uint32(unsafe.Sizeof(*info))
@@ -79,7 +79,7 @@ func (e *endpoint) awaits(nanos int64) bool {
 	case moved:
 		return false
 	case info.Unacked > 0 && info.Retransmits > 1 && info.Snd_wnd > 0:
-		return true // whatever arrives from there, what is sent does not get there
+		return true // bytes may arrive from there, but sent bytes do not get there
 	case info.Probes > 1, info.Unacked > 0 && info.Last_ack_recv > info.Last_data_sent:
 		return int64(info.Last_ack_recv)*1e6 >= nanos
 	}

@@ -16,27 +16,28 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// How a rank is woken.
+// How a rank is woken:
 //
-// The waker's epoll holds two others: that of handshakes always, because a peer that connects must
-// not wait until this rank's program next calls; and that of traffic only while the rank sleeps
-// (Arm), for one event. A goroutine waits for the waker's epoll in Go's network poller, which so
-// has nothing to do with traffic while some goroutine polls.
+// The waker's epoll contains two others. The epoll of handshakes is always active, because a peer
+// that connects must not wait until this rank's program calls the library again. The epoll of
+// traffic is active only while the rank sleeps (Arm), for one event. A goroutine waits for the
+// waker's epoll in Go's network poller. Therefore the network poller has no work with traffic while
+// some goroutine polls.
 //
-// A timer runs while something is left to do that no event tells of: an acknowledgement that waits
-// for a frame to go with, bytes that a full socket has not taken, the timeout of an unauthenticated
-// connection, or a probe of a new connection. If no progress call was made since the timer was last
-// set, the program is busy with something else, and the timer asks for one.
+// A timer runs while there is work that no event reports: an acknowledgement that waits for a frame
+// to carry it, bytes that a full socket has not taken, the timeout of an unauthenticated
+// connection, or a probe of a new connection. If there was no progress call since the timer was
+// last set, the program is busy with something else, and the timer asks for one.
 
 var _ progress.Idler = (*module)(nil)
 
 // stallNanos is how long such work may wait for a progress call.
 const stallNanos = time.Millisecond
 
-// waker wakes a rank. Everything is called under the engine's lock, except run and timerExpired,
-// which run on goroutines of their own.
+// waker wakes a rank. All methods are called under the engine's lock, except run and timerExpired,
+// which run on their own goroutines.
 type waker struct {
-	wakeup        progress.Wakeup // what the rank's engine sleeps on
+	wakeup        progress.Wakeup // wakes the rank's engine
 	asyncProgress func()
 	epoll         int
 	traffic       int
@@ -57,8 +58,8 @@ type waker struct {
 
 // News for a progress call.
 const (
-	newsHandshake = 1 << iota // a peer has connected, or said something in a handshake
-	newsStalled               // what is left to do has waited long enough
+	newsHandshake = 1 << iota // a peer has connected, or sent a message of a handshake
+	newsStalled               // unfinished work has waited long enough
 )
 
 // The two events of the epoll.
@@ -80,12 +81,12 @@ func newWaker(cfg *Config, traffic, handshakes int) (_ *waker, err error) {
 	if err := unix.EpollCtl(a.epoll, unix.EPOLL_CTL_ADD, traffic, &ev); err != nil {
 		return fail(err)
 	}
-	// Edge-triggered: once for each event, however late it is handled.
+	// Edge-triggered: reported once for each event, however late it is handled.
 	ev = unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&0xffffffff, Fd: wakeHandshake}
 	if err := unix.EpollCtl(a.epoll, unix.EPOLL_CTL_ADD, handshakes, &ev); err != nil {
 		return fail(err)
 	}
-	// so that os.NewFile gives it to Go's network poller
+	// Only then does os.NewFile give it to Go's network poller.
 	if err := unix.SetNonblock(a.epoll, true); err != nil {
 		return fail(err)
 	}
@@ -134,7 +135,7 @@ func (a *waker) set(events uint32) error {
 	return unix.EpollCtl(a.epoll, unix.EPOLL_CTL_MOD, a.traffic, &ev)
 }
 
-// turnMade notes that a progress call was made, and whether it left something to do.
+// turnMade records a progress call, and whether it left work unfinished.
 func (a *waker) turnMade(unfinished bool) {
 	if !unfinished {
 		if a.needsTurn.Load() {
@@ -161,8 +162,8 @@ func (a *waker) timerExpired() {
 	}
 	if !a.needsTurn.Load() {
 		a.running.Store(false)
-		// A progress call that has left something to do meanwhile relied on this timer, or has set
-		// it anew.
+		// If a progress call has left work unfinished meanwhile, it relied on this timer, or has
+		// set it again.
 		if !a.needsTurn.Load() || !a.running.CompareAndSwap(false, true) {
 			return
 		}
@@ -200,8 +201,8 @@ func (m *module) Arm() bool {
 			m.outs = append(m.outs, e)
 		}
 	}
-	// The poll that follows has to look at everything. What is due by the clock can wait for the
-	// end of the longest sleep. What is due by progress calls, and the next attempt to connect,
+	// The next poll must check everything. Work that is due at a time can wait for the end of the
+	// longest sleep. Work that is due after progress calls, and the next attempt to connect,
 	// cannot.
 	m.look, m.Unsettled = true, true
 	pausing := slices.ContainsFunc(m.dialing, func(e *endpoint) bool { return e.attempt == nil && e.phase == phaseDialing })

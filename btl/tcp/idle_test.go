@@ -68,8 +68,8 @@ func (r *busy) has(cond func() bool) bool {
 	return cond()
 }
 
-// TestFullSocketOfBusyRankIsFlushed: what a full socket has not taken is sent when there is room,
-// though the program computes.
+// TestFullSocketOfBusyRankIsFlushed: bytes that a full socket has not taken are sent when there is
+// room, although the program computes.
 func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 	leavesNothing(t)
 	r, v := newBusy(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096}), &mate{}
@@ -88,8 +88,8 @@ func TestFullSocketOfBusyRankIsFlushed(t *testing.T) {
 	until(t, "all fragments", func() bool { return v.arrived.Load() == 16 }, b)
 }
 
-// TestSilentUnauthenticatedPeerOfBusyRankIsDropped: an unauthenticated peer that says nothing is
-// dropped after its timeout, though the program computes.
+// TestSilentUnauthenticatedPeerOfBusyRankIsDropped: an unauthenticated peer that sends nothing is
+// dropped after its timeout, although the program computes.
 func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 	leavesNothing(t)
 	r := newBusy(t, Config{HandshakeTimeout: 20 * time.Millisecond})
@@ -103,7 +103,7 @@ func TestSilentUnauthenticatedPeerOfBusyRankIsDropped(t *testing.T) {
 }
 
 // TestAcceptContinuesWhenDescriptorsAreFree: a connection that could not be accepted for lack of
-// descriptors is accepted when there is one, though nothing else happens.
+// descriptors is accepted once a descriptor is free, although nothing else happens.
 func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	m := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 0, &mate{})
 	address, ok := parseRailAddress(m.Address())
@@ -128,7 +128,8 @@ func TestAcceptContinuesWhenDescriptorsAreFree(t *testing.T) {
 	until(t, "the connection to be accepted", func() bool { return m.challenged == 1 }, m)
 }
 
-// await waits for a count, as quickly as there are processors for it.
+// await waits for a count. It spins and rarely yields, so it is fast if there are enough
+// processors.
 func await(n *atomic.Int64, atLeast int64) {
 	for i := 1; n.Load() < atLeast; i++ {
 		if i%10_000 == 0 {
@@ -137,8 +138,7 @@ func await(n *atomic.Int64, atLeast int64) {
 	}
 }
 
-// TestExpiringTimerKeepsWork: work that a progress call leaves while the timer expires is not
-// forgotten.
+// TestExpiringTimerKeepsWork: work that a progress call leaves while the timer expires is not lost.
 func TestExpiringTimerKeepsWork(t *testing.T) {
 	a := &waker{asyncProgress: func() {}, timer: time.AfterFunc(time.Hour, func() {})}
 	defer a.timer.Stop()
@@ -157,7 +157,7 @@ func TestExpiringTimerKeepsWork(t *testing.T) {
 		}
 	}()
 	lost, i := 0, int64(1)
-	// Where the two share a processor with others, a round takes long.
+	// If the two share a processor with others, a round takes long.
 	for end := time.Now().Add(2 * time.Second); i <= rounds && time.Now().Before(end); i++ {
 		a.needsTurn.Store(false)
 		a.running.Store(true) // the timer was set, and expires now
@@ -197,7 +197,7 @@ func TestNoWakeupAfterClose(t *testing.T) {
 	require.True(t, ended.Load())
 }
 
-// TestUnparsedFramesKeepAwake: a rank does not sleep while it has frames that it has read and not
+// TestUnparsedFramesKeepAwake: a rank does not sleep while it has frames that are read but not
 // parsed.
 func TestUnparsedFramesKeepAwake(t *testing.T) {
 	c := newCouple(t, Config{Wakeup: btltest.NewPipeWakeup(t)})
@@ -212,9 +212,9 @@ func TestUnparsedFramesKeepAwake(t *testing.T) {
 	c.b.Disarm()
 }
 
-// TestBusyConnectionIsReadWithoutPolling: a connection on which alone much has arrived is read and
-// not polled. Other connections are polled as before, and so is this one when it is not read in
-// every progress call any more, or the rank sleeps.
+// TestBusyConnectionIsReadWithoutPolling: if only one connection has received for a while, it is
+// read without being polled. Other connections are still polled. The first one is polled again when
+// progress calls no longer read it every time, or when the rank sleeps.
 func TestBusyConnectionIsReadWithoutPolling(t *testing.T) {
 	var ms [3]*module
 	var received mate
@@ -238,17 +238,17 @@ func TestBusyConnectionIsReadWithoutPolling(t *testing.T) {
 
 	listen(1, unpollAfter/2)
 	say(1)
-	until(t, "the poller to tell", isPolled)
+	until(t, "the poller to report the connection", isPolled)
 	listen(1, 2*unpollAfter)
 	say(1)
-	until(t, "a fragment that nobody has taken", func() bool { return unread(ms[0].active.fd) > 0 })
+	until(t, "a fragment that no progress call has read", func() bool { return unread(ms[0].active.fd) > 0 })
 	require.False(t, isPolled())
 	listen(2, 3)
 	require.Equal(t, 2, ms[0].active.p.rank)
 	listen(1, 2*unpollAfter)
 
 	require.True(t, ms[0].Arm())
-	// Which looks at everything, as the engine does before it sleeps.
+	// This progress call polls everything, as the engine does before it sleeps.
 	ms[0].Progress()
 	for wakeup.Sleep(int64(10 * time.Millisecond)) { // woken for earlier events
 	}
@@ -264,7 +264,7 @@ func TestBusyConnectionIsReadWithoutPolling(t *testing.T) {
 	listen(2, 3)
 }
 
-// unread is how many bytes of a socket are to be read.
+// unread returns the number of unread bytes of a socket.
 func unread(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	if err != nil {

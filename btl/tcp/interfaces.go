@@ -21,31 +21,34 @@ type Interface struct {
 	Address netip.Addr
 	// Bits is the length of the address's network prefix.
 	Bits int
-	// Word is the place of the first word of the include list that names it, from 1; 0 without a
-	// list.
+	// Word is the place, from 1, of the first word of the include list that names the address. It
+	// is 0 without a list.
 	Word uint8
-	// Up: the interface is not switched off.
+	// Up: the interface is switched on.
 	Up bool
 	// Rail tells rails apart: addresses with the same value belong to one rail.
 	Rail string
 }
 
-// virtual are the prefixes of names of interfaces that lead only to containers and virtual machines
-// of this machine.
+// virtual lists name prefixes of interfaces that lead only to containers and virtual machines of
+// this machine.
 var virtual = [...]string{"docker", "br-", "virbr", "cni", "veth", "flannel", "cali", "podman", "lxcbr", "lxd", "incus", "vnet", "vboxnet", "vmnet", "tunl", "kube-", "nerdctl"}
 
-// Addresses are the local addresses over which ranks may reach each other, in the order of the
+// Addresses returns the local addresses over which ranks may reach each other, in the order of the
 // interfaces, IPv4 first.
 //
 // The addresses of an interface belong to one rail, at most one of each network and maxAddresses of
 // them. include and exclude list names of interfaces, addresses, or networks ("10.0.0.0/8"). With
-// include, only what it names is used; an address that it names by itself is a rail of its own.
-// Without it, interfaces of containers and virtual machines are left out, and so is the loopback
-// interface unless there is nothing else. The loopback interface is used by its first address, or
-// by each that include names by address or network. Link-local addresses have to be included by
-// address or network, and addresses that the system is about to give up, or has not checked yet, by
-// address. An interface that is down is used only if include names it: it may come up. The error is
-// ErrNoSuch if nothing in include names an address of this machine.
+// include, only the addresses that it names are used, and an address that is named by itself is a
+// rail of its own. Without include, interfaces of containers and virtual machines are left out. The
+// loopback interface is left out too, unless there is no other.
+//
+// The loopback interface is used with its first address, or with each address that include names by
+// address or network. Link-local addresses are used only if include names them by address or
+// network. Addresses that the system is about to give up, or has not checked yet, are used only if
+// include names them by address. An interface that is down is used only if include names it,
+// because it may come up. The error is ErrNoSuch if nothing in include names an address of this
+// machine.
 func Addresses(include, exclude []string) ([]Interface, error) {
 	found, err := candidates()
 	if err != nil {
@@ -63,8 +66,8 @@ func hostname() string {
 	return host
 }
 
-// unknownAmong are the words of a list for Addresses that name no interface and no address of a
-// machine.
+// unknownAmong returns the words of an include or exclude list that name no interface and no
+// address of a machine.
 func unknownAmong(found []candidate, list []string) (none []string) {
 	found = slices.Concat(found, loopbacks(list, found))
 	for i, w := range parseWords(list) {
@@ -75,13 +78,13 @@ func unknownAmong(found []candidate, list []string) (none []string) {
 	return none
 }
 
-// choose is Addresses for a given machine of that name.
+// choose does what Addresses does, for a machine with the given name and addresses.
 func choose(host string, found []candidate, include, exclude []string) ([]Interface, error) {
 	sortCandidates(found)
 	found = append(found, loopbacks(include, found)...)
 	in, out := parseWords(include), parseWords(exclude)
-	// The job would run over other networks than the user meant. It is no error if some words name
-	// nothing, because machines of one job may differ.
+	// If no word names anything, the job would run over other networks than the user meant. Single
+	// words may name nothing, because machines of one job may differ.
 	if len(in) > 0 && !slices.ContainsFunc(found, in.covers) {
 		return nil, fmt.Errorf("%w on %s, which has %s", ErrNoSuch, host, describe(found))
 	}
@@ -127,7 +130,7 @@ func hasRail(list []Interface, rail string) bool {
 	return slices.ContainsFunc(list, func(i Interface) bool { return i.Rail == rail })
 }
 
-// addDistinct adds an address to a list of rails, unless its rail has one that will do: one of the
+// addDistinct adds an address to a list of rails, unless its rail already has an address of the
 // same network.
 func addDistinct(list []Interface, i Interface) []Interface {
 	n := 0
@@ -147,7 +150,7 @@ func isOneNetwork(a, b Interface) bool {
 	return a.Bits == b.Bits && contains(a.Address.WithZone(""), uint8(a.Bits), b.Address.WithZone(""))
 }
 
-// chosen is the address as Addresses returns it.
+// chosen returns the address in the form that Addresses returns.
 func (c candidate) chosen(word int) Interface {
 	i := Interface{c.name, c.addr, c.bits, uint8(min(word, maxWord)), c.up, c.name}
 	if c.addr.IsLinkLocalUnicast() && c.addr.Is6() {
@@ -159,8 +162,8 @@ func (c candidate) chosen(word int) Interface {
 // maxWord bounds Interface.Word.
 const maxWord = 255
 
-// loopbacks are the addresses of the loopback network that include names one by one: a machine has
-// all of them and lists only one.
+// loopbacks returns the addresses of the loopback network that include names one by one. A machine
+// has all of them, but lists only one.
 func loopbacks(include []string, found []candidate) []candidate {
 	var more []candidate
 	for _, s := range include {
@@ -192,7 +195,7 @@ type word struct {
 
 type words []word
 
-// how a word names an address.
+// how is the way in which a word names an address.
 type how uint8
 
 const (
@@ -227,7 +230,7 @@ func (ws words) names(c candidate) (best how, first int) {
 	return best, first
 }
 
-// covers reports whether a word names an address.
+// covers reports whether one of the words names an address.
 func (ws words) covers(c candidate) bool {
 	how, _ := ws.names(c)
 	return how != byNothing
@@ -245,7 +248,7 @@ func parseWords(list []string) words {
 	return ws
 }
 
-// describe lists what a machine has.
+// describe lists the interfaces and addresses of a machine.
 func describe(found []candidate) string {
 	var s []string
 	for _, c := range found {
@@ -264,7 +267,7 @@ func describe(found []candidate) string {
 	return strings.Join(s, ", ")
 }
 
-// speedOf is the bandwidth that the interface of an address reports, in 10^6 bytes a second.
+// speedOf returns the bandwidth that the interface of an address reports, in 10^6 bytes a second.
 func speedOf(addr netip.Addr) int64 {
 	found, _ := candidates() // none if the system does not say
 	for _, c := range found {

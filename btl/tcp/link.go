@@ -13,15 +13,18 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Whether this end of the rail works.
+// How the module detects that its end of the rail does not work:
 //
 // The system does not end connections whose interface goes down, or loses its cable or its address:
-// TCP waits for better times, and the health check (health.go) for UserTimeout. So the module asks
-// the kernel to report such changes (rtnetlink(7)). It reads only which interface has changed; if
-// that is its own, it looks up the present state of its addresses. Connections from an address that
-// is gone fail; without any address, the rail does. Without the address, peers on this machine,
-// which share its network, are out of reach too. Without the link they are not, because what is
-// sent to them does not leave the machine.
+// TCP waits for the state to recover, and the health check (health.go) waits for UserTimeout.
+// Therefore the module asks the kernel to report such changes (rtnetlink(7)).
+//
+// It reads only which interface has changed. If it is its own, the module looks up the current
+// state of its addresses. Connections from an address that is gone fail. Without any address, the
+// rail fails.
+//
+// If the address is gone, peers on this machine, which share its network, are out of reach too. If
+// only the link is gone, they are not, because traffic to them does not leave the machine.
 
 var (
 	errNoAddress = errors.New("this machine no longer has the address")
@@ -34,12 +37,12 @@ var (
 type link struct {
 	fd    int // of the netlink socket; -1 if there is none
 	state func(netip.Addr) (interfaceState, error)
-	// index of the interface that had the addresses at the last look.
+	// index of the interface that had the addresses at the last check.
 	index   int
 	carrier bool  // the interface has had a link; some interfaces never report one
-	down    error // why no address works, or the link does not; nil if they do
-	unsure  bool  // a change was reported, and its state could not be found out yet
-	// isMoved: the module has none of its first addresses, and has made no connection with the new
+	down    error // why no address works, or why the link does not; nil if they do
+	unsure  bool  // a change was reported, and the new state is not known yet
+	// isMoved: the module has lost all its first addresses, and has made no connection with the new
 	// ones yet.
 	isMoved bool
 }
@@ -80,7 +83,7 @@ func (m *module) watchLink() {
 // isOnLoopback reports whether the module's addresses are on loopback.
 func (m *module) isOnLoopback() bool { return len(m.locals) > 0 && m.locals[0].Address.IsLoopback() }
 
-// beginToWatch notes the first state of the addresses. Changes after this look are reported.
+// beginToWatch records the first state of the addresses. The kernel reports changes after that.
 func (m *module) beginToWatch() {
 	l := &m.link
 	if m.isOnLoopback() {
@@ -110,8 +113,8 @@ func (m *module) stopToWatch() {
 // isUnproven reports whether the interface has had no link yet. Some never report one.
 func (l *link) isUnproven() bool { return l.fd >= 0 && l.down == nil && !l.carrier }
 
-// stateOf finds the interface of an address. If several have it, one that is up counts. It asks the
-// kernel for all addresses once: there may be hundreds of interfaces, and the engine's lock is
+// stateOf finds the interface of an address. If several have it, it prefers one that is up. It asks
+// the kernel for all addresses once: there may be hundreds of interfaces, and the engine's lock is
 // held.
 func stateOf(addr netip.Addr) (interfaceState, error) {
 	indices, err := interfacesOf(addr.Unmap().WithZone(""))
@@ -154,7 +157,7 @@ func stateAt(index int) (s interfaceState, err error) {
 	return interfaceState{name, index, flags&unix.IFF_UP != 0, flags&unix.IFF_RUNNING != 0}, nil
 }
 
-// interfacesOf are the indices of interfaces that have an address.
+// interfacesOf returns the indices of the interfaces that have an address.
 func interfacesOf(addr netip.Addr) (indices []int, err error) {
 	family := unix.AF_INET6
 	if addr.Is4() {
@@ -195,7 +198,8 @@ func eachAddress(family int, f func(index int, flags byte, addr netip.Addr)) err
 	return nil
 }
 
-// localOf is the address in a message's attributes: the local end of a point-to-point link.
+// localOf returns the address in a message's attributes. On a point-to-point link, it is the local
+// end.
 func localOf(attrs []syscall.NetlinkRouteAttr) (addr netip.Addr) {
 	for _, a := range attrs {
 		if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !addr.IsValid() {
@@ -207,7 +211,7 @@ func localOf(attrs []syscall.NetlinkRouteAttr) (addr netip.Addr) {
 	return addr
 }
 
-// readNews reads the kernel's reports, and notes whether one may be about the module's address.
+// readNews reads the kernel's reports, and records whether one may concern the module's address.
 func (l *link) readNews() {
 	var b [8192]byte
 	for {
@@ -224,8 +228,8 @@ func (l *link) readNews() {
 	}
 }
 
-// isAbout reports whether a message may be about the module's address. On a machine with many
-// containers most are not.
+// isAbout reports whether a message may concern the module's address. On a machine with many
+// containers, most do not.
 func (l *link) isAbout(b []byte) bool {
 	list, err := syscall.ParseNetlinkMessage(b)
 	if err != nil || len(list) == 0 {
@@ -234,7 +238,7 @@ func (l *link) isAbout(b []byte) bool {
 	if l.index == 0 || l.isMoved {
 		return true // the address is not there yet, or a better one may come
 	}
-	// in messages about links and addresses alike, the index is the second word
+	// In messages about links and about addresses, the index is the second word.
 	for _, msg := range list {
 		if l.down != nil && msg.Header.Type == unix.RTM_NEWADDR {
 			return true // another interface may have the address now
@@ -246,8 +250,8 @@ func (l *link) isAbout(b []byte) bool {
 	return false
 }
 
-// lookUpAddresses is the state of the interface that has the module's addresses, one that is up if
-// several do. It notes which addresses are gone.
+// lookUpAddresses returns the state of the interface that has the module's addresses. If several
+// have them, it prefers one that is up. It records which addresses are gone.
 func (m *module) lookUpAddresses() (best interfaceState, err error) {
 	var gone [maxAddresses]bool
 	for n, l := range m.locals {
@@ -266,8 +270,8 @@ func (m *module) lookUpAddresses() (best interfaceState, err error) {
 	return best, nil
 }
 
-// lookAtLink looks up the state after a change, and fails what does not work any more. If it cannot
-// find out, it looks again at the next progress call.
+// lookAtLink looks up the state after a change, and fails the rail or connections that do not work
+// any more. If it cannot determine the state, it tries again in the next progress call.
 func (m *module) lookAtLink() {
 	l := &m.link
 	if len(m.locals) == 0 {
@@ -315,7 +319,7 @@ func (m *module) noAddress() error {
 	return fmt.Errorf("%w %s", errNoAddress, namesOf(m.locals))
 }
 
-// cannotReach is why a peer cannot be reached from here; nil if no reason is known.
+// cannotReach returns why a peer cannot be reached from here, or nil if no reason is known.
 func (m *module) cannotReach(p *peer) error {
 	if m.link.down == nil || m.hasAddress() && !p.onOtherMachine {
 		return nil
@@ -323,8 +327,8 @@ func (m *module) cannotReach(p *peer) error {
 	return m.linkError(p)
 }
 
-// linkError is an error of the local side, also if the link is lost because of what is at the other
-// end of the cable: no connection by this interface works.
+// linkError makes an error of the local side. Even if the other end of the cable caused the loss of
+// the link, no connection over this interface works.
 func (m *module) linkError(p *peer) *btl.Error {
 	return m.NewError(p.rank, btl.ClassPath, btl.SideLocal, nativeOf(unix.ENETDOWN), m.link.down)
 }

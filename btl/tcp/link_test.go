@@ -16,7 +16,7 @@ import (
 // cable stands for the interface of a module: the test decides its state.
 type cable struct {
 	state interfaceState
-	tell  int // news are written here
+	tell  int // the test writes reports here
 }
 
 var well = interfaceState{name: "eth7", up: true, carrier: true}
@@ -32,7 +32,7 @@ func plug(t *testing.T, m *module) *cable {
 	return c
 }
 
-// is reports a change, and sets the present state.
+// is reports a change, and sets the current state.
 func (c *cable) is(t *testing.T, s interfaceState) {
 	c.state = s
 	_, err := unix.Write(c.tell, []byte("news"))
@@ -40,7 +40,7 @@ func (c *cable) is(t *testing.T, s interfaceState) {
 }
 
 // TestLinkDownFailsConnections: when the interface goes down, or loses its link, connections to
-// other machines fail at once. Until it is back no more are made.
+// other machines fail at once. Until it is back, no new ones are made.
 func TestLinkDownFailsConnections(t *testing.T) {
 	for _, broken := range []struct {
 		state interfaceState
@@ -84,12 +84,12 @@ func connectToOtherMachine(t *testing.T, m, peer *module) error {
 	return err
 }
 
-// TestLinkDownSparesThisMachine: peers on this machine are reached whatever happens to the
+// TestLinkDownSparesThisMachine: peers on this machine stay reachable, whatever happens to the
 // interface.
 func TestLinkDownSparesThisMachine(t *testing.T) {
 	c := newCouple(t, Config{})
 	plug(t, c.a).is(t, interfaceState{name: "eth7"})
-	until(t, "the news to be read", func() bool { return c.a.link.down != nil }, c.a)
+	until(t, "the report to be read", func() bool { return c.a.link.down != nil }, c.a)
 	op := post(t, c.ea, []byte{1})
 	c.until(t, "a message", func() bool { return op.done })
 	c.ea.Fail(errors.New("again"))
@@ -109,7 +109,7 @@ func TestAddressTakenFailsRail(t *testing.T) {
 	_, err := c.a.Connect(btl.Path{Peer: 1}, c.b.Address())
 	require.ErrorIs(t, err, errNoAddress)
 	cable.is(t, interfaceState{}) // a change of something else
-	until(t, "the news to be read", func() bool { return !c.a.Unsettled }, c.a)
+	until(t, "the report to be read", func() bool { return !c.a.Unsettled }, c.a)
 	require.Equal(t, 1, c.va.drained)
 	cable.is(t, well)
 	until(t, "the address to be back", func() bool { return c.a.link.down == nil }, c.a)
@@ -130,13 +130,13 @@ func TestInterfaceWithoutLinkReportsKeepsConnections(t *testing.T) {
 		return cable.state, nil
 	}
 	cable.is(t, interfaceState{name: "eth7", up: true})
-	until(t, "the news to be read", func() bool { return looked }, c.a)
+	until(t, "the report to be read", func() bool { return looked }, c.a)
 	require.NoError(t, c.a.link.down)
 	require.Equal(t, btl.Up, c.ea.State())
 }
 
 // TestReportsOfOtherInterfacesAreIgnored: changes of other interfaces are ignored while the
-// module's works.
+// module's own interface works.
 func TestReportsOfOtherInterfacesAreIgnored(t *testing.T) {
 	about := func(kind uint16, index uint32) []byte {
 		b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
@@ -160,7 +160,7 @@ func TestReportsOfOtherInterfacesAreIgnored(t *testing.T) {
 	}
 }
 
-// TestLinkStateUnknownIsLookedUpAgain: if the state cannot be found out, the module tries again.
+// TestLinkStateUnknownIsLookedUpAgain: if the module cannot determine the state, it tries again.
 func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
@@ -181,8 +181,8 @@ func TestLinkStateUnknownIsLookedUpAgain(t *testing.T) {
 	require.False(t, c.a.link.unsure)
 }
 
-// TestNextInterfaceNeedsNoLinkReport: that one interface has reported a link does not mean that the
-// next one with the address has had one.
+// TestNextInterfaceNeedsNoLinkReport: a link of one interface does not count for the next interface
+// that gets the address.
 func TestNextInterfaceNeedsNoLinkReport(t *testing.T) {
 	c := newCouple(t, Config{})
 	cable := plug(t, c.a)
@@ -194,8 +194,8 @@ func TestNextInterfaceNeedsNoLinkReport(t *testing.T) {
 	require.NoError(t, c.a.link.down)
 }
 
-// TestConnectAfterLinkDownFails: Connect does not return a connection that a peer has made if its
-// link has gone since.
+// TestConnectAfterLinkDownFails: Connect does not return a connection made by a peer if the link
+// has since gone.
 func TestConnectAfterLinkDownFails(t *testing.T) {
 	leavesNothing(t)
 	va := &mate{}
@@ -204,7 +204,7 @@ func TestConnectAfterLinkDownFails(t *testing.T) {
 	eb := connectTo(t, b, 0, a.Address())
 	until(t, "a connection", func() bool { return eb.phase == phaseReady }, a, b)
 	plug(t, a).is(t, interfaceState{name: "eth7"})
-	until(t, "the news to be read", func() bool { return a.link.down != nil }, a)
+	until(t, "the report to be read", func() bool { return a.link.down != nil }, a)
 	require.ErrorIs(t, connectToOtherMachine(t, a, b), errLinkDown)
 	until(t, "the peer's end to fail", func() bool { return eb.State() == btl.Drained }, a, b)
 	require.Zero(t, va.drained, "the layer above does not know of the endpoint")

@@ -13,7 +13,7 @@ import (
 )
 
 // local is an address that the module listens on and connects from. All addresses of a module are
-// on one interface: they are ways over one cable, and one rail.
+// on one interface. They share one cable, and form one rail.
 type local struct {
 	Interface
 	zone     uint32
@@ -43,8 +43,8 @@ func (m *module) pollListener(l *local) error {
 	return nil
 }
 
-// listenAtAll makes the listeners of the first addresses. Addresses that cannot be used are left
-// out as long as there is another one.
+// listenAtAll makes the listeners of the first addresses. It leaves out addresses that cannot be
+// used, as long as there is another one.
 func (m *module) listenAtAll(list []Interface) error {
 	for _, i := range list {
 		l, err := m.listenAt(i)
@@ -60,8 +60,8 @@ func (m *module) listenAtAll(list []Interface) error {
 	return nil
 }
 
-// reopenListeners opens listeners again that have broken, at the ports that the module's address
-// names. One that works is enough.
+// reopenListeners reopens broken listeners at the ports in the module's published address. It
+// succeeds if one listener works.
 func (m *module) reopenListeners() (err error) {
 	open := 0
 	for n := range m.locals {
@@ -96,7 +96,7 @@ func (l *local) close(m *module) error {
 	return err
 }
 
-// listening is the address that a listener belongs to; nil if none does.
+// listening returns the address of a listener, or nil if there is none.
 func (m *module) listening(fd int) *local {
 	if i := slices.IndexFunc(m.locals, func(l local) bool { return l.listener == fd }); i >= 0 {
 		return &m.locals[i]
@@ -104,7 +104,7 @@ func (m *module) listening(fd int) *local {
 	return nil
 }
 
-// published are the module's addresses as its peers see them, those that f accepts.
+// published returns those of the module's published addresses that f accepts.
 func (m *module) published(f func(l local) bool) (list []netAddress) {
 	for _, l := range m.locals {
 		if f(l) {
@@ -114,21 +114,21 @@ func (m *module) published(f func(l local) bool) (list []netAddress) {
 	return list
 }
 
-// isThere reports whether this machine has an address, as far as is known.
+// isThere reports whether this machine has an address, as far as the module knows.
 func isThere(l local) bool { return !l.gone }
 
 // isAny accepts each address.
 func isAny(local) bool { return true }
 
-// findAddresses begins to use the addresses that are there now, and leaves those that are gone. If
-// there is none, the module keeps those that it had.
+// findAddresses begins to use the addresses that the machine has now, and drops those that are
+// gone. If there is none, the module keeps its old ones.
 func (m *module) findAddresses() {
 	found := m.cfg.Find()
 	if len(found) == 0 || m.Closed {
 		return
 	}
 	hadAddress := m.hasAddress()
-	for n := range m.locals { // an address may stay though it is not for new rails any more
+	for n := range m.locals { // an address may stay though new rails would not use it
 		l := &m.locals[n]
 		if l.gone = l.gone || !hadAddress; !l.gone && !slices.ContainsFunc(found, func(i Interface) bool { return i.Address == l.Address }) {
 			found = append(slices.Clip(found), l.Interface)
@@ -144,7 +144,7 @@ func (m *module) findAddresses() {
 			continue
 		}
 		l, err := m.listenAt(i)
-		if err != nil { // an IPv6 address cannot be used at once
+		if err != nil { // a new IPv6 address cannot be used at once
 			why = err
 			continue
 		}
@@ -182,8 +182,8 @@ func (m *module) findAddresses() {
 	}
 }
 
-// distinct are the addresses of those found that the module uses, at most one of each network:
-// first those of the start, then those that it uses already.
+// distinct returns the found addresses that the module uses, at most one of each network. It
+// prefers addresses of start-up, then addresses that the module already uses.
 func (m *module) distinct(found []Interface) (list []Interface) {
 	rank := func(i Interface) int {
 		switch {
@@ -197,7 +197,7 @@ func (m *module) distinct(found []Interface) (list []Interface) {
 	found = slices.Clone(found)
 	slices.SortStableFunc(found, func(a, b Interface) int { return rank(a) - rank(b) })
 	for _, i := range found {
-		i.Rail = "" // all are of this one
+		i.Rail = "" // all belong to this rail
 		list = addDistinct(list, i)
 	}
 	return list

@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// several is the encoded address of a module with several addresses.
+// several returns the encoded address of a module with several addresses.
 func several(host byte, prefixes ...string) []byte {
 	c := railAddress{size: 2, host: [16]byte{host}, frag: 4096}
 	for _, text := range prefixes {
@@ -24,8 +24,8 @@ func several(host byte, prefixes ...string) []byte {
 	return c.encode()
 }
 
-// TestPathsUseTheNetworkInCommon: of the addresses of two interfaces those are used that are in one
-// network; there is one rail.
+// TestPathsUseTheNetworkInCommon: of the addresses of two interfaces, the pair in one network is
+// used. There is one rail.
 func TestPathsUseTheNetworkInCommon(t *testing.T) {
 	for what, c := range map[string]struct {
 		a, b  []string
@@ -64,7 +64,7 @@ func TestPathsOfBothRanksAreEqual(t *testing.T) {
 	}), 0, maxAddresses, func(a netAddress) netip.Addr { return a.Addr() })
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, sameHost := addresses.Draw(t, "ours"), addresses.Draw(t, "theirs"), rapid.Bool().Draw(t, "one machine")
-		for i := range b { // listeners of two ranks differ, if not by their addresses
+		for i := range b { // two ranks listen at different ports
 			b[i].AddrPort = netip.AddrPortFrom(b[i].Addr(), 2)
 		}
 		here, there := pathsBetween(a, b, sameHost), pathsBetween(b, a, sameHost)
@@ -81,8 +81,8 @@ func TestPathsOfBothRanksAreEqual(t *testing.T) {
 	})
 }
 
-// TestAddressesOfOneInterfaceAreOneRail: an interface is used by at most one address of each
-// network, and by no more than maxAddresses.
+// TestAddressesOfOneInterfaceAreOneRail: a rail uses at most one address of each network of its
+// interface, and no more than maxAddresses.
 func TestAddressesOfOneInterfaceAreOneRail(t *testing.T) {
 	ip := netip.MustParseAddr
 	found := []candidate{
@@ -121,10 +121,10 @@ func dual(t *testing.T, rank int, v *mate) *module {
 }
 
 // TestModuleOfTwoFamiliesReachesPeersOfEither: a module listens at all its addresses, and connects
-// from the one that leads to the peer.
+// from the address that leads to the peer.
 func TestModuleOfTwoFamiliesReachesPeersOfEither(t *testing.T) {
 	for _, there := range []netip.Addr{loopback4, loopback6} {
-		for _, first := range []int{0, 1} { // which end connects
+		for _, first := range []int{0, 1} { // the end that connects
 			c := &couple{va: &mate{}, vb: &mate{}}
 			c.a, c.b = dual(t, 0, c.va), newAt(t, Config{Size: 2, Secret: secret, Local: there}, 1, c.vb)
 			if first == 0 {
@@ -155,7 +155,7 @@ func TestDialTriesNextPath(t *testing.T) {
 }
 
 // TestDialTriesNextPathAfterStranger: another process listens at an address of the peer. It hangs
-// up, or says nothing for so long that an attempt takes all the time that there is.
+// up, or sends nothing until the attempt times out.
 func TestDialTriesNextPathAfterStranger(t *testing.T) {
 	for _, isSilent := range []bool{false, true} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -190,7 +190,7 @@ func TestDialTriesNextPathAfterStranger(t *testing.T) {
 	}
 }
 
-// TestLosingOneAddressFailsItsConnectionsOnly: a rail goes on with the addresses that are left.
+// TestLosingOneAddressFailsItsConnectionsOnly: a rail continues with its remaining addresses.
 func TestLosingOneAddressFailsItsConnectionsOnly(t *testing.T) {
 	c := &couple{va: &mate{}, vb: &mate{}}
 	c.a, c.b = dual(t, 0, c.va), dual(t, 1, c.vb)
@@ -206,7 +206,7 @@ func TestLosingOneAddressFailsItsConnectionsOnly(t *testing.T) {
 	c.until(t, "the connection", func() bool { return c.ea.(*endpoint).phase == phaseReady })
 	require.Equal(t, loopback4, c.ea.(*endpoint).local)
 	cable.is(t, well)
-	c.until(t, "the news to be read", func() bool { return c.a.locals[1].gone })
+	c.until(t, "the report to be read", func() bool { return c.a.locals[1].gone })
 	op := post(t, c.ea, []byte{1})
 	c.until(t, "a fragment", func() bool { return op.done })
 
@@ -221,8 +221,8 @@ func TestLosingOneAddressFailsItsConnectionsOnly(t *testing.T) {
 	require.Equal(t, loopback6, c.ea.(*endpoint).local)
 }
 
-// TestModuleTakesAddressThatComes: an address of another network joins, is published, and does not
-// disturb what is there. A second one of a network does not.
+// TestModuleTakesAddressThatComes: an address of another network is added and published, and does
+// not disturb existing connections. A second address of a network is not added.
 func TestModuleTakesAddressThatComes(t *testing.T) {
 	m := newMoving(t)
 	before := m.a.Address()

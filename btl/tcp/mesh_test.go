@@ -26,7 +26,7 @@ func (c *counts) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
 	c.from[peer]++
 }
 
-// TestMesh: every rank exchanges fragments with every other one, though each progress call reads
+// TestMesh: every rank exchanges fragments with every other one, although each progress call reads
 // only some connections.
 func TestMesh(t *testing.T) {
 	leavesNothing(t)
@@ -81,7 +81,7 @@ func TestMesh(t *testing.T) {
 			require.Equal(t, frags, n, "from %d to %d", peer, i)
 		}
 	}
-	// All others notice a rank that closes.
+	// All others detect that a rank closes.
 	require.NoError(t, ms[0].Close())
 	until(t, "all others to know", func() bool {
 		for _, ev := range evs[1:] {
@@ -112,7 +112,7 @@ func (e *waiting) Arrived(btl.Module, int, btl.Tag, []byte) {
 	}
 }
 
-// deepWakeup sleeps until it is woken: the end of a short sleep would hide a missed wakeup.
+// deepWakeup sleeps until it is woken, because the end of a short sleep would hide a missed wakeup.
 type deepWakeup struct{ *progress.PipeWakeup }
 
 func (w deepWakeup) Sleep(nanos int64) (woken bool) {
@@ -122,8 +122,8 @@ func (w deepWakeup) Sleep(nanos int64) (woken bool) {
 	return w.PipeWakeup.Sleep(nanos)
 }
 
-// TestSleepingRanksAreWoken: two ranks whose engines sleep at once when there is nothing to do play
-// ping-pong. After a missed wakeup they sleep on.
+// TestSleepingRanksAreWoken: two ranks play ping-pong. Their engines sleep at once when there is
+// nothing to do. If a wakeup is missed, they sleep forever.
 func TestSleepingRanksAreWoken(t *testing.T) {
 	leavesNothing(t)
 	var engines [2]*progress.Engine

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maintainEvery: unless something is waiting, only every 64th progress call looks at the clock,
+	// maintainEvery: unless something is waiting, only every 64th progress call checks the clock,
 	// the listener and handshakes.
 	maintainEvery = 64
-	// lookAroundEvery: only every 4th progress call looks at other connections than the active one.
-	// If the active one has been silent for maxSilentTurns, each call does.
+	// lookAroundEvery: only every 4th progress call polls connections other than the active one. If
+	// the active one has been silent for maxSilentTurns, each call polls them.
 	lookAroundEvery = 4
 	maxSilentTurns  = 64
-	// unpollAfter: after so many progress calls in which only the active connection received, it is
-	// read without being polled.
+	// unpollAfter: if only the active connection received in this many progress calls, it is
+	// removed from the poller and only read.
 	unpollAfter = 64
 	// blockedEvery: only every 8th progress call tries a full socket again.
 	blockedEvery = 8
@@ -39,7 +39,7 @@ const (
 type module struct {
 	base.Rail[*endpoint]
 
-	// What every progress call reads, together.
+	// The fields that every progress call reads are together.
 	active      *endpoint // whose connection received last
 	silentTurns int       // progress calls in which it received nothing
 	// busyTurns counts progress calls in which only active received; from unpollAfter on, its
@@ -50,7 +50,7 @@ type module struct {
 	toFlush     []*endpoint // with fragments that were posted inside a progress call
 	blocked     []*endpoint // with fragments that their full sockets have not taken
 	pendingAcks []*endpoint // with acknowledgements to be sent
-	unparsed    []*endpoint // with frames that the last progress call has not parsed
+	unparsed    []*endpoint // with frames that the last progress call did not parse
 	spare       []*endpoint // memory for unparsed
 	inside      bool        // a progress call
 	look        bool        // the next progress call looks at all connections
@@ -62,12 +62,12 @@ type module struct {
 	nonce moduleNonce
 	host  [16]byte
 	codec *codec // nil until the secret is known
-	now   int64  // at the last look at the clock
+	now   int64  // when the clock was last read
 
 	peers           base.Peers[peer]
 	locals          []local      // at most maxAddresses
-	first           []netip.Addr // those of the start
-	leftOut         []error      // why addresses of the start are not used
+	first           []netip.Addr // the addresses of start-up
+	leftOut         []error      // why addresses of start-up are not used
 	byFD            []*endpoint
 	handshakes      map[int]handshaking // by socket
 	trafficPoller   *poller             // of established connections
@@ -77,14 +77,14 @@ type module struct {
 	findAt          int64 // when a missing address is looked for again
 
 	unauthenticated []*unauthenticatedPeer // oldest first
-	// authenticatedWaiting counts those of unauthenticated that have proved the secret, and cannot
-	// be answered yet.
+	// authenticatedWaiting counts the peers in unauthenticated that have proved that they know the
+	// secret, and cannot be answered yet.
 	authenticatedWaiting int
 	challenged           int         // connections so far that were sent a challenge
 	acceptMore           bool        // more connections may wait in the system's queue
 	dialing              []*endpoint // without a connection yet
-	// unconfirmed counts endpoints with a connection in place of one that failed, on which nothing
-	// has arrived yet.
+	// unconfirmed counts endpoints whose connection replaces a failed one, and on which nothing has
+	// arrived yet.
 	unconfirmed int
 
 	unwritable []*endpoint // whose sockets refuse to be written for good
@@ -101,8 +101,8 @@ type module struct {
 // events.
 type handshaking interface{ step() int }
 
-// peer is what a module knows of another rank's module, since it has seen its address or an
-// authenticated hello of it.
+// peer is what a module knows about another rank's module, once it has seen that module's address
+// or an authenticated hello.
 type peer struct {
 	rank      int
 	nonce     moduleNonce
@@ -112,7 +112,7 @@ type peer struct {
 	everConnected  bool   // there was a connection
 	isTried        bool   // Connect was called while the interface had no link yet
 	epoch          uint32 // of the latest incarnation of this end
-	leastEpoch     uint32 // the first that is not over at the peer's end, as far as this rank knows
+	leastEpoch     uint32 // the first one not over at the peer's end, as far as this rank knows
 	ep             *endpoint
 }
 
@@ -179,7 +179,7 @@ func newModule(cfg Config) (_ *module, err error) {
 	return m, nil
 }
 
-// encodeAddress is what the module publishes.
+// encodeAddress makes the address that the module publishes.
 func (m *module) encodeAddress() []byte {
 	c := railAddress{
 		rank: uint32(m.cfg.Rank), size: uint32(m.cfg.Size), nonce: m.nonce, host: m.host,
@@ -233,7 +233,7 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 		p.addresses = c.addresses
 	}
 	if e := p.ep; e != nil && e.State() == btl.Up && !e.IsReportable() && m.cannotReach(p) != nil {
-		// the peer has made the endpoint, and only its address says where it is
+		// The peer made the endpoint, and only now does its address say on which machine it is.
 		e.fail(m.linkError(p))
 	}
 	if e := p.ep; e != nil && e.State() == btl.Failed && !e.IsReportable() {
@@ -287,7 +287,7 @@ func (m *module) unreachable(why string) error {
 	return fmt.Errorf("rail %s: %w: %s", m.cfg.Rail, btl.ErrUnreachable, why)
 }
 
-// nextEpoch is the epoch of this end's next incarnation; 0 if none is left.
+// nextEpoch returns the epoch of this end's next incarnation, or 0 if none is left.
 func (p *peer) nextEpoch() uint32 {
 	if p.epoch == math.MaxUint32 {
 		return 0
@@ -295,7 +295,7 @@ func (p *peer) nextEpoch() uint32 {
 	return max(p.leastEpoch, p.epoch+1)
 }
 
-// peer returns what is known of the module of a rank that has a nonce; nil if the rank has too many
+// peer returns the peer for the module of a rank with a nonce, or nil if the rank has too many
 // modules.
 func (m *module) peer(rank int, n moduleNonce) *peer {
 	for _, p := range m.peers.Of(rank) {
@@ -334,7 +334,7 @@ func (m *module) watchHandshake(fd int, g handshaking) error {
 // unwatchHandshake stops polling a connection that has ended its handshake.
 func (m *module) unwatchHandshake(fd int) { m.handshakePoller.remove(fd) }
 
-// forget removes an endpoint from what progress calls look at.
+// forget removes an endpoint from the lists that progress calls read.
 func (m *module) forget(e *endpoint) {
 	if i := slices.Index(m.ready, e); i >= 0 {
 		m.ready = slices.Delete(m.ready, i, i+1)
@@ -395,7 +395,7 @@ func (m *module) Progress() int {
 	return n
 }
 
-// lookAround reads all connections that have something.
+// lookAround reads all connections that have something to read.
 func (m *module) lookAround() int {
 	m.look = false
 	n := 0
@@ -415,11 +415,11 @@ func (m *module) lookAround() int {
 	return n
 }
 
-// unpollActive stops polling the active connection: each progress call reads it anyway, and to
-// notify the poller costs a sender about a thirtieth of a short message's time.
+// unpollActive stops polling the active connection: each progress call reads it anyway, and
+// notifying the poller costs a sender about a thirtieth of a short message's time.
 func (m *module) unpollActive() {
 	if m.armed {
-		m.busyTurns = 0 // some goroutine makes progress while the rank's driver sleeps
+		m.busyTurns = 0 // another goroutine makes progress while the rank's driver sleeps
 		return
 	}
 	_ = m.trafficPoller.control(unix.EPOLL_CTL_MOD, m.active.fd, 0)
@@ -433,7 +433,7 @@ func (m *module) pollActive() {
 	m.busyTurns = 0
 }
 
-// maintain does what is not needed in every progress call.
+// maintain does the work that not every progress call needs.
 func (m *module) maintain() int {
 	if m.Closed {
 		return 0
@@ -484,8 +484,8 @@ func (m *module) Fail(cause error) {
 	m.failRail(m.ErrorBecause(btl.AllPeers, btl.ClassDevice, cause))
 }
 
-// failRail fails all endpoints at once. Listeners stay open if they work: the rail may come back,
-// and its address is known.
+// failRail fails all endpoints at once. Working listeners stay open, because the rail may come
+// back, and peers know its address.
 func (m *module) failRail(err *btl.Error) {
 	for n := range m.locals {
 		if l := &m.locals[n]; l.listener >= 0 && !listens(l.listener) {
@@ -512,7 +512,7 @@ func listens(fd int) bool {
 	return err == nil && v != 0
 }
 
-// closeAll closes what the module itself holds.
+// closeAll closes the files of the module itself.
 func (m *module) closeAll() error {
 	var errs []error
 	if m.waker != nil {

@@ -125,8 +125,7 @@ func TestConnectToBadAddressFails(t *testing.T) {
 	}
 }
 
-// TestNoConnectionWithoutSecret: without the job's secret no connection is accepted and none is
-// made.
+// TestNoConnectionWithoutSecret: without the job's secret, no connection is accepted or made.
 func TestNoConnectionWithoutSecret(t *testing.T) {
 	va := &mate{}
 	a := newAt(t, Config{Size: 2, Local: loopback4}, 0, va)
@@ -144,8 +143,8 @@ func TestNoConnectionWithoutSecret(t *testing.T) {
 	until(t, "the fragment", func() bool { return va.arrived.Load() == 1 && op.done }, a, b)
 }
 
-// TestConnectWithoutPeerFails: nothing listens at the peer's address, or a process that does not
-// answer. The error names a firewall if there never was a connection to that machine.
+// TestConnectWithoutPeerFails: either no process listens at the peer's address, or one that does
+// not answer. The error mentions a firewall if there never was a connection to that machine.
 func TestConnectWithoutPeerFails(t *testing.T) {
 	const hint = " (no connection was ever made: a firewall? tcp.ports limits the ports that ranks listen at)"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -204,12 +203,12 @@ func TestAddressGoneFailsRail(t *testing.T) {
 	require.Equal(t, "EADDRNOTAVAIL", va.failed.Native)
 }
 
-// fakeClock stands still until it is moved.
+// fakeClock stands still until it is advanced.
 type fakeClock int64
 
 func (c *fakeClock) Now() int64 { return int64(*c) }
 
-// TestTimeWithoutProgressExtendsDeadlines: a rank that computes for long does not take its own
+// TestTimeWithoutProgressExtendsDeadlines: a rank that computes for long does not mistake its own
 // absence for its peers'.
 func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 	clock := fakeClock(1)
@@ -221,7 +220,7 @@ func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 	clock += minute
 	e := connectTo(t, a, 1, b.Address())
 	a.Progress()
-	// Time before the first attempt does not count for it, either.
+	// Time before the first attempt does not count either.
 	require.EqualValues(t, int64(clock)+int64(a.cfg.ConnectTimeout), e.pause.deadline)
 	clock += minute
 	until(t, "a connection", func() bool { return e.phase == phaseReady }, a, b)
@@ -230,7 +229,7 @@ func TestTimeWithoutProgressExtendsDeadlines(t *testing.T) {
 	e.Fail(errors.New("again"))
 	until(t, "the end", func() bool { return e.State() == btl.Drained }, a, b)
 	e = connectTo(t, a, 1, b.Address())
-	for i := 0; e.State() != btl.Drained; i++ { // b does not look, and a does all the time
+	for i := 0; e.State() != btl.Drained; i++ { // b makes no progress calls, a makes many
 		require.Less(t, i, 1000)
 		clock += fakeClock(100 * time.Millisecond)
 		a.Progress()
@@ -251,15 +250,15 @@ func TestListenerBreaksFailsRail(t *testing.T) {
 	require.Equal(t, c.ea.Epoch(), c.eb.Epoch())
 }
 
-// TestBusyRankAcceptsAcknowledgesAndSends: a rank that computes accepts a peer nevertheless,
-// acknowledges what it has taken, and sends what it has posted.
+// TestBusyRankAcceptsAcknowledgesAndSends: although its program computes, a rank accepts a peer,
+// acknowledges fragments that it has taken, and sends fragments that it has posted.
 func TestBusyRankAcceptsAcknowledgesAndSends(t *testing.T) {
 	r, vb := newBusy(t, Config{}), &mate{}
 	b := newAt(t, Config{Size: 2, Local: loopback4, Secret: secret}, 1, vb)
 	e := connectTo(t, b, 0, r.m.Address())
 	until(t, "rank 0 to let rank 1 in", func() bool { return e.phase == phaseReady }, b)
 
-	// Its program takes a fragment, which it would usually answer, and turns to something else.
+	// Its program takes a fragment, to which it would usually reply, and then does something else.
 	r.Lock()
 	back := r.m.peers.Of(1)[0].ep
 	back.piggybacks = true
@@ -272,13 +271,13 @@ func TestBusyRankAcceptsAcknowledgesAndSends(t *testing.T) {
 	require.Equal(t, 1, pending)
 	until(t, "the acknowledgement", func() bool { return op.done }, b)
 
-	// It posts many fragments, some of which wait for the next progress call, and turns to
+	// It posts many fragments, some of which wait for the next progress call, and then does
 	// something else.
 	for _, c := range []struct{ posts, bytes, wait int }{
 		{20, 1, 20 - promptPosts},
 		{maxBatch + promptPosts + 1, 1, 1},
 		{promptPosts + 3, gatherBytes/4 + 1, 3},
-		{promptPosts + 5, gatherBytes/4 + 1, 1}, // what is long enough together goes
+		{promptPosts + 5, gatherBytes/4 + 1, 1}, // enough bytes together are sent at once
 	} {
 		before := vb.arrived.Load()
 		r.Lock()
@@ -292,7 +291,7 @@ func TestBusyRankAcceptsAcknowledgesAndSends(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsPiggyback: while two ranks answer each other there is no lone
+// TestAcknowledgementsPiggyback: while two ranks reply to each other, there is no lone
 // acknowledgement.
 func TestAcknowledgementsPiggyback(t *testing.T) {
 	c := newCouple(t, Config{})
@@ -378,7 +377,7 @@ func TestAddresses(t *testing.T) {
 }
 
 // TestConnectionsOnThisMachineAreNotPaced: whatever the system's congestion control is, connections
-// between ranks of one machine use one that does not pace.
+// between ranks of one machine use an algorithm that does not pace.
 func TestConnectionsOnThisMachineAreNotPaced(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, e := range []btl.Endpoint{c.ea, c.eb} {

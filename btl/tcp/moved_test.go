@@ -11,13 +11,13 @@ import (
 
 var other4 = netip.MustParseAddr("127.0.0.2")
 
-// at is an address of an interface that a late one has now.
+// at returns an address that an interface has now.
 func at(a netip.Addr) Interface { return Interface{"eth7", a, 8, 0, true, "eth7"} }
 
 // moving are two modules whose machines may give them other addresses.
 type moving struct {
 	*couple
-	next   [2][]Interface // what they find
+	next   [2][]Interface // the addresses that they find
 	cables [2]*cable
 	moved  [2]int
 }
@@ -46,8 +46,9 @@ func (m *moving) drained() bool {
 	return m.ea.State() == btl.Drained && m.eb.State() == btl.Drained
 }
 
-// TestModulesThatLoseTheirAddressesGetOthers: the machines of both ends lose the addresses, and get
-// others at once or later. The modules listen there, report it, and connect again.
+// TestModulesThatLoseTheirAddressesGetOthers: the machines of both ends lose their addresses, and
+// get others at once or later. The modules listen at the new addresses, report them, and connect
+// again.
 func TestModulesThatLoseTheirAddressesGetOthers(t *testing.T) {
 	leavesNothing(t)
 	m := newMoving(t)
@@ -84,8 +85,8 @@ func TestModulesThatLoseTheirAddressesGetOthers(t *testing.T) {
 	require.False(t, m.a.link.isMoved || m.b.link.isMoved)
 }
 
-// TestModuleReturnsToFirstAddress: of addresses of one network the module uses that of the start if
-// it is there, because peers know it. Otherwise it stays with the one that it has.
+// TestModuleReturnsToFirstAddress: among addresses of one network, the module prefers its first
+// address, because peers know it. Otherwise it keeps its current one.
 func TestModuleReturnsToFirstAddress(t *testing.T) {
 	m := newMoving(t)
 	first, second, third := at(loopback4), at(other4), at(netip.MustParseAddr("127.0.0.3"))
@@ -104,7 +105,7 @@ func TestModuleReturnsToFirstAddress(t *testing.T) {
 	m.connect(t)
 }
 
-// TestAddressThatReturnsIsNoNews: the module goes on with the address that it had.
+// TestAddressThatReturnsIsNoNews: the module continues with the address that it had.
 func TestAddressThatReturnsIsNoNews(t *testing.T) {
 	m := newMoving(t)
 	before := m.a.Address()
@@ -122,8 +123,8 @@ func TestAddressThatReturnsIsNoNews(t *testing.T) {
 	require.Zero(t, m.moved[0])
 }
 
-// TestPeerMovedRedirectsConnection: a connection that is being made to the old address of the peer
-// goes on at the new one. What is no address of that peer's module changes nothing.
+// TestPeerMovedRedirectsConnection: an attempt to connect to the old address of the peer continues
+// at the new one. Bytes that are not an address of that peer's module change nothing.
 func TestPeerMovedRedirectsConnection(t *testing.T) {
 	m := newMoving(t)
 	m.ea.Fail(btl.ErrInjected)
@@ -147,8 +148,9 @@ func TestPeerMovedRedirectsConnection(t *testing.T) {
 	m.until(t, "the connection", func() bool { return ep.(*endpoint).phase == phaseReady })
 }
 
-// TestSourceNow: while a rail is open, all addresses of its interface may be used that the user's
-// lists permit. If it has none, and the user has named a network, those of another interface may.
+// TestSourceNow: while a rail is open, it may use all addresses of its interface that the user's
+// lists permit. If the interface has none, and the user has named a network, the rail may use
+// addresses of another interface.
 func TestSourceNow(t *testing.T) {
 	ip := netip.MustParseAddr
 	on := func(name, addr string) candidate {

@@ -6,20 +6,21 @@ import (
 	"slices"
 )
 
-// leads is transport.Transport's Leads. Where two rails have addresses in one network, only such
-// pairs are used. Otherwise routers may join the networks. Loopback leads only to ranks that share
+// leads is transport.Transport's Leads. If two rails have addresses in one network, only such pairs
+// are used. Otherwise routers may connect their networks. Loopback leads only to ranks that share
 // it.
 //
-// Of rails that share an interface, each leads to those that have the same number at the peer. If
-// one rank makes more of them, the others lead nowhere.
+// If several rails share an interface, each leads only to the peer's rails with the same number. If
+// one rank has more of them than the other, the surplus ones lead nowhere.
 //
-// Where an address leads that a rank does not have yet is not known. It is paired with those that
-// the same word of the users' lists names, as if it led there well.
+// If a rank does not have an address yet, its network is not known. The rail is paired with rails
+// that the same word of the users' lists names, as if it led there well.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	return leadsBetween(parseRailAddresses(ours), parseRailAddresses(theirs))
 }
 
-// leadsBetween is leads for parsed addresses, nil for what is no address. It owns both lists.
+// leadsBetween does what leads does, for parsed addresses. A nil entry is not an address. It owns
+// both lists.
 func leadsBetween(a, b []*railAddress) func(local, remote int) int {
 	leaveOutShared(a, b)
 	best := otherScope
@@ -40,7 +41,7 @@ func leadsBetween(a, b []*railAddress) func(local, remote int) int {
 	}
 }
 
-// parseRailAddresses gives nil for what is not an address.
+// parseRailAddresses parses addresses. Entries that are not addresses become nil.
 func parseRailAddresses(encoded [][]byte) []*railAddress {
 	list := make([]*railAddress, len(encoded))
 	for i, b := range encoded {
@@ -51,8 +52,8 @@ func parseRailAddresses(encoded [][]byte) []*railAddress {
 	return list
 }
 
-// leaveOutShared drops addresses that both of two machines have, as bridges to virtual machines
-// have the same everywhere: what either machine sends there comes back to itself.
+// leaveOutShared drops addresses that both machines have: bytes that a machine sends there come
+// back to itself. For example, bridges to virtual machines have the same address everywhere.
 func leaveOutShared(a, b []*railAddress) {
 	for i, x := range a {
 		for j, y := range b {
@@ -68,7 +69,7 @@ func leaveOutShared(a, b []*railAddress) {
 	}
 }
 
-// without is c without the addresses of another one, nil if none is left.
+// without returns c without the addresses of other, or nil if none is left.
 func (c *railAddress) without(other *railAddress) *railAddress {
 	left := *c
 	left.addresses = slices.DeleteFunc(slices.Clone(c.addresses), func(x netAddress) bool {
@@ -90,7 +91,7 @@ const (
 	sameNetwork          // one is in the network of the other
 )
 
-// relate is the best relation that addresses of two rails have.
+// relate returns the best relation of any addresses of two rails.
 func relate(a, b *railAddress) relation {
 	best := unrelated
 	if a == nil || b == nil {
@@ -104,7 +105,7 @@ func relate(a, b *railAddress) relation {
 	return best
 }
 
-// relateAddresses is how likely one address leads to the other. sameHost: both are of one machine.
+// relateAddresses returns the relation of two addresses. sameHost: both are on one machine.
 func relateAddresses(a, b netAddress, sameHost bool) relation {
 	x, y := a.Addr().WithZone(""), b.Addr().WithZone("")
 	switch {
@@ -127,7 +128,7 @@ func relateAddresses(a, b netAddress, sameHost bool) relation {
 	return otherScope
 }
 
-// contains reports whether the network of an address has another address.
+// contains reports whether another address is in the network of an address.
 func contains(of netip.Addr, bits uint8, other netip.Addr) bool {
 	p, err := of.Prefix(int(bits))
 	return err == nil && p.Contains(other)
@@ -139,9 +140,9 @@ type path struct{ local, remote netAddress }
 // maxPaths bounds how many paths are tried for one rail.
 const maxPaths = 8
 
-// pathsBetween are the addresses of two rails that may lead to each other, the best first. Where
-// two are in one network, only such pairs count. Of equal ones IPv4 comes first, then the lowest
-// addresses. Both ends find the same.
+// pathsBetween returns the paths between two rails that may work, the best first. If two addresses
+// are in one network, only such pairs count. Among equal paths, IPv4 comes first, then the lowest
+// addresses. Both ends find the same paths.
 func pathsBetween(ours, theirs []netAddress, sameHost bool) (list []path) {
 	best := unrelated
 	of := func(p path) relation { return relateAddresses(p.local, p.remote, sameHost) }
@@ -160,7 +161,7 @@ func pathsBetween(ours, theirs []netAddress, sameHost bool) (list []path) {
 	return list[:min(len(list), maxPaths)]
 }
 
-// ends are the two ends of a path in an order that both ranks find.
+// ends returns the two ends of a path in an order that is the same at both ranks.
 func (p path) ends() [2]netip.AddrPort {
 	if p.remote.Compare(p.local.AddrPort) < 0 {
 		return [2]netip.AddrPort{p.remote.AddrPort, p.local.AddrPort}

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// addresses are the encoded addresses of a machine.
+// addresses returns the encoded addresses of a machine.
 func addresses(host byte, prefixes ...string) (list [][]byte) {
 	for _, a := range prefixes {
 		p := netip.MustParsePrefix(a)
@@ -20,7 +20,7 @@ func addresses(host byte, prefixes ...string) (list [][]byte) {
 	return list
 }
 
-// pairsOf are those of a rank with these addresses and one with the others.
+// pairsOf returns the pairs of a rank with our addresses and a rank with their addresses.
 func pairsOf(a, b [][]byte, weAreLower bool) []transport.Pair {
 	return transport.Pairs(len(a), len(b), leads(a, b), weAreLower)
 }
@@ -87,8 +87,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestExplain: where no address leads to the other machine, the text says what both have and why
-// that does not do.
+// TestExplain: if no address leads to the other machine, the text names the addresses of both and
+// says why they do not work.
 func TestExplain(t *testing.T) {
 	const advice = "; mpirun-go doctor -v lists all addresses of the machines, and why some are not used"
 	for _, c := range []struct {

@@ -12,19 +12,20 @@ import (
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// maxRails bounds the rails of a rank, unless it has more interfaces. Two ranks use no more pairs.
+// maxRails bounds the rails of a rank, unless it has more interfaces. It also bounds the pairs of
+// rails that two ranks use.
 const maxRails = 32
 
-// plan is what the rails of an interface are made from, one rail for each connection.
+// plan says how to make the rails of an interface, one rail for each connection.
 //
-// Each is a module of its own, with listeners of its own, because striping and failover then treat
-// it as any other rail. It leads only to that of the same number at the peer (leads), so the number
-// of pairs grows as that of the connections.
+// Each rail is a module of its own with its own listeners, so that striping and failover treat it
+// as any other rail. It leads only to the peer's rail with the same number (leads), so the number
+// of pairs grows linearly with the number of connections.
 type plan struct {
 	cfg     Config
 	port    string
 	wires   []string // transport.Rail's
-	source  *source  // nil: the rails keep the addresses of the start
+	source  *source  // nil: the rails keep their first addresses
 	modules []*module
 }
 
@@ -34,33 +35,32 @@ func isTaken(plans []*plan, p *plan, a netip.Addr) bool {
 	return slices.ContainsFunc(plans, func(o *plan) bool { return o != p && slices.ContainsFunc(o.modules, has) })
 }
 
-// Connections is how many rails a rank makes of each of its interfaces, given their number.
+// Connections returns how many rails a rank makes for each of its interfaces, given their number.
 func Connections(set tunable.Set, interfaces int) int {
 	return connectionsOf(int(set.Int(connectionsKey)), interfaces)
 }
 
-// connectionsOf is how many of the connections that the user wants for each interface there is room
-// for.
+// connectionsOf returns how many connections for each interface fit, given how many the user wants.
 func connectionsOf(wanted, interfaces int) int {
 	return min(wanted, max(maxRails/max(interfaces, 1), 1))
 }
 
-// openPlans makes the rails of all interfaces: first one of each, then the second of each, and so
-// on. So those that every interface has come first (transport.Limit).
+// openPlans makes the rails of all interfaces: the first rail of each, then the second of each, and
+// so on. Thus transport.Limit keeps the first rail of each interface first.
 func openPlans(plans []*plan, connections int) (opened transport.Opened) {
 	most := connectionsOf(connections, len(plans))
 	if most < connections {
 		opened.LeftOut = append(opened.LeftOut, fmt.Errorf("rail tcp: %s=%d: only %d for each of %d interfaces, because a rank has at most %d rails over TCP",
 			connectionsKey, connections, most, len(plans), maxRails))
 	}
-	broken := map[*plan]bool{} // those that have got no module: the next one would not, either
+	broken := map[*plan]bool{} // plans that got no module: the next attempt would fail too
 	for n := range most {
 		for _, p := range plans {
 			if broken[p] {
 				continue
 			}
 			m, err := p.open(n, most)
-			if err != nil && n == 0 || m == nil { // the next ones lack the same addresses
+			if err != nil && n == 0 || m == nil { // further rails would lack the same addresses
 				opened.LeftOut = append(opened.LeftOut, err)
 			}
 			if broken[p] = m == nil; m != nil {
@@ -71,8 +71,8 @@ func openPlans(plans []*plan, connections int) (opened transport.Opened) {
 	return opened
 }
 
-// open makes the rail of connection n, from 0; of is how many the interface gets. If there is an
-// error and a module, the module goes on with other addresses.
+// open makes the rail of connection n, from 0; of is the number of connections of the interface. If
+// open returns both a module and an error, the module works with other addresses.
 func (p *plan) open(n, of int) (*module, error) {
 	cfg := p.cfg
 	cfg.Connection = uint8(n)

@@ -12,7 +12,8 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// opened are the rails of a machine whose addresses list returns, with the user's settings.
+// opened opens the rails of a machine with the addresses that list returns, and the user's
+// settings.
 func opened(t *testing.T, list func() ([]candidate, error), keysAndValues ...string) transport.Opened {
 	t.Helper()
 	o, err := openAmong(&transport.Env{
@@ -29,7 +30,7 @@ func loopbackOnly() ([]candidate, error) {
 	return []candidate{{1, "lo", loopback4, 8, true, true, ""}}, nil
 }
 
-// loopbackList is a value of tcp.include, with a number of addresses of this machine.
+// loopbackList returns a value of tcp.include with the given number of addresses of this machine.
 func loopbackList(addresses int) (list string) {
 	for n := range addresses {
 		list += fmt.Sprintf(",127.0.0.%d", n+1)
@@ -37,8 +38,9 @@ func loopbackList(addresses int) (list string) {
 	return list[1:]
 }
 
-// TestRailsOfSeveralConnections: each interface has as many rails as the user wants, with names
-// that say which, and each has a share of the bandwidth. First comes one of each interface.
+// TestRailsOfSeveralConnections: each interface has as many rails as the user wants. Their names
+// have the number of the connection, and each has a share of the bandwidth. The first rail of each
+// interface comes first.
 func TestRailsOfSeveralConnections(t *testing.T) {
 	one := opened(t, loopbackOnly, "tcp.include", loopbackList(2))
 	more := opened(t, loopbackOnly, "tcp.include", loopbackList(2), "tcp.connections", "3")
@@ -64,7 +66,7 @@ func TestRailsOfSeveralConnections(t *testing.T) {
 }
 
 // TestManyInterfacesGetFewerConnections: a rank has no more rails than two ranks use, unless it has
-// more interfaces; all interfaces get as many.
+// more interfaces. All interfaces get the same number.
 func TestManyInterfacesGetFewerConnections(t *testing.T) {
 	for addresses, each := range map[int]int{4: 8, 5: 6, 20: 1, 40: 1} {
 		o := opened(t, loopbackOnly, "tcp.include", loopbackList(addresses), "tcp.connections", "8")
@@ -79,8 +81,8 @@ func TestManyInterfacesGetFewerConnections(t *testing.T) {
 	}
 }
 
-// TestConnectionWithoutPortIsLeftOut: an interface with ports for one connection has one, and the
-// reason is told once.
+// TestConnectionWithoutPortIsLeftOut: an interface with ports for only one connection has one rail,
+// and the reason is reported once.
 func TestConnectionWithoutPortIsLeftOut(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -94,7 +96,7 @@ func TestConnectionWithoutPortIsLeftOut(t *testing.T) {
 }
 
 // TestConnectionsShareAnAddressThatComes: all rails of an interface that comes late get its
-// address, and those of another interface do not.
+// address, and rails of another interface do not.
 func TestConnectionsShareAnAddressThatComes(t *testing.T) {
 	has := false
 	o := opened(t, func() ([]candidate, error) {
@@ -121,8 +123,8 @@ func TestConnectionsShareAnAddressThatComes(t *testing.T) {
 	require.Len(t, ports, 2, "each has a listener of its own")
 }
 
-// interfaces are the encoded addresses of a machine's rails, with a number of connections of each
-// interface.
+// interfaces returns the encoded addresses of a machine's rails, with the given number of
+// connections for each interface.
 func interfaces(host byte, connections int, prefixes ...string) (list [][]byte) {
 	for n := range connections {
 		for _, b := range addresses(host, prefixes...) {
@@ -134,8 +136,9 @@ func interfaces(host byte, connections int, prefixes ...string) (list [][]byte) 
 	return list
 }
 
-// TestConnectionsLeadToTheirOwn: a rail leads to those of the same number, so that the pairs grow
-// as the connections do. Those that the peer does not have lead nowhere. Both ends find the same.
+// TestConnectionsLeadToTheirOwn: a rail leads to rails with the same number, so that the number of
+// pairs grows linearly with the number of connections. A rail whose number the peer does not have
+// leads nowhere. Both ends find the same pairs.
 func TestConnectionsLeadToTheirOwn(t *testing.T) {
 	a, b := []string{"10.0.0.1/24", "10.0.0.2/24"}, []string{"10.0.0.8/24", "10.0.0.9/24"}
 	for _, c := range []struct{ here, there, pairs int }{{1, 1, 4}, {4, 4, 16}, {8, 3, 12}, {1, 8, 4}} {
@@ -149,7 +152,7 @@ func TestConnectionsLeadToTheirOwn(t *testing.T) {
 			require.False(t, p.Extra)
 		}
 	}
-	// An address that is not there yet leads no better.
+	// A rail with a missing address does not lead to rails of other numbers either.
 	late := railAddress{size: 2, host: [16]byte{1}, frag: 4096, word: 3, connection: 1}
 	lead := leads([][]byte{late.encode()}, interfaces(2, 2, "10.0.0.8/24"))
 	require.Zero(t, lead(0, 0))
@@ -162,7 +165,7 @@ func TestConnectionsLeadToTheirOwn(t *testing.T) {
 }
 
 // TestEachInterfaceKeepsAPairOfSeveralConnections: if two ranks have more pairs than they may use,
-// each interface keeps one, also if one end has more interfaces.
+// each interface keeps one, even if one end has more interfaces.
 func TestEachInterfaceKeepsAPairOfSeveralConnections(t *testing.T) {
 	all := []string{"10.0.0.1/8", "10.0.0.2/8", "10.0.0.3/8", "10.0.0.4/8"}
 	for there := 1; there <= len(all); there++ {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller is an epoll. It is level-triggered: what a bounded progress call has left is reported
-// again at the next, and what was read without asking is not reported at all.
+// poller is an epoll. It is level-triggered: bytes that a bounded progress call has left are
+// reported again in the next one, and bytes that were read without polling are not reported.
 type poller struct {
 	fd     int
 	events [32]unix.EpollEvent
@@ -36,7 +36,7 @@ func (p *poller) control(op, fd int, events uint32) error {
 // remove stops polling a socket that stays open.
 func (p *poller) remove(fd int) { _ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// poll returns the sockets that have something. The result is valid until the next poll.
+// poll returns the sockets that have events. The result is valid until the next poll.
 func (p *poller) poll() []unix.EpollEvent {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), 0, 0, 0)
 	if errno != 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/mpigo/mpigo/btl/base"
 )
 
-// moduleNonce tells one life of a module from another: a process that restarts at the same address
-// is another peer.
+// moduleNonce distinguishes one life of a module from another: a process that restarts at the same
+// address is another peer.
 type moduleNonce [16]byte
 
-// railAddress is what a module publishes.
+// railAddress is the address that a module publishes.
 type railAddress struct {
 	rank, size uint32
 	nonce      moduleNonce
@@ -63,7 +63,7 @@ func (c *railAddress) encode() []byte {
 	return base.EncodeAddress(railAddressVersion, &f, list)
 }
 
-// parseRailAddress checks everything. ok is false for what no module publishes.
+// parseRailAddress checks everything. ok is false if no module would publish these bytes.
 func parseRailAddress(b []byte) (c railAddress, ok bool) {
 	var f railAddressFields
 	list := make([]netAddressFields, min(max(len(b)-emptyAddressBytes, 0)/netAddressBytes, maxAddresses))

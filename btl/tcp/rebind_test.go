@@ -24,8 +24,8 @@ func (s *sink) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// TestRebindOfHalfWrittenFragmentSendsCopy: a part of a fragment that is longer than the sockets'
-// buffers is written when its memory is taken back. The rest comes from the copy.
+// TestRebindOfHalfWrittenFragmentSendsCopy: the memory of a fragment that is longer than the
+// sockets' buffers is taken back after a part was written. The rest comes from the copy.
 func TestRebindOfHalfWrittenFragmentSendsCopy(t *testing.T) {
 	const length = maxFragBytes - 64
 	for name, end := range map[string]func(mem []byte) error{

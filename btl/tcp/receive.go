@@ -33,7 +33,7 @@ func (e *endpoint) receive() int {
 	return e.parse() + 1
 }
 
-// parse hands up the frames that are whole in the buffer, and returns the number of fragments and
+// parse hands up the complete frames in the buffer, and returns the number of fragments and
 // completions.
 func (e *endpoint) parse() int {
 	m := e.m
@@ -85,8 +85,8 @@ func (e *endpoint) parse() int {
 	return n
 }
 
-// makeRoom ensures that the frame which has begun fits into the buffer. The buffer holds two of the
-// longest frames, so this moves less than half of it, and only now and then.
+// makeRoom ensures that an incomplete frame fits into the buffer. The buffer holds two of the
+// longest frames, so makeRoom moves less than half of it, and only occasionally.
 func (e *endpoint) makeRoom() {
 	have := e.w - e.r
 	switch {
@@ -98,7 +98,7 @@ func (e *endpoint) makeRoom() {
 	}
 }
 
-// protocolError fails the endpoint for what the peer has sent (C8).
+// protocolError fails the endpoint because the peer has broken the protocol (C8).
 func (e *endpoint) protocolError(what string) {
 	e.fail(e.m.NewError(e.p.rank, btl.ClassProtocol, btl.SideRemote, "", fmt.Errorf("%w: %s", errProtocol, what)))
 }
@@ -113,8 +113,8 @@ func (e *endpoint) connection() string {
 	return fmt.Sprintf("connection from %v to %v", e.local, e.remote)
 }
 
-// peerEnded fails the endpoint because the peer has ended the connection without a good-bye: its
-// end has failed, or its process has ended.
+// peerEnded fails the endpoint because the peer has ended the connection without a good-bye. The
+// peer's end has failed, or its process has ended.
 func (e *endpoint) peerEnded() {
 	if e.writeErr != 0 {
 		e.connectionLost(e.writeErr)
@@ -123,8 +123,8 @@ func (e *endpoint) peerEnded() {
 	e.fail(e.m.NewError(e.p.rank, btl.ClassPath, btl.SideRemote, "EOF", fmt.Errorf("%s: %w", e.connection(), base.ErrPeerFailed)))
 }
 
-// readUnwritable goes on reading connections that cannot be written to any more, because what the
-// peer has sent may say best why. It fails them when nothing is left to read.
+// readUnwritable continues to read connections that cannot be written to any more, because the
+// peer's last bytes may explain why. It fails them when nothing is left to read.
 func (m *module) readUnwritable() int {
 	n := 0
 	list := m.unwritable
@@ -144,7 +144,7 @@ func (m *module) readUnwritable() int {
 	return n
 }
 
-// parseUnparsed continues with the frames that the last progress call has not parsed.
+// parseUnparsed continues with the frames that the last progress call did not parse.
 func (m *module) parseUnparsed() int {
 	n := 0
 	list := m.unparsed
@@ -173,7 +173,7 @@ func (m *module) takeBuffer() ([]byte, error) {
 	return buf, nil
 }
 
-// maxBuffers is how many free buffers are kept for later connections.
+// maxBuffers is the number of free buffers that are kept for later connections.
 const maxBuffers = 4
 
 // giveBuffer takes a buffer back. The buffer may be in use until the progress call is over.
@@ -183,7 +183,7 @@ func (m *module) giveBuffer(buf []byte) { m.buffers = append(m.buffers, buf) }
 func (m *module) freeBuffers(keep int) {
 	for len(m.buffers) > keep {
 		last := len(m.buffers) - 1
-		_ = unix.Munmap(m.buffers[last]) // it fails only for what is not mapped
+		_ = unix.Munmap(m.buffers[last]) // it fails only for memory that is not mapped
 		m.buffers = m.buffers[:last]
 	}
 }

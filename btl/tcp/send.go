@@ -7,27 +7,27 @@ import (
 )
 
 const (
-	// maxPacked is the longest fragment, in bytes, that is copied next to its head; longer ones are
-	// sent from where they lie. For shorter ones the copy is cheaper than a further piece for the
+	// maxPacked is the longest fragment, in bytes, that is copied next to its head. Longer ones are
+	// sent from where they lie. For shorter ones, a copy is cheaper than one more piece for the
 	// system to gather.
 	maxPacked = 2048
-	// maxBatch bounds the fragments that go to the system in one call. Of long ones the system
-	// takes what its buffer has room for.
+	// maxBatch bounds the fragments that go to the system in one call. If they are long, the system
+	// takes as many bytes as fit into its buffer.
 	maxBatch = 32
 	// packedBytes is room for the heads of a batch, its headers and its short fragments.
 	packedBytes = maxBatch * (headBytes + btl.MaxHeaderBytes + maxPacked)
 )
 
-// sending is a module's memory for putting a batch together.
+// sending is a module's memory for assembling a batch.
 type sending struct {
 	packed  [packedBytes]byte
 	vectors [2*maxBatch + 3]unix.Iovec
 	msg     unix.Msghdr
 	ops     [maxBatch]*btl.Op
-	inline  [maxBatch]int // of each operation's frame, how many bytes are in packed
+	inline  [maxBatch]int // for each operation, how many bytes of its frame are in packed
 }
 
-// putHead writes the head of a frame, with an acknowledgement of all that was taken.
+// putHead writes the head of a frame, with an acknowledgement of all taken fragments.
 func (e *endpoint) putHead(b []byte, k kind, tag btl.Tag, length int) {
 	h := head{length: uint32(length), ack: e.taken, epoch: e.Epoch(), kind: k, tag: tag}
 	h.put(b)
@@ -57,11 +57,11 @@ func (e *endpoint) sendPacked(op *btl.Op) {
 	e.refused(unix.EAGAIN)
 }
 
-// refused notes that the socket has not taken everything.
+// refused records that the socket has not taken everything.
 func (e *endpoint) refused(errno unix.Errno) {
 	m := e.m
 	if !m.inside && m.waker != nil {
-		m.waker.turnMade(true) // the program may turn to something else
+		m.waker.turnMade(true) // the program may do something else now
 	}
 	if isTransient(errno) {
 		if !e.blocked {
@@ -70,7 +70,7 @@ func (e *endpoint) refused(errno unix.Errno) {
 		}
 		return
 	}
-	// What the peer has sent before may still be there to be read, and say why.
+	// Unread bytes of the peer may explain why.
 	if e.writeErr == 0 {
 		e.writeErr = errno
 		m.unwritable = append(m.unwritable, e)
@@ -110,7 +110,7 @@ func (e *endpoint) flushBatch() bool {
 		add(e.current.Payload[e.offset:])
 	}
 	before := total
-	used, from, n := 0, 0, 0 // packed[from:used] is not in vectors yet
+	used, from, n := 0, 0, 0 // packed[from:used] is not yet in vectors
 	for n < maxBatch {
 		op := e.unsent.Pop()
 		if op == nil {
@@ -160,7 +160,7 @@ func (e *endpoint) flushBatch() bool {
 	return false
 }
 
-// settleBatch books sent bytes of a batch of n operations.
+// settleBatch accounts for the sent bytes of a batch of n operations.
 func (e *endpoint) settleBatch(sent, n int, bye bool) {
 	s := &e.m.out
 	k := min(sent, len(e.rest))
@@ -204,7 +204,7 @@ func (e *endpoint) settleBatch(sent, n int, bye bool) {
 	}
 }
 
-// flushLater flushes an endpoint at the end of this progress call, or of the next.
+// flushLater flushes an endpoint at the end of this progress call, or of the next one.
 func (m *module) flushLater(e *endpoint) {
 	if !e.flushPending {
 		e.flushPending = true
@@ -212,7 +212,7 @@ func (m *module) flushLater(e *endpoint) {
 	}
 }
 
-// flushPosted sends what was posted inside the progress call.
+// flushPosted sends the fragments that were posted inside the progress call.
 func (m *module) flushPosted() {
 	for i := 0; i < len(m.toFlush); i++ {
 		e := m.toFlush[i]
@@ -224,7 +224,7 @@ func (m *module) flushPosted() {
 	m.toFlush = m.toFlush[:0]
 }
 
-// flushBlocked tries those endpoints again whose sockets were full.
+// flushBlocked retries the endpoints whose sockets were full.
 func (m *module) flushBlocked() {
 	list := m.blocked
 	m.blocked = m.blocked[:0]

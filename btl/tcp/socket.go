@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system calls of every progress call do not pass through Go's scheduler (RawSyscall): none of
-// them blocks, because all sockets are non-blocking, and none takes longer than it takes to copy
-// what it moves.
+// The system calls of every progress call do not pass through Go's scheduler (RawSyscall). None of
+// them blocks, because all sockets are non-blocking, and each takes only as long as the copy of its
+// bytes.
 
-// recv reads what there is, at most len(b) bytes.
+// recv reads the available bytes, at most len(b).
 func recv(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
 	return int(n), errno
 }
 
-// send writes what fits.
+// send writes as many bytes as fit.
 func send(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), errno
 }
 
-// sendVectors writes what fits.
+// sendVectors writes as many bytes as fit.
 func sendVectors(fd int, msg *unix.Msghdr) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(msg)), unix.MSG_NOSIGNAL)
 	return int(n), errno
 }
 
-// isTransient reports whether an error may be over soon.
+// isTransient reports whether an error may go away soon.
 func isTransient(errno unix.Errno) bool {
 	return errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOBUFS || errno == unix.ENOMEM
 }
@@ -46,7 +46,7 @@ func sockaddr(a netip.AddrPort, zone uint32) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zone}
 }
 
-// zoneOf is the index of the interface that a link-local address belongs to.
+// zoneOf returns the index of the interface of a link-local address.
 func zoneOf(a netip.Addr) (uint32, error) {
 	if a.Zone() == "" {
 		return 0, nil
@@ -67,7 +67,8 @@ func socketFor(a netip.Addr) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 }
 
-// backlog is how many connections the system queues, if its own bound (somaxconn) permits.
+// backlog is the number of connections that the system queues, if its own limit (somaxconn)
+// permits.
 const backlog = 4096
 
 // listen makes the listener of an address, at a free port.
@@ -102,7 +103,7 @@ func (m *module) listenAtPort(l *local, port uint16) error {
 		}
 		return fmt.Errorf("%s %v: %w", what, l.Address, err)
 	}
-	// A port of the range whose old connections linger can be used again.
+	// With it, a port of the range can be reused although old connections linger there.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fail("prepare to listen on", err)
 	}
@@ -137,7 +138,8 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// endsOf are the addresses of a connection's ends. They are invalid if the system does not say.
+// endsOf returns the addresses of a connection's ends. They are invalid if the system does not
+// know.
 func endsOf(fd int) (local, remote netip.Addr) {
 	if here, err := unix.Getsockname(fd); err == nil {
 		local = addrPortOf(here).Addr()
@@ -164,8 +166,8 @@ func (m *module) sizeBuffers(fd int) error {
 const keepAliveProbes = 3
 
 // tune sets the options of a connection. TCP_USER_TIMEOUT is not set: it would also end connections
-// to peers that are well but do not read for so long, because they compute, once their windows are
-// full. health.go does its work.
+// to healthy peers that compute and do not read, once their windows are full. health.go does its
+// work.
 func (m *module) tune(fd int) error {
 	idle := int((m.cfg.KeepAlive + time.Second - 1) / time.Second)
 	for _, o := range [...]struct{ level, option, value int }{
@@ -182,11 +184,11 @@ func (m *module) tune(fd int) error {
 	return nil
 }
 
-// disablePacing keeps the system from delaying what it sends on a connection that stays on this
-// machine. Where the system's congestion control is bbr, timers pace such connections, and messages
-// of 4 MiB, one after another, got half as far. Reno, which every kernel has and every process may
-// choose, does not pace. The option has to be set before the socket is connected, because pacing
-// goes on once it has begun; accepted sockets inherit it from the listener. Without the option
+// disablePacing keeps the system from delaying the bytes of a connection that stays on this
+// machine. If the system's congestion control is bbr, timers pace such connections, which halved
+// the bandwidth of consecutive 4 MiB messages. Reno does not pace; every kernel has it, and every
+// process may choose it. The option must be set before the socket is connected, because pacing does
+// not stop once it has begun. Accepted sockets inherit it from the listener. Without the option,
 // everything works, only slower.
 func disablePacing(fd int) {
 	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
@@ -196,8 +198,8 @@ func disablePacing(fd int) {
 // so that one port serves several peers.
 const bindAddressNoPort = 24
 
-// dial begins a connection. The errno is that of the step that failed; local says that the step was
-// the binding to the local address.
+// dial begins a connection. The errno is the error of the step that failed. local says that this
+// step was the binding to the local address.
 func (m *module) dial(p path) (fd int, local bool, errno unix.Errno) {
 	from, zone := p.local.Addr(), uint32(0)
 	for _, l := range m.locals {
@@ -214,7 +216,7 @@ func (m *module) dial(p path) (fd int, local bool, errno unix.Errno) {
 		if p.remote.Addr() == from {
 			disablePacing(fd)
 		}
-		// without it there are only fewer ports
+		// Without it, only fewer ports are available.
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, bindAddressNoPort, 1)
 		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0), zone))
 		local = err != nil
@@ -232,7 +234,7 @@ func (m *module) dial(p path) (fd int, local bool, errno unix.Errno) {
 	return fd, false, 0
 }
 
-// asErrno is the errno in an error; EIO if there is none.
+// asErrno returns the errno in an error, or EIO if there is none.
 func asErrno(err error) unix.Errno {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -248,8 +250,8 @@ const (
 	unsentBytes    = 0x894b // SIOCOUTQNSD
 )
 
-// undelivered is how many bytes the system still has to bring to the peer's machine. On the same
-// machine, sent bytes are there.
+// undelivered returns how many bytes have not reached the peer's machine. On the same machine, sent
+// bytes have.
 func undelivered(fd int, sameMachine bool) int {
 	request := uint(unacknowledged)
 	if sameMachine {

@@ -7,21 +7,20 @@ import (
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// source is where a rail gets its addresses from while it is open: its interface, or what the
-// user's word names.
+// source says where an open rail gets its addresses: from its interface, or by the user's word.
 type source struct {
 	// name of the interface; "" if only word says which addresses the rail uses.
 	name string
-	// rail is Interface.Rail of the addresses at the start, "" if there was none.
+	// rail is Interface.Rail of the first addresses, or "" if there was none.
 	rail string
-	// word of the include list, and its place: Interface.Word. It is "" if there is no list.
+	// word is the word of the include list, or "" if there is no list. Its place is Interface.Word.
 	word             string
 	place            uint8
 	include, exclude []string
 }
 
-// sourceOf is that of a rail whose first address at the start is first. It reports whether other
-// addresses can come: not if the user has named the address itself, and not on loopback.
+// sourceOf returns the source of a rail whose first address is first. ok says whether the rail can
+// get other addresses. It cannot if the user has named the address itself, or on loopback.
 func sourceOf(first Interface, include, exclude []string) (s source, ok bool) {
 	s = source{name: first.Name, rail: first.Rail, place: first.Word, include: include, exclude: exclude}
 	if n := int(first.Word); n > 0 {
@@ -33,8 +32,8 @@ func sourceOf(first Interface, include, exclude []string) (s source, ok bool) {
 	return s, !first.Address.IsLoopback()
 }
 
-// now are the addresses that the rail may use now, those of its own interface if it has any. If the
-// user's word is a network, an interface that has come may have one. isTaken reports whether
+// now returns the addresses that the rail may use now: those of its own interface, if it has any.
+// Otherwise, if the user's word is a network, a new interface may have one. isTaken reports whether
 // another rail uses an address.
 func (s source) now(found []candidate, isTaken func(netip.Addr) bool) (list []Interface) {
 	sortCandidates(found)
@@ -61,7 +60,7 @@ func (s source) now(found []candidate, isTaken func(netip.Addr) bool) (list []In
 	return list
 }
 
-// awaitedWord is a word of the include list that names nothing which this machine has. It may come.
+// awaitedWord is a word of the include list that names nothing on this machine yet.
 type awaitedWord struct {
 	text  string
 	place uint8 // Interface.Word
@@ -70,9 +69,9 @@ type awaitedWord struct {
 // maxAwaited bounds how many words are awaited.
 const maxAwaited = 4
 
-// awaited are the words of an include list that name none of the chosen addresses, and no address
-// that is excluded. If there is a chosen one, single addresses are not awaited: they are of other
-// machines.
+// awaited returns the words of an include list that name no chosen address and no excluded one. If
+// there is a chosen address, it leaves out words that are single addresses, because they belong to
+// other machines.
 func awaited(found []candidate, include, exclude []string, chosen []Interface) (list []awaitedWord) {
 	found = append(found, loopbacks(include, found)...)
 	in, out := parseWords(include), parseWords(exclude)

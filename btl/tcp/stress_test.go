@@ -19,16 +19,16 @@ import (
 	"github.com/mpigo/mpigo/internal/leaks"
 )
 
-// descriptors is how many descriptors this process has open.
+// descriptors returns the number of open descriptors of this process.
 func descriptors(t testing.TB) int {
 	list, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	return len(list)
 }
 
-// leavesNothing checks that what the test makes is gone at its end.
+// leavesNothing checks that the test leaves no descriptors or goroutines behind.
 func leavesNothing(t *testing.T) {
-	r, w, err := os.Pipe() // the first one has the runtime open descriptors of its own for good
+	r, w, err := os.Pipe() // the first pipe makes the runtime open its own descriptors for good
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(r.Close(), w.Close()))
 	ignore := goleak.IgnoreCurrent()
@@ -39,8 +39,8 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-// TestConnectAtOnceMakesOneConnection: both ends connect at the same time, again and again, in any
-// order of progress calls, and always get one connection of one epoch.
+// TestConnectAtOnceMakesOneConnection: both ends repeatedly connect at the same time, in any order
+// of progress calls, and always get one connection of one epoch.
 func TestConnectAtOnceMakesOneConnection(t *testing.T) {
 	leavesNothing(t)
 	va, vb := &mate{}, &mate{}
@@ -73,7 +73,7 @@ func TestConnectAtOnceMakesOneConnection(t *testing.T) {
 	require.Empty(t, a.handshakes)
 }
 
-// end is one end of a stream of numbered fragments that continues whatever happens to connections.
+// end is one end of a stream of numbered fragments that survives failures of connections.
 type end struct {
 	mate
 	t    *testing.T
@@ -82,15 +82,16 @@ type end struct {
 	rank int
 	e    btl.Endpoint
 
-	next  uint64 // to be sent: all below are known to have arrived, or are in flight
-	want  uint64 // to arrive: all below have
+	next  uint64 // next to send: all lower ones have arrived, or are in flight
+	want  uint64 // next to arrive: all lower ones have
 	again uint64 // fragments that came twice, because their first acknowledgement was lost
 	ops   [16]btl.Op
 	free  []*btl.Op
 	retry []uint64
 }
 
-// Arrived checks bytes and order. A fragment whose fate its sender did not know comes again.
+// Arrived checks bytes and order. A fragment may come twice, if its sender did not know whether it
+// had arrived.
 func (x *end) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	n := binary.LittleEndian.Uint64(frag)
 	require.LessOrEqual(x.t, n, x.want, "a gap")
@@ -102,7 +103,7 @@ func (x *end) Arrived(_ btl.Module, _ int, _ btl.Tag, frag []byte) {
 	}
 }
 
-// pattern is the fragment of a number.
+// pattern returns the fragment with a number.
 func pattern(n uint64) []byte {
 	size := 8 + int(n*2654435761%3000)
 	if n%50 == 0 {
@@ -147,9 +148,9 @@ func (x *end) pump() {
 	}
 }
 
-// TestBrokenConnectionsLoseNothing: connections are cut at any time in traffic both ways, by either
-// end, as the network would and as the layer above does. Every byte arrives, and nothing is left
-// behind.
+// TestBrokenConnectionsLoseNothing: during traffic in both directions, either end cuts connections
+// at any time, as the network would or as the layer above does. Every byte arrives, and nothing is
+// left behind.
 func TestBrokenConnectionsLoseNothing(t *testing.T) {
 	leavesNothing(t)
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() {}}
@@ -163,7 +164,7 @@ func TestBrokenConnectionsLoseNothing(t *testing.T) {
 	}
 	x[0].peer, x[1].peer = x[1], x[0]
 	rng := mrand.New(mrand.NewPCG(2, 2))
-	// run goes on until each end has received so many fragments.
+	// run continues until each end has received the given number of fragments.
 	run := func(goal0, goal1 uint64) {
 		deadline := time.Now().Add(20 * time.Second)
 		for i := 0; x[0].want < goal0 || x[1].want < goal1; i++ {
@@ -173,7 +174,7 @@ func TestBrokenConnectionsLoseNothing(t *testing.T) {
 			}
 			if i%256 == 255 {
 				require.True(t, time.Now().Before(deadline), "nothing moves any more")
-				time.Sleep(50 * time.Microsecond) // pauses between attempts are by the clock
+				time.Sleep(50 * time.Microsecond) // pauses between attempts use the real clock
 			}
 		}
 	}
@@ -197,8 +198,8 @@ func TestBrokenConnectionsLoseNothing(t *testing.T) {
 	t.Logf("%d and %d fragments, of which %d and %d came again", x[0].want, x[1].want, x[0].again, x[1].again)
 }
 
-// TestUnauthenticatedPeersReachNothing: ten thousand connections without the secret come in while
-// two ranks exchange fragments. Nothing of them reaches Events, and their number is bounded.
+// TestUnauthenticatedPeersReachNothing: ten thousand connections without the secret arrive while
+// two ranks exchange fragments. None of their bytes reach Events, and their number is bounded.
 func TestUnauthenticatedPeersReachNothing(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() {}})
@@ -207,14 +208,14 @@ func TestUnauthenticatedPeersReachNothing(t *testing.T) {
 	known := newCodec(secret)
 	other := newCodec([]byte("guessed"))
 	hi := hello{from: 0, to: 1, size: 2, epoch: 9, frag: address.frag, fromNonce: c.a.nonce, toNonce: c.b.nonce}
-	recorded := known.appendHello(nil, &nonce{1, 2, 3}, &hi) // of a handshake that was recorded
+	recorded := known.appendHello(nil, &nonce{1, 2, 3}, &hi) // of another handshake
 	garbage := make([]byte, helloBytes)
 	_, _ = rand.Read(garbage)
 	said := append([][]byte{}, recorded, garbage, garbage[:50], nil, append(recorded[:len(recorded):len(recorded)], 1), make([]byte, 4096))
 
 	rounds, strange, most := 0, 0, 0
 	var open []int
-	// closeUntil closes the oldest connections by a reset, so that ports do not linger.
+	// closeUntil closes the oldest connections with a reset, so that ports do not linger.
 	closeUntil := func(left int) {
 		for len(open) > left {
 			_ = unix.SetsockoptLinger(open[0], unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
@@ -233,7 +234,7 @@ func TestUnauthenticatedPeersReachNothing(t *testing.T) {
 		for range 50 {
 			fd, _, errno := c.a.dial(path{address.addresses[0], address.addresses[0]})
 			if errno == unix.EADDRNOTAVAIL {
-				break // no port is left: those of closed connections linger
+				break // no port is left: ports of closed connections linger
 			}
 			require.Zero(t, errno)
 			open = append(open, fd)
@@ -261,11 +262,11 @@ func TestUnauthenticatedPeersReachNothing(t *testing.T) {
 	require.Nil(t, c.va.failed)
 	require.Nil(t, c.vb.failed)
 	require.Greater(t, c.b.challenged, total/2)
-	t.Logf("%d of %d let in to be asked, at most %d at a time", c.b.challenged, strange, most)
+	t.Logf("%d of %d connections challenged, at most %d at a time", c.b.challenged, strange, most)
 }
 
-// TestPeerConnectsAmongUnauthenticatedPeers: a crowd that fills the table again and again does not
-// keep a peer out.
+// TestPeerConnectsAmongUnauthenticatedPeers: a crowd that repeatedly fills the table does not keep
+// a peer out.
 func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 	cfg := Config{Size: 2, Local: loopback4, Secret: secret, MaxUnauthenticated: 8}
 	a, b := newAt(t, cfg, 0, &mate{}), newAt(t, cfg, 1, &mate{})
@@ -297,20 +298,21 @@ func TestPeerConnectsAmongUnauthenticatedPeers(t *testing.T) {
 	require.Equal(t, btl.Up, e.State())
 }
 
-// dropAll makes the system drop whatever arrives at a socket, as if its machine were gone.
+// dropAll makes the system drop all packets that arrive at a socket, as if its machine were gone.
 func dropAll(t testing.TB, fd int) {
 	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 	require.NoError(t, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop}))
 }
 
-// TestMachineGoneFailsInTime: operations to a machine that is gone fail, though the system would
-// try on. A rank that sleeps, and looks now and then, gives the machine its time and little more.
+// TestMachineGoneFailsInTime: operations to a machine that is gone fail, although the system would
+// keep trying. A sleeping rank, which checks only occasionally, waits for the timeout and little
+// longer.
 func TestMachineGoneFailsInTime(t *testing.T) {
 	clock := fakeClock(time.Second)
 	c := newCouple(t, Config{Clock: &clock, Pass: func() { clock += fakeClock(time.Millisecond) }})
 	dropAll(t, c.eb.(*endpoint).fd)
 	op := post(t, c.ea, []byte{1})
-	until(t, "what was sent to be sent again", func() bool { return tcpInfo(t, c.ea).Retransmits > 1 }, c.a)
+	until(t, "the retransmissions", func() bool { return tcpInfo(t, c.ea).Retransmits > 1 }, c.a)
 	begin, limit := clock, c.a.cfg.UserTimeout
 	for c.ea.State() == btl.Up {
 		clock += fakeClock(99 * time.Millisecond)
@@ -326,7 +328,7 @@ func TestMachineGoneFailsInTime(t *testing.T) {
 	require.Equal(t, btl.ClassPath, c.va.failed.Class)
 }
 
-// tcpInfo is what the system knows of an endpoint's connection.
+// tcpInfo returns the system's information about an endpoint's connection.
 func tcpInfo(t *testing.T, e btl.Endpoint) *unix.TCPInfo {
 	v, err := unix.GetsockoptTCPInfo(e.(*endpoint).fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	require.NoError(t, err)
@@ -334,7 +336,7 @@ func tcpInfo(t *testing.T, e btl.Endpoint) *unix.TCPInfo {
 }
 
 // TestPeerThatComputesDoesNotFail: a peer that does not read for longer than the timeout, so that
-// its window is full, is not taken to be gone.
+// its window is full, is not considered gone.
 func TestPeerThatComputesDoesNotFail(t *testing.T) {
 	c := newCouple(t, Config{UserTimeout: 200 * time.Millisecond, WindowBytes: 32 << 20})
 	buf := make([]byte, 64<<10)
@@ -351,8 +353,8 @@ func TestPeerThatComputesDoesNotFail(t *testing.T) {
 	require.EqualValues(t, len(ops), c.vb.arrived.Load())
 }
 
-// TestProtocolErrorFailsEndpoint: a peer that knows the secret and breaks the protocol fails its
-// endpoint (C8).
+// TestProtocolErrorFailsEndpoint: if a peer knows the secret but breaks the protocol, its endpoint
+// fails (C8).
 func TestProtocolErrorFailsEndpoint(t *testing.T) {
 	put := func(h head) []byte {
 		b := make([]byte, headBytes)
@@ -382,13 +384,13 @@ func TestProtocolErrorFailsEndpoint(t *testing.T) {
 	}
 }
 
-// TestCloseDeliversWhatWasSent: what was sent before Close arrives, and the peer's endpoint fails
+// TestCloseDeliversWhatWasSent: fragments sent before Close arrive, and the peer's endpoint fails
 // with ClassClosed.
 func TestCloseDeliversWhatWasSent(t *testing.T) {
 	leavesNothing(t)
 	c := newCouple(t, Config{})
 	buf := make([]byte, 50<<10)
-	var ops [8]*sent // which the system keeps until they are read
+	var ops [8]*sent // the system keeps them until they are read
 	for i := range ops {
 		ops[i] = post(t, c.ea, buf)
 	}
@@ -404,7 +406,7 @@ func TestCloseDeliversWhatWasSent(t *testing.T) {
 }
 
 // TestCloseOfRankThatStandsStillDeliversWhatWasSent: a rank that stands still in Close does not
-// give up what its sockets have not taken yet.
+// give up bytes that its sockets have not taken yet.
 func TestCloseOfRankThatStandsStillDeliversWhatWasSent(t *testing.T) {
 	clock, pass := fakeClock(time.Second), func() {}
 	c := newCouple(t, Config{SendBuffer: 4096, ReceiveBuffer: 4096, Clock: &clock, Pass: func() { pass() }})
@@ -425,13 +427,13 @@ func TestCloseOfRankThatStandsStillDeliversWhatWasSent(t *testing.T) {
 	require.Equal(t, btl.ClassClosed, c.vb.failed.Class)
 }
 
-// TestEndOfProcessFailsEndpoint: the end of a connection of a killed process is reported, but not
-// as ClassPeerGone.
+// TestEndOfProcessFailsEndpoint: when a process is killed, the end of its connection is reported,
+// but not as ClassPeerGone.
 func TestEndOfProcessFailsEndpoint(t *testing.T) {
 	c := newCouple(t, Config{})
 	for _, breaks := range []func(fd int){
 		func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) },
-		func(fd int) { // the system sends a reset for what is unread when a process ends
+		func(fd int) { // the system sends a reset for unread bytes when a process ends
 			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 			null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			require.NoError(t, err)

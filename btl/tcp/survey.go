@@ -15,10 +15,11 @@ type Surveyed struct {
 	Why string
 }
 
-// Survey lists the addresses of this machine in the order of the interfaces, those that ranks use
-// by the settings tcp.include and tcp.exclude, and all others with the reason. unknown are words of
-// both that name nothing here, but for single addresses of tcp.include, which absent has: another
-// machine may have them. The error is that of Addresses: ranks have no address to use.
+// Survey lists the addresses of this machine in the order of the interfaces. Given the settings
+// tcp.include and tcp.exclude, it says which of them ranks do not use, and why. unknown are words
+// of both settings that name nothing here. absent are single addresses of tcp.include that name
+// nothing here. They are not in unknown, because another machine may have them. The error is the
+// error of Addresses: ranks have no address to use.
 func Survey(set tunable.Set) (list []Surveyed, unknown []string, absent []netip.Addr, err error) {
 	found, err := candidates()
 	if err != nil {
@@ -35,7 +36,7 @@ func Survey(set tunable.Set) (list []Surveyed, unknown []string, absent []netip.
 	return list, unknownLines(set, found, isOther), absent, err
 }
 
-// survey is Survey of a given machine.
+// survey does what Survey does, for a given machine.
 func survey(host string, found []candidate, include, exclude []string) ([]Surveyed, error) {
 	chosen, err := choose(host, found, include, exclude)
 	list := make([]Surveyed, 0, len(found))
@@ -75,8 +76,9 @@ func survey(host string, found []candidate, include, exclude []string) ([]Survey
 }
 
 // RailsBetween pairs the addresses that ranks of a machine use with those of a peer's ranks on
-// another machine, by their places in both lists: each pair is a rail. Those that are spare because
-// routers may not lead there are left out. weAreLower says that the local rank is the lower one.
+// another machine, by their indexes in both lists. Each pair is a rail. It leaves out pairs that
+// are spare because routers may not connect them. weAreLower says that the local rank is the lower
+// one.
 func RailsBetween(ours, theirs []Interface, weAreLower bool) []transport.Pair {
 	here, there := railsAmong(ours), railsAmong(theirs)
 	a, b := published(ours, here, 1), published(theirs, there, 2)
@@ -98,7 +100,8 @@ func RailsBetween(ours, theirs []Interface, weAreLower bool) []transport.Pair {
 	return list
 }
 
-// railsAmong are the places of the addresses of each rail, in the order of their first addresses.
+// railsAmong returns, for each rail, the indexes of its addresses. Rails are in the order of their
+// first addresses.
 func railsAmong(list []Interface) (rails [][]int) {
 	for n, i := range list {
 		r := slices.IndexFunc(rails, func(of []int) bool { return list[of[0]].Rail == i.Rail })
@@ -110,12 +113,13 @@ func railsAmong(list []Interface) (rails [][]int) {
 	return rails
 }
 
-// placeOf is which of some places in a list has an address.
+// placeOf returns which of the given indexes of a list has an address.
 func placeOf(list []Interface, places []int, a netAddress) int {
 	return places[slices.IndexFunc(places, func(n int) bool { return list[n].Address.WithZone("") == a.Addr() })]
 }
 
-// published is what ranks of a machine publish of its rails, as far as pairing needs it.
+// published returns the addresses that ranks of a machine publish for its rails, with the fields
+// that pairing needs.
 func published(list []Interface, rails [][]int, host byte) []*railAddress {
 	out := make([]*railAddress, len(rails))
 	for r, of := range rails {

@@ -13,7 +13,7 @@ import (
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// The tunables that choose addresses, and their values that stand for all addresses and for none.
+// The tunables that choose addresses, and their special values for all addresses and for none.
 const (
 	includeKey, includeAll  = "tcp.include", "all"
 	excludeKey, excludeNone = "tcp.exclude", "none"
@@ -25,8 +25,7 @@ const (
 	fragKey        = "tcp.frag.bytes" // the same at all ranks
 )
 
-// Transport describes the rails over TCP: for each interface one, or as many as tcp.connections
-// says.
+// Transport describes the rails over TCP: tcp.connections of them for each interface.
 func Transport() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Priority: 10, Reach: transport.Anywhere, Open: openRails,
@@ -36,12 +35,12 @@ func Transport() transport.Transport {
 }
 
 // openRails makes the rails of each interface of this machine that the user has named, or that
-// other machines may reach (Addresses). Addresses that cannot be used are left out, as long as
-// there is another. What the user has named, and this machine lacks or has switched off, is Absent
-// until it comes.
+// other machines may reach (Addresses). It leaves out addresses that cannot be used, as long as
+// there is another. If this machine lacks an address that the user has named, or has switched off
+// its interface, the rail is Absent until the address comes.
 func openRails(env *transport.Env) (transport.Opened, error) { return openAmong(env, candidates) }
 
-// openAmong is openRails on a machine that has the addresses that list returns.
+// openAmong does what openRails does, on a machine that has the addresses that list returns.
 func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened transport.Opened, err error) {
 	set := env.Settings
 	include, exclude := wordsOf(set, includeKey, includeAll), wordsOf(set, excludeKey, excludeNone)
@@ -57,7 +56,7 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 		}
 		return opened, fmt.Errorf("rail tcp: %w", why)
 	}
-	lowest := int64(0) // of the bandwidths that are known
+	lowest := int64(0) // among the known bandwidths
 	for _, a := range addresses {
 		if mbps := speedOf(a.Address); a.Up && (lowest == 0 || mbps < lowest) {
 			lowest = mbps
@@ -89,7 +88,7 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 		}
 		plans = append(plans, p)
 	}
-	// They come last: a peer pairs them after those that are there.
+	// They come last, so that a peer pairs them after rails that have an address.
 	for _, w := range words {
 		cfg := configOf(env)
 		cfg.Rail, cfg.Word, cfg.BandwidthMBps = "tcp:"+w.text, w.place, lowest
@@ -117,7 +116,7 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 	return opened, nil
 }
 
-// configOf is what the user's settings mean to the rails of a rank over TCP.
+// configOf translates the user's settings into the configuration of a rank's rails over TCP.
 func configOf(env *transport.Env) Config {
 	set := env.Settings
 	// Package tunable refuses bad ranges.
@@ -134,8 +133,8 @@ func configOf(env *transport.Env) Config {
 	}
 }
 
-// wordsOf is a user's list of interfaces, addresses and networks. A list that consists of the word
-// nothing is empty.
+// wordsOf returns a user's list of interfaces, addresses and networks. A list that consists of the
+// word nothing is empty.
 func wordsOf(set tunable.Set, key, nothing string) []string {
 	if list := set.List(key); !slices.Equal(list, []string{nothing}) {
 		return list
@@ -146,8 +145,9 @@ func wordsOf(set tunable.Set, key, nothing string) []string {
 // mostNobodys bounds the addresses that nobodysWords lists.
 const mostNobodys = 4
 
-// nobodysWords says which single addresses of tcp.include no rank has: typing errors as a rule. Of
-// other words, and of an address without which a machine has none, a rail is there that waits.
+// nobodysWords says which single addresses of tcp.include no rank has. They are usually typing
+// errors. For other words, and for an address without which a machine has none, a rail exists that
+// waits for the address.
 func nobodysWords(set tunable.Set, addresses [][]byte) string {
 	include := wordsOf(set, includeKey, includeAll)
 	out := parseWords(wordsOf(set, excludeKey, excludeNone))
@@ -180,9 +180,9 @@ func nobodysWords(set tunable.Set, addresses [][]byte) string {
 	return fmt.Sprintf("no machine of the job has an address of %s, so there is no rail by it: %s", includeKey, strings.Join(none, ", "))
 }
 
-// unknownWords lists what tcp.include and tcp.exclude name that this machine does not have, a line
-// for each: a typing error, or an interface of another machine. Words that a rail waits for are not
-// listed: that rail is left out, which says the same.
+// unknownWords lists words of tcp.include and tcp.exclude that name nothing on this machine, one
+// line for each tunable. Such a word is a typing error, or an interface of another machine. Words
+// that a rail waits for are not listed, because that rail is already reported as left out.
 func unknownWords(set tunable.Set) []string {
 	found, err := candidates()
 	if err != nil {
@@ -197,8 +197,8 @@ func unknownWords(set tunable.Set) []string {
 	return unknownLines(set, found, hasNoRail)
 }
 
-// unknownLines is unknownWords of a machine with given addresses. Words of tcp.include for which
-// counts is false do not count.
+// unknownLines does what unknownWords does, for a machine with given addresses. It ignores words of
+// tcp.include for which counts returns false.
 func unknownLines(set tunable.Set, found []candidate, counts func(word string) bool) (lines []string) {
 	include := slices.DeleteFunc(unknownAmong(found, wordsOf(set, includeKey, includeAll)), func(w string) bool { return !counts(w) })
 	exclude := unknownAmong(found, wordsOf(set, excludeKey, excludeNone))

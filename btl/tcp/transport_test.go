@@ -36,8 +36,8 @@ func TestConfigOfPorts(t *testing.T) {
 	require.EqualValues(t, 20099, cfg.LastPort)
 }
 
-// TestOpenWithoutFreePort: an address at which no port is free is left out, with the reason; if no
-// other address is left, that is an error.
+// TestOpenWithoutFreePort: an address at which no port is free is left out, with the reason. If no
+// other address remains, opening fails.
 func TestOpenWithoutFreePort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestOpenWithoutFreePort(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutAddress: the error says what the user has set, as far as it is the cause.
+// TestOpenWithoutAddress: the error names the user's settings if they are the cause.
 func TestOpenWithoutAddress(t *testing.T) {
 	for _, c := range []struct {
 		settings []string
@@ -81,7 +81,7 @@ func TestOpenWithoutAddress(t *testing.T) {
 }
 
 // TestUnknownWords: words of the user that name nothing on this machine are listed, unless a rail
-// waits for it, as for l0. Others are not.
+// waits for them, as for l0. Other words are not listed.
 func TestUnknownWords(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
@@ -93,8 +93,8 @@ func TestUnknownWords(t *testing.T) {
 	}, unknownWords(settings(t, "tcp.include", "lo,l0,[2001:db8::77]", "tcp.exclude", "none-such")))
 }
 
-// TestNobodysWords: single addresses that no rank of the job has are named; those of other ranks,
-// and what a rail waits for, are not.
+// TestNobodysWords: single addresses that no rank of the job has are named. Addresses of other
+// ranks, and words that a rail waits for, are not.
 func TestNobodysWords(t *testing.T) {
 	address := func(text string, word uint8) []byte {
 		a := railAddress{size: 2, frag: 1 << 16, word: word}
