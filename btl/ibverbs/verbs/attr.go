@@ -104,7 +104,7 @@ type DeviceAttr struct {
 	Atomics         bool
 	VendorID        uint32
 	// CurState: Modify takes AttrCurState (IBV_DEVICE_CURR_QP_STATE_MOD). Some devices take it
-	// without that.
+	// without this capability.
 	CurState bool
 	// PortEvents: the device raises PORT_ERR and PORT_ACTIVE (IBV_DEVICE_PORT_ACTIVE_EVENT).
 	PortEvents bool
@@ -113,7 +113,7 @@ type DeviceAttr struct {
 // VendorSoftRoCE is the vendor ID of Linux's soft-RoCE (rdma_rxe).
 const VendorSoftRoCE = 0xffffff
 
-// PortAttr holds the present attributes of a port, a subset of ibv_port_attr.
+// PortAttr holds the current attributes of a port, a subset of ibv_port_attr.
 type PortAttr struct {
 	State     PortState
 	MaxMTU    MTU

@@ -48,10 +48,10 @@ type PD interface {
 	// RegMR registers mem, which must not be empty. The region keeps mem alive until Dereg; mem
 	// must not move.
 	RegMR(mem []byte, access Access) (MR, error)
-	// CreateAH may block for a second, and so may a queue pair's Modify to RTR, if the system has
-	// to ask the network of RoCE for the link-layer address of the path. Resolve does that before.
-	// It calls done once: with nil when neither blocks any more, or with the reason why there is no
-	// path. It does so before it returns, or later from any goroutine, even from inside other
+	// CreateAH may block for a second, and so may a queue pair's Modify to RTR, if the system must
+	// ask the RoCE network for the link-layer address of the path. Resolve does that in advance. It
+	// calls done once: with nil when neither call blocks any more, or with the reason why there is
+	// no path. It calls done before it returns, or later from any goroutine, even from inside other
 	// methods. done must neither block nor call the device.
 	CreateAH(attr AHAttr) (AH, error)
 	Resolve(attr AHAttr, done func(err error))
@@ -133,7 +133,7 @@ type SRQ interface {
 	// SetLimit arms SRQ_LIMIT_REACHED again; 0 disarms it.
 	SetLimit(limit int) error
 	// Query returns the granted sizes, and the limit, which is 0 once it was reached. It does not
-	// tell how many receives the queue has.
+	// say how many receives the queue has.
 	Query() (SRQAttr, error)
 	Destroy() error
 }

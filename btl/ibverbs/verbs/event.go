@@ -70,7 +70,7 @@ type EventInfo struct {
 	Text        string // human-readable description
 	Affiliation Affiliation
 	Severity    Severity
-	// Services whose queue pairs raise it; AllServices if it is not a queue pair's.
+	// Services whose queue pairs raise it; AllServices if it is not an event of a queue pair.
 	Services Services
 }
 
@@ -117,8 +117,8 @@ func (t EventType) Native() string { return "IBV_EVENT_" + t.Info().Name }
 // AsyncEvent is an asynchronous event.
 type AsyncEvent struct {
 	Type EventType
-	QP   QP  // if the event is a queue pair's
-	CQ   CQ  // if the event is a completion queue's
-	SRQ  SRQ // if the event is a shared receive queue's
-	Port int // if the event is a port's; ports count from 1
+	QP   QP  // if the event concerns a queue pair
+	CQ   CQ  // if the event concerns a completion queue
+	SRQ  SRQ // if the event concerns a shared receive queue
+	Port int // if the event concerns a port; ports count from 1
 }

@@ -113,7 +113,8 @@ type perService struct{ rc, uc, ud AttrMask }
 // transitionRules lists the transitions between particular states; any state may change to RESET or
 // ERR without attributes (Queue pair states, table 1). The table follows the Linux kernel where the
 // kernel differs from the specification. Table 1 has the rows "RTR to SQD" and "RTR to SQE"; the
-// text beside the table (2.5, 2.6), the specification and the kernel have RTS, and so has this one.
+// text beside the table (2.5, 2.6), the specification and the kernel have RTS instead, and so does
+// this table.
 var transitionRules = []struct {
 	from, to QPState
 	services Services
