@@ -10,7 +10,8 @@
 //     channels; asynchronous events.
 //   - Messages travel as packets with packet sequence numbers, acknowledgments, timers and retries.
 //   - Queue pairs follow the tables of package verbs.
-//   - Ports are of Ethernet (RoCE) or InfiniBand. Packets of RoCE go to the port with their GID.
+//   - A port is an Ethernet (RoCE) or an InfiniBand port. RoCE packets go to the port with their
+//     GID.
 //   - An InfiniBand port is in a subnet. The simulated subnet manager gives it LIDs, its GID prefix
 //     and partition keys, and may change LIDs and keys, which raises events. Packets go to the port
 //     that has their LID, or through a router to the subnet of their GID.

@@ -11,7 +11,7 @@ type domain struct {
 	c       *context
 	objects int // number of objects in the domain
 	gone    bool
-	lookups map[*lookup]struct{} // that have not ended
+	lookups map[*lookup]struct{} // lookups that have not ended
 }
 
 func (d *domain) dead() bool { return d.gone || d.c.dead() }

@@ -267,7 +267,7 @@ func (f *Fabric) Heal(a, b verbs.GID) {
 	delete(f.partitioned, portPair{to, from})
 }
 
-// Impairment says how the path between two ports works badly.
+// Impairment describes how badly the path between two ports works.
 type Impairment struct {
 	Latency time.Duration // in addition to the network's
 	Loss    float64       // share of packets that are lost, if more than the network's

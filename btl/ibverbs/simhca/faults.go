@@ -75,7 +75,7 @@ func (f *Fault) concerns(q *queuePair) bool {
 // rule is an injected fault that has not struck Count times.
 type rule struct {
 	Fault
-	left int // times that it still strikes
+	left int // remaining strikes
 }
 
 type faultKinds uint16

@@ -50,10 +50,11 @@ type DeviceConfig struct {
 	// NoPortEvents: the device lacks PORT_ACTIVE_EVENT, so it raises neither PORT_ERR nor
 	// PORT_ACTIVE (InfiniBand error model, 3.5).
 	NoPortEvents bool
-	// LastWQEDelay is how long a queue pair in ERR takes to end its receives. The completion of the
-	// last message that has arrived, unless it was polled, and those of flushed receives enter
-	// their queue only then, behind the flushed sends. With a shared queue LAST_WQE_REACHED
-	// follows. 0: at once; negative: at once, and the event is not raised.
+	// LastWQEDelay is how long a queue pair in ERR takes to end its receives. Only then do these
+	// completions enter their queue, behind the flushed sends: the completion of the last message
+	// that has arrived, unless it was polled, and the completions of flushed receives. With a
+	// shared queue, LAST_WQE_REACHED follows. 0: at once; negative: at once, and the event is not
+	// raised.
 	LastWQEDelay time.Duration
 	// MaxLocked limits the registered bytes; RegMR returns ErrNoMemory beyond it. 0: no limit.
 	MaxLocked int64

@@ -95,7 +95,7 @@ func TestTimerRaisesCompletionEvent(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				t.Fatal("no completion event within 30 s")
 			}
-			// An event may be of results that the last wait has found without it.
+			// An event may be for completions that the last wait has already polled.
 			_, ok, err := a.ch.NextEvent()
 			require.NoError(t, err)
 			require.True(t, ok)

@@ -63,7 +63,7 @@ func (e *sendEntry) lastPSN() uint32 { return (e.psn + e.packets - 1) & psnMask 
 
 func (e *sendEntry) sges() []verbs.SGE { return e.wr.SGE[:e.wr.NumSGE] }
 
-// wcOpcode maps the operation of a request to that of its completion.
+// wcOpcode maps the operation of a request to the operation of its completion.
 var wcOpcode = [...]verbs.WCOpcode{
 	verbs.WRRDMAWrite: verbs.WCRDMAWrite, verbs.WRRDMAWriteWithImm: verbs.WCRDMAWrite,
 	verbs.WRSend: verbs.WCSend, verbs.WRSendWithImm: verbs.WCSend, verbs.WRRDMARead: verbs.WCRDMARead,

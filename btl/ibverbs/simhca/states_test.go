@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// The conformance suite covers the tables of package verbs. The tests of this package cover what it
-// leaves to the device, and faults that only a simulation can have.
+// The conformance suite covers the tables of package verbs. The tests of this package cover
+// behavior that the tables leave to the device, and faults that only a simulation can have.
 
 var services = []verbs.Services{verbs.ServiceRC, verbs.ServiceUC, verbs.ServiceUD}
 
@@ -52,7 +52,7 @@ func TestErrorDuringMessageFlushesItsReceive(t *testing.T) {
 }
 
 // With LastWQEDelay, the receives end after the sends: first the message that has arrived and was
-// not polled, then the flushes, then LAST_WQE_REACHED. RESET drops what is still to come.
+// not polled, then the flushes, then LAST_WQE_REACHED. RESET drops those that have not come yet.
 func TestReceivesEndLate(t *testing.T) {
 	for _, srq := range []bool{false, true} {
 		for _, reset := range []bool{false, true} {
@@ -100,7 +100,8 @@ func TestNoLastWQEReached(t *testing.T) {
 	require.Empty(t, b.events())
 }
 
-// What a device is configured to refuse fails without an effect. The other ways lead on.
+// Changes that a device is configured to refuse fail without an effect. Other ways to the same
+// state work.
 func TestModifyRefusesWhatDeviceLacks(t *testing.T) {
 	refused := func(e *end, to verbs.QPState, mask verbs.AttrMask) {
 		t.Helper()

@@ -2,9 +2,9 @@ package simhca
 
 import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
-// subnet is an InfiniBand subnet, with what its subnet manager decides. The ports of a subnet share
-// a GID prefix and a space of LIDs, by which its switches forward packets. A router connects all
-// subnets of a fabric; it forwards by GID.
+// subnet is an InfiniBand subnet, with the decisions of its subnet manager. The ports of a subnet
+// share a GID prefix and a space of LIDs, by which its switches forward packets. A router connects
+// all subnets of a fabric; it forwards by GID.
 type subnet struct {
 	prefix  [8]byte
 	byLID   map[uint16]*port // all LIDs of each port
@@ -12,10 +12,10 @@ type subnet struct {
 	smLID   uint16
 }
 
-// firstLID is the first LID of a port. The LIDs before it are those of subnet managers.
+// firstLID is the first LID of a port. Lower LIDs belong to subnet managers.
 const firstLID = 0x10
 
-// subnetOf returns the subnet with a number, which it makes if necessary. The caller holds mu.
+// subnetOf returns the subnet with a number. It makes the subnet if necessary. The caller holds mu.
 func (f *Fabric) subnetOf(number int) *subnet {
 	s := f.subnets[number]
 	if s == nil {
@@ -29,7 +29,7 @@ func (f *Fabric) subnetOf(number int) *subnet {
 	return s
 }
 
-// assign gives a port new LIDs, which no port has had. The first is a multiple of their number
+// assign gives a port new LIDs that no port has had. The first is a multiple of their number
 // (InfiniBand specification, 4.1.3).
 func (s *subnet) assign(p *port) {
 	for i := range p.lids() {

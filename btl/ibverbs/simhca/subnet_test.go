@@ -30,7 +30,8 @@ func (e *end) port() verbs.PortAttr {
 	return p
 }
 
-// sendTo sends a datagram by a path, and returns the completion at the peer's end, if it arrives.
+// sendTo sends a datagram over a path, and returns the completion at the peer's end, if the
+// datagram arrives.
 func (e *end) sendTo(to *end, path verbs.AHAttr) []verbs.WC {
 	e.t.Helper()
 	var err error
@@ -92,8 +93,8 @@ func TestLIDLeadsWithinSubnet(t *testing.T) {
 	require.Len(t, a.sendTo(b, verbs.AHAttr{DLID: b.port().LID}), 1)
 }
 
-// A packet that comes by another port of the device than that of its queue pair is dropped, for
-// each service and on each kind of network (InfiniBand error model, 4.3).
+// A packet that arrives at another port of the device than its queue pair's is dropped, for each
+// service and on each kind of network (InfiniBand error model, 4.3).
 func TestPacketByOtherPortIsDropped(t *testing.T) {
 	for _, link := range []verbs.LinkLayer{verbs.LinkInfiniBand, verbs.LinkEthernet} {
 		for _, service := range services {
