@@ -50,7 +50,7 @@ type end struct {
 }
 
 // open opens the two devices. TestDeviceConformance tests their calls; the tests here test what a
-// suite for all providers cannot.
+// suite for all providers cannot test.
 func open(t testing.TB) (a, b *end) {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {

@@ -16,7 +16,7 @@ import (
 const (
 	// The kernel waits a second for the answer to its request for a link-layer address. It misses
 	// an answer that comes before it waits, as over veth, but the next call finds the address at
-	// once. So Resolve calls it again after resolveAgain, up to resolveTries times in all.
+	// once. Therefore Resolve tries again after resolveAgain, up to resolveTries times in total.
 	resolveAgain = 10 * time.Millisecond
 	resolveTries = 2
 	// maxResolvers bounds the threads of a device that the kernel blocks.

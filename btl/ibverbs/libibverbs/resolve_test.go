@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// TestResolveDoesNotBlock: Resolve returns while the kernel waits for an address, and has a result
-// before the kernel, which may miss the answer. Dealloc waits for the kernel.
+// TestResolveDoesNotBlock: Resolve returns while the kernel waits for an address. It has a result
+// before the kernel does, because the kernel may miss the answer. Dealloc waits for the kernel.
 func TestResolveDoesNotBlock(t *testing.T) {
 	d := fakeDevice(t)
 	p, err := d.AllocPD()
@@ -30,7 +30,7 @@ func TestResolveDoesNotBlock(t *testing.T) {
 	<-released
 }
 
-// TestResolveReportsErrors: what cannot be resolved has the error of ibv_create_ah.
+// TestResolveReportsErrors: if a path cannot be resolved, the error is that of ibv_create_ah.
 func TestResolveReportsErrors(t *testing.T) {
 	d := fakeDevice(t)
 	p, err := d.AllocPD()
