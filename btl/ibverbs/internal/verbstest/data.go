@@ -284,8 +284,8 @@ func readCutOff(c *caseRun) {
 	}
 }
 
-// cutOff reads pieces of a region again and again, reduces the MTU meanwhile, and waits until all
-// reads have ended.
+// cutOff repeatedly reads pieces of a region, reduces the MTU meanwhile, and waits until all reads
+// have ended.
 func cutOff(c *caseRun, into, from *region) {
 	w := c.wire(rc)
 	pieceOf := map[uint64]int{} // the reads in flight, by request ID
@@ -299,11 +299,11 @@ func cutOff(c *caseRun, into, from *region) {
 	for piece := range cutOffReads {
 		post(piece)
 	}
-	// The change takes some time, in which the reads must go on.
+	// The change takes some time. Meanwhile the reads must continue.
 	reduced := make(chan func(), 1)
 	go func() {
 		restore := func() {}
-		defer func() { reduced <- restore }() // also if ShortMTU ends the goroutine
+		defer func() { reduced <- restore }() // even if ShortMTU ends the goroutine
 		restore = c.Injector.ShortMTU(c.b.dev, c.b.port)
 	}()
 	defer func() { (<-reduced)() }()

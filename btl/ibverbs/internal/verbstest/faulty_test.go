@@ -131,8 +131,8 @@ func faultyPair(rule string) verbstest.Maker {
 	}
 }
 
-// Rules with the prefix "listed" have a list of differences. All lists except those of these three
-// are wrong.
+// Rules with the prefix "listed" have a list of differences. All lists except the lists of these
+// three rules are wrong.
 const (
 	listedStatus  = "listed, status"
 	listedEvent   = "listed, event lost"

@@ -41,7 +41,7 @@ func newEnd(c *caseRun, name string, dev verbs.Device, port, index int) *end {
 	require.NoError(c, err)
 	e.pattr, err = dev.QueryPort(port)
 	require.NoError(c, err)
-	// A case before may just have given the port its address back.
+	// An earlier case may have just restored the port's address.
 	c.wait(fmt.Sprintf("GID %d of %s", index, name), func() bool {
 		gids, err := dev.GIDs(port)
 		require.NoError(c, err)

@@ -341,8 +341,8 @@ func (c *caseRun) recover() {
 	}
 }
 
-// leastSteps is how many steps a wait takes before it fails: this process may have stood still
-// while the time passed.
+// leastSteps is the minimum number of steps of a wait before it fails, because this process may
+// have stood still while the time passed.
 const leastSteps = 1000
 
 // wait steps until done returns true. A wait that is known to fail takes a tenth of the time.
