@@ -12,7 +12,7 @@ import (
 )
 
 // absentWorld is a world of two ranks that are not connected. The ports of some ranks are down when
-// their modules are made. moved counts the modules whose address has come.
+// their modules are made. moved counts the modules that have got an address.
 func absentWorld(t *testing.T, seed byte, down ...int) (w *world, moved *int) {
 	f := simhca.NewFabric(simhca.Config{Virtual: true})
 	w = &world{t: t, f: f, clock: fabricClock{f, new(int64)}}
@@ -52,7 +52,7 @@ func (r *testRank) comes() {
 }
 
 // TestPortThatIsDownAtStartConnectsLater: a module whose port was down connects once it is up,
-// though its peer does not know the address.
+// although its peer does not know the address.
 func TestPortThatIsDownAtStartConnectsLater(t *testing.T) {
 	for down := range 2 {
 		w, moved := absentWorld(t, 0, down)
@@ -83,8 +83,9 @@ func TestPortThatIsDownAtStartConnectsLater(t *testing.T) {
 	}
 }
 
-// TestPortsThatAreDownAtStartConnectByTheirSiblings: where both ports were down, each end tells its
-// address by another rail, if there is one of verbs. Without it, an end needs the other's address.
+// TestPortsThatAreDownAtStartConnectByTheirSiblings: if both ports were down, each end sends its
+// address over another verbs rail, if there is one. Without such a rail, an end needs the other's
+// address.
 func TestPortsThatAreDownAtStartConnectByTheirSiblings(t *testing.T) {
 	for _, hasSiblings := range []bool{true, false} {
 		w, _ := absentWorld(t, 0, 0, 1)
@@ -123,7 +124,7 @@ func TestPortsThatAreDownAtStartConnectByTheirSiblings(t *testing.T) {
 	}
 }
 
-// plugged is a node whose device "late" is there only once it was plugged in.
+// plugged is a node whose device "late" exists only once it is plugged in.
 type plugged struct {
 	*simhca.Node
 	in    bool
@@ -138,8 +139,8 @@ func (p *plugged) Open(name string) (verbs.Device, error) {
 	return p.Node.Open(name)
 }
 
-// TestOpenNamedPortThatIsAbsent: a port that the user has named, and whose device is missing or
-// which is down, is a rail that is Absent until it comes.
+// TestOpenNamedPortThatIsAbsent: if the user names a port that is down or whose device is missing,
+// its rail is Absent until the port comes up.
 func TestOpenNamedPortThatIsAbsent(t *testing.T) {
 	f := simhca.NewFabric(simhca.Config{})
 	t.Cleanup(f.Close)
@@ -163,8 +164,8 @@ func TestOpenNamedPortThatIsAbsent(t *testing.T) {
 	}
 }
 
-// TestAbsentDeviceIsOpenedMoreRarelyLater: a device that does not come is looked for twice a second
-// in the first minute, then less often. It is found even then.
+// TestAbsentDeviceIsOpenedMoreRarelyLater: the module looks for a missing device twice a second in
+// the first minute, and then less often. It finds the device even then.
 func TestAbsentDeviceIsOpenedMoreRarelyLater(t *testing.T) {
 	f := simhca.NewFabric(simhca.Config{Virtual: true})
 	t.Cleanup(f.Close)

@@ -29,7 +29,7 @@ func (m *module) readEvents() int {
 	return n
 }
 
-// react handles an event as the table of responses says.
+// react handles an event according to the table of responses.
 func (m *module) react(ev *verbs.AsyncEvent) {
 	r := respond(ev.Type)
 	info := ev.Type.Info()
@@ -94,18 +94,19 @@ func (m *module) endpointOf(qp verbs.QP) *endpoint {
 	return nil
 }
 
-// portFails handles a port that is down: nothing is posted, and after a grace the rail fails.
+// portFails handles a port that is down: nothing is posted, and after a grace period the rail
+// fails.
 func (m *module) portFails() {
 	if m.portUp {
 		m.setPort(false)
-		m.downAt = m.cfg.Clock.Now() // m.now may be old while a completion is handled
+		m.downAt = m.cfg.Clock.Now() // m.now may be stale while a completion is handled
 		m.Unsettled = true
 	}
 }
 
-// lookAtPort finds out whether the port is down, before an error is judged that may be a symptom of
-// that. The event may still be to come, and not every device raises it (InfiniBand error model,
-// 3.5).
+// lookAtPort checks whether the port is down, before the module judges an error that may be a
+// symptom of that. The event may not have arrived yet, and not every device raises it (InfiniBand
+// error model, 3.5).
 func (m *module) lookAtPort() {
 	if m.h == nil || m.h.lost || !m.portUp {
 		return
@@ -115,7 +116,8 @@ func (m *module) lookAtPort() {
 	}
 }
 
-// awaitPort looks now and then whether a port is up again of which the device raises no events.
+// awaitPort occasionally checks whether a port is up again, if the device raises no events for
+// ports.
 func (m *module) awaitPort() {
 	if m.h != nil && !m.portUp && !m.h.attr.PortEvents && m.now >= m.portCheckAt {
 		m.portCheckAt = m.now + checkNanos
@@ -137,8 +139,8 @@ func (m *module) setPort(up bool) {
 	}
 }
 
-// requery looks up the port's state and address. Connections from an address that the port has
-// lost cannot be used any more.
+// requery queries the port's state and address. If the port has lost an address, connections from
+// it cannot be used any more.
 func (m *module) requery(err *btl.Error) {
 	h := m.h
 	if h == nil || h.lost {
@@ -167,8 +169,8 @@ func (m *module) requery(err *btl.Error) {
 	m.requeryPKey(err)
 }
 
-// requeryPKey looks up where the port's table has the partition key. Connections that use another
-// entry cannot be used any more. If the key is missing, there are no connections until it is back.
+// requeryPKey finds the partition key in the port's table. Connections that use another entry
+// cannot be used any more. If the key is missing, there are no connections until it is back.
 func (m *module) requeryPKey(err *btl.Error) {
 	h := m.h
 	before, missed := h.pkeyIndex, h.pkeyErr != nil
@@ -190,7 +192,7 @@ func (m *module) requeryPKey(err *btl.Error) {
 }
 
 // loseQueue handles a broken completion queue or shared receive queue: the rail fails, because all
-// its connections may use that queue. New endpoints get a new one.
+// its connections may use that queue. New endpoints use a new queue.
 func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 	if ev.CQ != nil && ev.CQ == m.h.udCQ {
 		m.loseDevice(err.Native, err.Err)
@@ -207,7 +209,7 @@ func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 	m.FailRail(err)
 }
 
-// loseDevice fails the rail, and makes it open its device again.
+// loseDevice fails the rail, and makes the module reopen its device.
 func (m *module) loseDevice(native string, cause error) {
 	if m.h == nil || m.h.lost {
 		return

@@ -6,17 +6,19 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// A message that the device does not take inline is copied into a registered buffer, which is free
-// again once the peer's device has acknowledged the message. A peer that does not acknowledge keeps
-// the buffers of its messages until its connection fails, so no peer may get all of them:
+// A message that the device does not take inline is copied into a registered buffer. The buffer is
+// free again once the peer's device has acknowledged the message. If a peer does not acknowledge,
+// its messages keep their buffers until the connection fails. Therefore no peer may get all
+// buffers:
 //
-//   - Each endpoint has ownBuffers, which no other endpoint gets. With them alone, sends to every
-//     peer that acknowledges progress, whatever the others do. There are none if the module shares
-//     receives (shared.go): it has so many peers that their memory must not grow with each.
-//   - The module has bounceBuffers in common, for bursts. An endpoint gets one only while it has
-//     less than a third as many as are free. So each gets at most a quarter of those that the
-//     endpoints before it have left: one endpoint alone gets as many as it has credits by default,
-//     and if four keep all that they get, 20 are left for a fifth.
+//   - Each endpoint has ownBuffers, which no other endpoint gets. With them, sends to each peer
+//     that acknowledges make progress, whatever other peers do. If the module shares receives
+//     (shared.go), endpoints have no buffers of their own, because with so many peers memory must
+//     not grow with each peer.
+//   - All endpoints share bounceBuffers more, for bursts. An endpoint gets one only while it has
+//     less than a third as many as are free. Therefore each endpoint gets at most a quarter of the
+//     buffers that earlier endpoints have left. One endpoint alone gets as many as it has credits
+//     by default. If four endpoints keep all that they get, 20 are left for a fifth.
 //
 // A fragment for which there is no buffer is refused (btl.ErrResource).
 const (
@@ -32,7 +34,7 @@ type bounceShare struct {
 	common int   // common buffers that the endpoint has
 }
 
-// wholeShare is the share of an endpoint with nothing in flight.
+// wholeShare is the initial share of an endpoint, with nothing in flight.
 var wholeShare = bounceShare{own: 1<<ownBuffers - 1}
 
 // take takes a free buffer, or returns noBuffer if there is none for this endpoint now.
@@ -62,7 +64,7 @@ func (s *bounceShare) giveBack(h *hca, i int32) {
 	h.bounceFree = append(h.bounceFree, i)
 }
 
-// buffer is the slab of a buffer, and its number there.
+// buffer returns the slab of a buffer, and its number in the slab.
 func (e *endpoint) buffer(i int32) (*slab, int) {
 	if i >= bounceBuffers {
 		return e.bufs, e.window + controlDepth + int(i) - bounceBuffers
@@ -70,8 +72,8 @@ func (e *endpoint) buffer(i int32) (*slab, int) {
 	return e.m.h.bounce, int(i)
 }
 
-// staging is the memory in which a message of n bytes is built: scratch if the device takes it
-// inline, otherwise a buffer, which the entry then names. It is nil if there is no buffer.
+// staging returns memory for building a message of n bytes: scratch if the device takes the message
+// inline, otherwise a buffer, which it records in entry. It returns nil if there is no buffer.
 func (e *endpoint) staging(entry *sqEntry, n int) []byte {
 	h := e.m.h
 	if n <= e.maxInline {
@@ -84,7 +86,7 @@ func (e *endpoint) staging(entry *sqEntry, n int) []byte {
 	return s.buffer(i)
 }
 
-// name makes wr the send of n bytes from the memory that staging gave.
+// name makes wr a send of n bytes from the memory that staging returned.
 func (e *endpoint) name(wr *verbs.SendWR, entry *sqEntry, n int) {
 	*wr = verbs.SendWR{Opcode: verbs.WRSend, NumSGE: 1}
 	if entry.bounce == noBuffer {

@@ -47,9 +47,9 @@ func ParsePorts(rails []string, local int) ([]PortName, error) {
 	return ports, nil
 }
 
-// AllPorts are the ports of all devices that are up and have an address, in the order of the
+// AllPorts returns the ports of all devices that are up and have an address, in the order of the
 // devices. unusable has an error for each device that cannot be opened, and for each port that is
-// up without an address; a port that is down is no fault. If there is no port, the error wraps
+// up but has no address. A port that is down is not an error. If there is no port, the error wraps
 // ErrNoPort and says what is wrong with each port.
 func AllPorts(provider verbs.Provider) (ports []PortName, unusable []error, err error) {
 	names, err := provider.Devices()

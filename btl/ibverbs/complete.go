@@ -77,8 +77,8 @@ func (m *module) completeOf(e *endpoint, wc *verbs.WC, rest []verbs.WC) {
 	}
 }
 
-// owner is the endpoint of a completion, nil if the endpoint does not exist any more or the
-// completion cannot be right.
+// owner returns the endpoint of a completion. It returns nil if the endpoint does not exist any
+// more, or the completion is invalid.
 func (m *module) owner(id wrID, qpn uint32) *endpoint {
 	if id.kind() == wrSharedRecv {
 		if !m.h.shared.has(id) {
@@ -114,9 +114,9 @@ func (m *module) owner(id wrID, qpn uint32) *endpoint {
 }
 
 // failed fails the endpoint because of its first error completion. A flush, and some errors while
-// the port is down, are symptoms: the cause is an event of the device or a completion in rest, if
-// there is one. A receive may be flushed long before its cause is reported, and ends no operation,
-// so its failure is deferred for a while.
+// the port is down, are only symptoms. The cause may be an event of the device or a completion in
+// rest. A receive may be flushed long before its cause is reported. It ends no operation, so the
+// failure is deferred for a while.
 func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 	m := e.m
 	if v.class == btl.ClassFlushed || wc.Status == verbs.StatusLocQPOpErr {
@@ -141,7 +141,8 @@ func (e *endpoint) failed(wc *verbs.WC, v result, rest []verbs.WC) {
 	e.fail(m.NewError(e.p.rank, v.class, v.side, wc.Status.Native(), vendorError(wc)))
 }
 
-// evidence is the first of these completions that shows why the endpoint failed, nil if none does.
+// evidence returns the first of these completions that shows why the endpoint failed, or nil if
+// none does.
 func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
 	for i := range wcs {
 		wc := &wcs[i]
@@ -153,7 +154,7 @@ func (e *endpoint) evidence(wcs []verbs.WC) *verbs.WC {
 }
 
 // symptomNanos is how long the endpoint waits for the cause of a flushed receive, or of the peer's
-// failure while requests are in flight. The cause is the peer's failed send, an event, or the
+// failure while requests are in flight. The cause may be the peer's failed send, an event, or the
 // refusal of one of the requests.
 const symptomNanos = 10e6
 
@@ -191,7 +192,7 @@ func (m *module) failDeferredEndpoints() int {
 	return n
 }
 
-// portIsDown is the error of an endpoint, or of the rail, that fails because the port is down.
+// portIsDown makes the error of an endpoint, or of the rail, that fails because the port is down.
 func (m *module) portIsDown(peer int, native string) *btl.Error {
 	return m.NewError(peer, btl.ClassPath, btl.SideLocal, native, fmt.Errorf("port %d of %s is down", m.cfg.Port, m.cfg.Device))
 }
@@ -206,8 +207,8 @@ func (e *endpoint) pop() sqEntry {
 	return entry
 }
 
-// finish ends the work request in entry with success, and all before it, which were not signaled:
-// requests complete in order.
+// finish ends the work request in entry with success, and also all unsignaled requests before it,
+// because requests complete in order.
 func (e *endpoint) finish(entry uint32) {
 	for more := true; more; {
 		more = e.sqTail&e.sqMask != entry

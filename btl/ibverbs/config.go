@@ -15,7 +15,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// Config configures a module. A field that is zero has its default, which is in parentheses.
+// Config configures a module. A zero field has the default that its comment gives in parentheses.
 type Config struct {
 	// Rank of this process and Size of the job.
 	Rank, Size int
@@ -33,22 +33,24 @@ type Config struct {
 
 	// GIDNetwork, if it is valid, permits only GIDs that are addresses of this network.
 	GIDNetwork netip.Prefix
-	// GlobalRoute: connections over InfiniBand have a global route, by LID and GID, within a subnet
-	// too.
+	// GlobalRoute: connections over InfiniBand have a global route, by LID and GID, even within a
+	// subnet.
 	GlobalRoute bool
-	// PKey is a partition key. The highest bit does not count. 0 is the first of the port's table.
+	// PKey is a partition key. Its highest bit is ignored. 0 selects the first key of the port's
+	// table.
 	PKey uint16
-	// ServiceLevel (0 to 15) of all packets; TrafficClass and HopLimit (64) of those with a global
-	// route, which are all packets of RoCE.
+	// ServiceLevel (0 to 15) of all packets; TrafficClass and HopLimit (64) of packets with a
+	// global route, which all packets of RoCE have.
 	ServiceLevel, TrafficClass, HopLimit uint8
 
 	// Clock is the module's clock (the system's).
 	Clock progress.Clock
-	// Wakeup is what this rank's engine sleeps on. Without one it only sleeps for short times.
+	// Wakeup wakes this rank's engine when it sleeps. Without it, the engine sleeps only for short
+	// times.
 	Wakeup progress.Wakeup
 	// AsyncProgress, if not nil, is called from any goroutine when a peer asks for a connection or
-	// the device has events, and perhaps nothing makes progress. It asks for a progress call soon,
-	// and does not block.
+	// the device has events, and this rank may not be making progress. It must ask for a progress
+	// call soon, and must not block.
 	AsyncProgress func()
 	// Pass, if not nil, is called while Close waits. A simulation advances its time in it.
 	Pass func()
@@ -57,25 +59,25 @@ type Config struct {
 	Secret []byte
 	// Siblings are the modules of this rank (only this one).
 	Siblings *Siblings
-	// MayCome: it is no error if the device is missing, or its port is down or has no address. The
-	// module is absent then until the port is up.
+	// MayCome: New does not fail if the device is missing, or its port is down or has no address.
+	// The module is then absent until the port is up.
 	MayCome bool
-	// Moved, if not nil, is called when the module has got an address or another one.
+	// Moved, if not nil, is called when the module has got an address, or a new one.
 	Moved func()
 	// Random is the source of packet sequence numbers and nonces (crypto/rand).
 	Random io.Reader
 
 	// FragBytes is the longest fragment, header and payload (8 KiB and a header).
 	FragBytes int
-	// RecvDepth is how many fragments a peer may send before this rank takes them (64). SendDepth
-	// is how many operations to a peer can be in flight (128).
+	// RecvDepth is the number of fragments that a peer may send before this rank takes them (64).
+	// SendDepth is the number of operations to a peer that can be in flight (128).
 	RecvDepth, SendDepth int
-	// Shared says whether all queue pairs share their receives (SharedAuto), and SharedDepth how
-	// many there are then (4096).
+	// Shared says whether all queue pairs share their receives (SharedAuto), and SharedDepth is the
+	// number of shared receives (4096).
 	Shared      Shared
 	SharedDepth int
-	// EagerPeers is how many peers may write small fragments into memory of this rank (0).
-	// EagerAfter is how many fragments a peer has sent before it may (16).
+	// EagerPeers is the number of peers that may write small fragments into memory of this rank
+	// (0). A peer may do so after it has sent EagerAfter fragments (16).
 	EagerPeers, EagerAfter int
 	// Reads says whether this rank reads its peers' memory (ReadsAuto).
 	Reads Reads
@@ -89,7 +91,7 @@ type Config struct {
 	// KeepAlive is the idle time before the connection is probed (2 s); a negative value disables
 	// probing.
 	KeepAlive time.Duration
-	// PortGrace is how long a port may be down before its connections are given up (20 ms).
+	// PortGrace is how long a port may be down before its connections fail (20 ms).
 	PortGrace time.Duration
 }
 
@@ -104,7 +106,7 @@ const (
 	ReadsOff  Reads = "off"
 )
 
-// on reports whether a rank reads by a device.
+// on reports whether a rank uses remote reads on a device.
 func (r Reads) on(attr verbs.DeviceAttr) bool {
 	return r == ReadsOn || r == ReadsAuto && attr.VendorID != verbs.VendorSoftRoCE
 }
@@ -116,7 +118,7 @@ const (
 	maxRanks     = 1 << 20
 )
 
-// fill checks the fields, and sets those that are zero.
+// fill checks the fields, and sets zero fields to their defaults.
 func (c *Config) fill() error {
 	base.SetDefault(&c.Rail, "ibverbs")
 	base.SetDefault(&c.Port, 1)
@@ -171,12 +173,12 @@ func (c *Config) fill() error {
 	)
 }
 
-// receives is how many receives an endpoint has of its own.
+// receives returns how many receives of its own an endpoint has.
 func (c *Config) receives() int { return c.RecvDepth + controlDepth }
 
-// queueEntries is how many completions an endpoint with receives of its own can have in its queue:
-// those of all requests that it can post, and of the marker.
+// queueEntries returns how many completions an endpoint with its own receives can have in its
+// queue: one for each request that it can post, and one for the marker.
 func (c *Config) queueEntries() int { return ownEntries(c.SendDepth) + c.receives() }
 
-// ownEntries is queueEntries without receives.
+// ownEntries returns queueEntries without receives.
 func ownEntries(sendDepth int) int { return sendDepth + controlDepth + 2 }

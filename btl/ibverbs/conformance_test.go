@@ -15,7 +15,7 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// pairOf is the modules of two ranks, made by open.
+// pairOf makes the modules of two ranks with open.
 func pairOf(cfg Config, evA, evB btl.Events, open func(cfg Config) *module) *btltest.Pair {
 	p := &btltest.Pair{RankB: 1, WakeupA: progress.NewChanWakeup(), WakeupB: progress.NewChanWakeup()}
 	cfg.Size, cfg.Events, cfg.Wakeup = 2, evA, p.WakeupA
@@ -25,7 +25,7 @@ func pairOf(cfg Config, evA, evB btl.Events, open func(cfg Config) *module) *btl
 	return p
 }
 
-// differMost are the configurations that are left if tests do less. Never written.
+// differMost are the configurations for shorter test runs. Never written.
 var differMost = map[verbs.LinkLayer][]string{
 	verbs.LinkEthernet:   {"real", "narrow", "virtual", "rings-late", "shared-narrow", "shared-rings"},
 	verbs.LinkInfiniBand: {"virtual", "rings"},
@@ -34,7 +34,7 @@ var differMost = map[verbs.LinkLayer][]string{
 func TestConformance(t *testing.T) { onEachFabric(t, testConformance) }
 
 func testConformance(t *testing.T, link verbs.LinkLayer) {
-	// The shortest queues, and fragments of which none goes inline.
+	// The shortest queues, and no fragment goes inline.
 	narrow := Config{FragBytes: 300, RecvDepth: 8, SendDepth: 4}
 	virtual := simhca.Config{Virtual: true, Jitter: 3 * time.Microsecond}
 	virtual1 := virtual
@@ -63,7 +63,7 @@ func testConformance(t *testing.T, link verbs.LinkLayer) {
 	}
 	for name, c := range configurations {
 		if link == verbs.LinkInfiniBand && !slices.Contains([]string{"virtual", "rings", "shared"}, name) {
-			continue // the others differ in what does not depend on the kind of address
+			continue // the kind of address does not matter for the others
 		}
 		if race.Brief() && c.net.Virtual {
 			continue // with one goroutine there is no race to find

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// A request that is not answered is repeated after askFirst, and then each time after twice as
-	// long, up to askMost (nanoseconds).
+	// An unanswered request is repeated after askFirst. Each further delay is twice as long, up to
+	// askMost (nanoseconds).
 	askFirst = 5e6
 	askMost  = 200e6
 	// failureTries is how often a failure is reported. A peer that misses all reports notices the
@@ -27,8 +27,8 @@ const (
 	noRouteTries = 3
 
 	minRNRTimer = 12 // 0.64 ms; with credits it is not needed
-	rnrRetry    = 6  // of peers whose queue pairs have receives of their own
-	maxReads    = 4  // at a time: of a quarter MiB each, more than any path holds
+	rnrRetry    = 6  // of peers whose queue pairs have their own receives
+	maxReads    = 4  // at a time, each of a quarter MiB: more than any path holds
 )
 
 var (
@@ -57,9 +57,8 @@ func (e *endpoint) ask() {
 	m.tell(e.p, &message{kind: msgREQ, epoch: e.Epoch(), end: e.end()})
 }
 
-// extendDeadlines extends the deadlines of connections by time without a progress call since then:
-// the answers may have arrived, behind others. At most a quarter of a deadline passes in one such
-// gap.
+// extendDeadlines extends the deadlines of connections by the time without a progress call, because
+// answers may have arrived meanwhile. At most a quarter of a deadline passes in one such gap.
 func (m *module) extendDeadlines(since int64) {
 	for _, e := range m.asking {
 		gap := m.now - max(since, e.asked)
@@ -70,7 +69,8 @@ func (m *module) extendDeadlines(since int64) {
 	}
 }
 
-// askAgain repeats messages that were not answered, and fails the endpoints whose deadline is over.
+// askAgain repeats messages that were not answered, and fails the endpoints whose deadline has
+// passed.
 func (m *module) askAgain() int {
 	n := 0
 	m.asking = slices.DeleteFunc(m.asking, func(e *endpoint) bool {
@@ -106,9 +106,9 @@ func (m *module) askAgain() int {
 	return n
 }
 
-// mayHaveMoved reports whether a request may not be answered because one of the two ends is at
-// another address than it has published, which the other end does not know. e is Up, so the device
-// is open: it is closed only once all endpoints are Drained.
+// mayHaveMoved reports whether a request may be unanswered because one end is at another address
+// than the one that it published, and the other end does not know it. e is Up, so the device is
+// open: it is closed only once all endpoints are Drained.
 func (m *module) mayHaveMoved(e *endpoint) bool {
 	here := m.h.address()
 	return here != m.publishedAddress && e.p.reached != here || e.askWait == askMost
@@ -121,12 +121,12 @@ func (m *module) noAnswerError(e *endpoint) *btl.Error {
 		return e.rejection
 	}
 	p := e.p
-	class, side, err := btl.ClassPath, btl.SideRemote, fmt.Errorf("%w: none from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
+	class, side, err := btl.ClassPath, btl.SideRemote, fmt.Errorf("%w: nothing from %v to %v for %v", errNoAnswer, p.address, m.h.address(), m.cfg.ConnectTimeout)
 	if p.noRouteTries > 0 {
 		if class, side = pathFault(p.noRoute); side == btl.SideLocal {
 			return m.NewError(p.rank, class, side, "", fmt.Errorf("%w, from %v to %v: %w", errNoLookup, m.h.address(), p.address, p.noRoute))
 		}
-		err = fmt.Errorf("%w: none from %v to %v: %w", errNoRoute, m.h.address(), p.address, p.noRoute)
+		err = fmt.Errorf("%w, from %v to %v: %w", errNoRoute, m.h.address(), p.address, p.noRoute)
 	}
 	if m.h.pkey < fullMember {
 		err = fmt.Errorf("%w (this port is a limited member of partition %v, which reaches only full members)", err, m.h.pkey)
@@ -154,7 +154,7 @@ func (e *endpoint) end() qpEnd {
 	}
 }
 
-// tell sends a datagram to a peer, once. It may be lost, even in this function.
+// tell sends a datagram to a peer once. The datagram may get lost, even in this function.
 func (m *module) tell(p *peer, msg *message) {
 	if m.h == nil {
 		return
@@ -169,7 +169,7 @@ func (m *module) sign(p *peer, msg *message) {
 	msg.fromNonce, msg.toNonce, msg.address = m.me, p.nonce, m.h.address()
 }
 
-// carry sends a message, which may be a sibling's, to a peer.
+// carry sends a message to a peer. It may be a sibling's message.
 func (m *module) carry(p *peer, msg *message) {
 	h := m.h
 	if h == nil || h.lost || !m.portUp || p.address.isZero() {
@@ -180,7 +180,7 @@ func (m *module) carry(p *peer, msg *message) {
 	}
 }
 
-// handle handles a message of a module of this job, which may be a replay.
+// handle handles a message of a module of this job. It may be a replay.
 func (m *module) handle(msg *message) {
 	if m.h == nil || msg.to != uint32(m.cfg.Rank) || msg.toNonce != m.me || msg.from >= uint32(m.cfg.Size) || msg.from == msg.to {
 		return
@@ -227,8 +227,8 @@ func (m *module) handle(msg *message) {
 				err.Class, err.Err = btl.ClassClosed, base.ErrPeerClosed
 				e.fail(err)
 			case e.awaited > 0:
-				// a request of this end may be the cause, and this message has overtaken its
-				// refusal
+				// A request of this end may be the cause. Then this message has overtaken its
+				// refusal.
 				e.deferSymptom(err)
 			default:
 				e.fail(err)
@@ -241,8 +241,8 @@ func (m *module) handle(msg *message) {
 	}
 }
 
-// receiveREQ answers a request for a connection, unless the rail has failed or its port is down:
-// then the peer asks again.
+// receiveREQ answers a request for a connection, unless the rail has failed or its port is down.
+// Then the peer asks again.
 func (m *module) receiveREQ(p *peer, msg *message) {
 	e := p.ep
 	if e == nil || e.State() == btl.Drained {
@@ -252,7 +252,7 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 		case m.RailError() != nil || m.reopen || !m.portUp:
 		case int(msg.end.frag) != m.cfg.FragBytes:
 			m.reject(p, msg, rejectionFor(transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), p.rank, int64(msg.end.frag))))
-		case !m.knows(p, msg): // it is handled then
+		case !m.knows(p, msg): // it is handled once the path is resolved
 		default:
 			e, err := m.newEndpoint(p, msg.epoch)
 			if err != nil {
@@ -266,7 +266,8 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 	switch {
 	case e.State() != btl.Up:
 	case e.phase == phaseAsking:
-		// Both have asked. The later epoch counts, else the lower rank's request.
+		// Both ends have asked. The later epoch wins. For equal epochs, the lower rank's request
+		// wins.
 		if msg.epoch > e.Epoch() || msg.epoch == e.Epoch() && p.rank < m.cfg.Rank {
 			if !m.knows(p, msg) {
 				return
@@ -280,7 +281,7 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 	case msg.epoch > e.Epoch():
 		e.fail(m.NewError(p.rank, btl.ClassPath, btl.SideRemote, "", base.ErrPeerFailed))
 	case msg.epoch == e.Epoch() && msg.end.qpn == e.remote.qpn:
-		// the first REP was lost
+		// The first REP was lost.
 		m.tell(p, &message{kind: msgREP, epoch: e.Epoch(), end: e.end(), toQPN: e.remote.qpn})
 	}
 }
@@ -298,7 +299,7 @@ func (m *module) refuse(p *peer, msg *message) {
 func (e *endpoint) accept(msg *message) {
 	m := e.m
 	if !e.toRTR(msg) {
-		// This end fails now, which DOWN reports as well, so the peer need not ask again.
+		// This end fails now. DOWN reports that too, so the peer need not ask again.
 		why := rejectionFor(e.Deferred().Err)
 		why.retry = false
 		m.reject(e.p, msg, why)
@@ -345,7 +346,7 @@ func (e *endpoint) established() {
 	e.list()
 }
 
-// toRTR makes the queue pair ready to receive from the queue pair that has asked or answered.
+// toRTR makes the queue pair ready to receive from the queue pair that the message names.
 func (e *endpoint) toRTR(msg *message) bool {
 	m := e.m
 	e.remote, e.device = msg.end, msg.address.qkey
@@ -373,8 +374,8 @@ func (e *endpoint) toRTS() bool {
 		verbs.AttrRNRRetry|verbs.AttrMaxQPRdAtomic)
 }
 
-// modify changes the state of a queue pair that gets connected. After an error the endpoint fails.
-// With a path in attr, the system may look for the peer's address.
+// modify changes the state of a queue pair that is being connected. After an error, the endpoint
+// fails. If attr has a path, the system may look up the peer's address.
 func (e *endpoint) modify(attr *verbs.QPAttr, mask verbs.AttrMask) bool {
 	err := e.qp.Modify(attr, mask)
 	if err != nil {

@@ -24,13 +24,14 @@ func testConnectToSilentPeerFails(t *testing.T, link verbs.LinkLayer) {
 	require.NoError(t, a.send("waits for the connection"))
 	a.fails(1, btl.ClassPath, btl.SideRemote, "")
 	require.ErrorIs(t, a.failed[0], errNoAnswer)
-	require.ErrorContains(t, a.failed[0], fmt.Sprintf("none from %v to %v for 300ms", b.m.h.address(), a.m.h.address()))
+	require.ErrorContains(t, a.failed[0], fmt.Sprintf("nothing from %v to %v for 300ms", b.m.h.address(), a.m.h.address()))
 	w.heal()
 	b.connect()
 	w.recovers()
 }
 
-// TestConnectDespiteLostDatagrams: the loss of any message about a connection does not prevent it.
+// TestConnectDespiteLostDatagrams: the loss of any connection message does not prevent the
+// connection.
 func TestConnectDespiteLostDatagrams(t *testing.T) { onEachFabric(t, testConnectDespiteLostDatagrams) }
 
 func testConnectDespiteLostDatagrams(t *testing.T, link verbs.LinkLayer) {
@@ -48,8 +49,8 @@ func testConnectDespiteLostDatagrams(t *testing.T, link verbs.LinkLayer) {
 
 var errUnreachableNet error = verbs.NewCallError("ibv_create_ah", unix.ENETUNREACH, "")
 
-// TestConnectWithoutRoute: a connection to a peer to which the system has no route fails soon. If
-// there is a route before that, the connection is made.
+// TestConnectWithoutRoute: a connection to a peer fails soon if the system has no route to it. If a
+// route appears before that, the connection is made.
 func TestConnectWithoutRoute(t *testing.T) { onEachFabric(t, testConnectWithoutRoute) }
 
 func testConnectWithoutRoute(t *testing.T, link verbs.LinkLayer) {
@@ -60,7 +61,7 @@ func testConnectWithoutRoute(t *testing.T, link verbs.LinkLayer) {
 	at := w.clock.Now()
 	a.fails(1, btl.ClassPath, btl.SideRemote, "")
 	require.ErrorIs(t, a.failed[0], errUnreachableNet)
-	require.ErrorContains(t, a.failed[0], fmt.Sprintf("there is no route to the peer: none from %v to %v", a.m.h.address(), b.m.h.address()))
+	require.ErrorContains(t, a.failed[0], fmt.Sprintf("there is no route to the peer, from %v to %v", a.m.h.address(), b.m.h.address()))
 	require.InDelta(t, noRouteNanos, w.clock.Now()-at, 0.5e9)
 
 	a.connect()
@@ -71,9 +72,9 @@ func testConnectWithoutRoute(t *testing.T, link verbs.LinkLayer) {
 	w.begin()
 }
 
-// TestFaultOfPath: an address or a route that the system does not find is evidence against the
-// peer, whichever call reports it. This rank's port leads to others. Other errors of such calls are
-// evidence against the device.
+// TestFaultOfPath: if the system finds no address or route, the peer's side is at fault, whichever
+// call reports it, because this rank's port leads to others. Other errors of such calls are errors
+// of the device.
 func TestFaultOfPath(t *testing.T) { onEachFabric(t, testFaultOfPath) }
 
 func testFaultOfPath(t *testing.T, link verbs.LinkLayer) {
@@ -84,7 +85,7 @@ func testFaultOfPath(t *testing.T, link verbs.LinkLayer) {
 		class, side, text := btl.ClassDevice, btl.SideLocal, "the device cannot look up the path to the peer, from "
 		switch errno {
 		case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ETIMEDOUT:
-			class, side, text = btl.ClassPath, btl.SideRemote, "there is no route to the peer: "
+			class, side, text = btl.ClassPath, btl.SideRemote, "there is no route to the peer, from "
 		}
 		for _, call := range []string{"ibv_create_ah", "ibv_modify_qp"} {
 			t.Run(unix.ErrnoName(errno)+"/"+call, func(t *testing.T) {
@@ -117,16 +118,16 @@ func testFaultOfPath(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// withoutBuffers leaves the endpoint without buffers for sending, as if other connections had the
-// common ones and its own messages the rest, until free is called.
+// withoutBuffers takes all send buffers from the endpoint until free is called, as if other
+// connections had the common ones, and its own messages the rest.
 func (e *endpoint) withoutBuffers() (free func()) {
 	own, common := e.share.own, e.m.h.bounceFree
 	e.share.own, e.m.h.bounceFree = 0, nil
 	return func() { e.share.own, e.m.h.bounceFree = own, common }
 }
 
-// TestEarlySendsWaitForBuffers: sends from before the connection are posted when there are buffers
-// again, although nothing else happens on the connection.
+// TestEarlySendsWaitForBuffers: sends accepted before the connection are posted when there are
+// buffers again, although nothing else happens on the connection.
 func TestEarlySendsWaitForBuffers(t *testing.T) { onEachFabric(t, testEarlySendsWaitForBuffers) }
 
 func testEarlySendsWaitForBuffers(t *testing.T, link verbs.LinkLayer) {
@@ -143,7 +144,8 @@ func testEarlySendsWaitForBuffers(t *testing.T, link verbs.LinkLayer) {
 	a.carries("a later one")
 }
 
-// TestEarlySendsWaitForPort: sends from before the connection are posted when the port is up again.
+// TestEarlySendsWaitForPort: sends accepted before the connection are posted when the port is up
+// again.
 func TestEarlySendsWaitForPort(t *testing.T) { onEachFabric(t, testEarlySendsWaitForPort) }
 
 func testEarlySendsWaitForPort(t *testing.T, link verbs.LinkLayer) {
@@ -161,8 +163,8 @@ func testEarlySendsWaitForPort(t *testing.T, link verbs.LinkLayer) {
 	require.Empty(t, a.failed)
 }
 
-// TestAnswerBeforeTimeWithoutProgress: a peer is not late if its answer is in the queue, behind
-// other messages, while this rank makes no progress.
+// TestAnswerBeforeTimeWithoutProgress: a peer is not late if its answer is in the queue behind
+// other messages while this rank makes no progress.
 func TestAnswerBeforeTimeWithoutProgress(t *testing.T) {
 	onEachFabric(t, testAnswerBeforeTimeWithoutProgress)
 }
@@ -222,8 +224,8 @@ func testPeerClosesDuringConnect(t *testing.T, link verbs.LinkLayer) {
 	a.fails(1, btl.ClassClosed, btl.SideRemote, "")
 }
 
-// TestConnectToFailedIncarnation: Connect returns an endpoint that the peer has asked for and that
-// has failed since. Its failure is reported after that.
+// TestConnectToFailedIncarnation: Connect returns an endpoint that the peer asked for and that has
+// since failed. Its failure is reported afterwards.
 func TestConnectToFailedIncarnation(t *testing.T) { onEachFabric(t, testConnectToFailedIncarnation) }
 
 func testConnectToFailedIncarnation(t *testing.T, link verbs.LinkLayer) {
@@ -241,7 +243,7 @@ func testConnectToFailedIncarnation(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestReplayedMessagesMoveNoAddress: replayed messages of earlier incarnations do not change the
-// peer's address, whatever they say.
+// peer's address, whatever they contain.
 func TestReplayedMessagesMoveNoAddress(t *testing.T) {
 	onEachFabric(t, testReplayedMessagesMoveNoAddress)
 }
@@ -274,7 +276,7 @@ func testReplayedMessagesMoveNoAddress(t *testing.T, link verbs.LinkLayer) {
 	w.recovers()
 }
 
-// TestRepeatedREQ: a REQ of the present incarnation is answered again, and changes no address.
+// TestRepeatedREQ: a REQ of the current incarnation is answered again, and changes no address.
 func TestRepeatedREQ(t *testing.T) { onEachFabric(t, testRepeatedREQ) }
 
 func testRepeatedREQ(t *testing.T, link verbs.LinkLayer) {
@@ -308,7 +310,7 @@ func testREQFromNewAddressOfOldEpoch(t *testing.T, link verbs.LinkLayer) {
 	require.Equal(t, uint32(10), a.ep.Epoch())
 }
 
-// TestMessageForOtherModuleIsIgnored: a message has to name both modules, and ranks of the job.
+// TestMessageForOtherModuleIsIgnored: a message must name both modules, and ranks of the job.
 func TestMessageForOtherModuleIsIgnored(t *testing.T) {
 	onEachFabric(t, testMessageForOtherModuleIsIgnored)
 }
@@ -385,7 +387,7 @@ func (w *world) withSiblings(cfg Config) (other *world) {
 }
 
 // TestBothEndsLoseTheirDevices: both ends of a rail open their devices again, at other addresses
-// than they have published. They find each other by another rail.
+// than the published ones. They find each other over another rail.
 func TestBothEndsLoseTheirDevices(t *testing.T) { onEachFabric(t, testBothEndsLoseTheirDevices) }
 
 func testBothEndsLoseTheirDevices(t *testing.T, link verbs.LinkLayer) {
@@ -412,7 +414,7 @@ func testBothEndsLoseTheirDevices(t *testing.T, link verbs.LinkLayer) {
 	other.works()
 }
 
-// TestPeerMovesAndMissesEpochs: a rank that has a new address since it lost its device asks for an
+// TestPeerMovesAndMissesEpochs: a rank has a new address because it lost its device. It asks for an
 // earlier epoch than its peer, which asks at the old address. They find each other without other
 // rails.
 func TestPeerMovesAndMissesEpochs(t *testing.T) { onEachFabric(t, testPeerMovesAndMissesEpochs) }
@@ -449,7 +451,7 @@ func (w *world) usesMTU(mtu verbs.MTU) {
 // long is a fragment of several packets.
 var long = strings.Repeat("0123456789abcdef", 500)
 
-// carriesLong shows that long fragments get both ways.
+// carriesLong shows that long fragments arrive in both directions.
 func (w *world) carriesLong() {
 	w.t.Helper()
 	for _, r := range w.ranks {
@@ -458,9 +460,9 @@ func (w *world) carriesLong() {
 	w.until("completions", func() bool { return w.ranks[0].isIdle() && w.ranks[1].isIdle() })
 }
 
-// TestReconnectAfterMTUChange: the MTU of a port gets smaller, which nothing reports. The
+// TestReconnectAfterMTUChange: the MTU of a port becomes smaller, and no event reports that. The
 // connection fails at the next long packet. The next incarnation uses the new MTU, whichever end
-// asks for it. When the port's MTU is long again, the incarnation after that uses it.
+// asks for it. When the port's MTU is larger again, the following incarnation uses it.
 func TestReconnectAfterMTUChange(t *testing.T) { onEachFabric(t, testReconnectAfterMTUChange) }
 
 func testReconnectAfterMTUChange(t *testing.T, link verbs.LinkLayer) {
@@ -493,7 +495,7 @@ func testReconnectAfterMTUChange(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestConnectWithDifferentMTUs: both ends use the smaller MTU, also if both ask at once.
+// TestConnectWithDifferentMTUs: both ends use the smaller MTU, even if both ask at once.
 func TestConnectWithDifferentMTUs(t *testing.T) { onEachFabric(t, testConnectWithDifferentMTUs) }
 
 func testConnectWithDifferentMTUs(t *testing.T, link verbs.LinkLayer) {
@@ -507,7 +509,7 @@ func testConnectWithDifferentMTUs(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestAnswerWithLongerMTUFails: an answer may not have a longer MTU than this end has offered.
+// TestAnswerWithLongerMTUFails: an answer must not have a larger MTU than this end has offered.
 func TestAnswerWithLongerMTUFails(t *testing.T) { onEachFabric(t, testAnswerWithLongerMTUFails) }
 
 func testAnswerWithLongerMTUFails(t *testing.T, link verbs.LinkLayer) {

@@ -33,8 +33,8 @@ func testCreditsWaitForBuffers(t *testing.T, link verbs.LinkLayer) {
 
 // TestCreditsAfterBatchOfControlMessages: because COMM_EST comes first, the passive end finds
 // HELLO, the offer of a ring and two credit messages in one batch, and uses all credits before it
-// can give those for these messages back with a fragment. It gives them back nevertheless;
-// otherwise neither end could send any more.
+// can give back the credits for these messages with a fragment. It gives them back nevertheless.
+// Otherwise neither end could send any more.
 func TestCreditsAfterBatchOfControlMessages(t *testing.T) {
 	onEachFabric(t, testCreditsAfterBatchOfControlMessages)
 }
@@ -105,9 +105,9 @@ func testCreditsWhileQueueIsEmptied(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestCreditsAfterOffersOfBothEnds: each end has sent the offer of its ring and two credit messages
-// before it handles the other's. One end then uses all credits before it can give those for these
-// messages back with a fragment, and the other end sends nothing. It gives credits back
-// nevertheless.
+// before it handles the other's. One end then uses all credits before it can give back the credits
+// for these messages with a fragment, and the other end sends nothing. The first end gives credits
+// back nevertheless.
 func TestCreditsAfterOffersOfBothEnds(t *testing.T) {
 	onEachFabric(t, testCreditsAfterOffersOfBothEnds)
 }
@@ -139,7 +139,7 @@ func testCreditsAfterOffersOfBothEnds(t *testing.T, link verbs.LinkLayer) {
 		require.Len(t, r.arrived, depth)
 		require.NotNil(t, r.end().in)
 	}
-	deliver() // the control messages of both are there
+	deliver() // the control messages of both ends arrive
 
 	from, to := b.memory(8, btl.AccessLocal), a.memory(8, btl.AccessRemoteWrite)
 	b.put(from, to.Key(), func(error) {
@@ -152,8 +152,8 @@ func testCreditsAfterOffersOfBothEnds(t *testing.T, link verbs.LinkLayer) {
 	w.works()
 }
 
-// TestBounceShares: what an endpoint may take is bounded by what is free, and each endpoint has its
-// own buffers.
+// TestBounceShares: the number of free buffers bounds how many an endpoint may take, and each
+// endpoint has its own buffers.
 func TestBounceShares(t *testing.T) {
 	h := new(hca)
 	for i := range int32(bounceBuffers) {
@@ -228,8 +228,8 @@ func (r *testRank) sendsMore(e *endpoint, sent, total int) {
 	r.w.until("the fragments", func() bool { return len(to.arrived) == total && e.awaited == 0 })
 }
 
-// TestSendBesideSilentPeers: peers whose devices do not acknowledge keep the buffers of the sends
-// to them. Sends to another peer go on, in bursts if there are few such peers.
+// TestSendBesideSilentPeers: sends to peers whose devices do not acknowledge keep their buffers.
+// Sends to another peer continue, in bursts if there are few silent peers.
 func TestSendBesideSilentPeers(t *testing.T) { onEachFabric(t, testSendBesideSilentPeers) }
 
 func testSendBesideSilentPeers(t *testing.T, link verbs.LinkLayer) {
@@ -267,8 +267,8 @@ func testSendBesideSilentPeers(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestSendWithOwnBuffersAlone: other endpoints have all of the common buffers. An endpoint goes on
-// with its own.
+// TestSendWithOwnBuffersAlone: other endpoints have all common buffers. An endpoint continues with
+// its own.
 func TestSendWithOwnBuffersAlone(t *testing.T) { onEachFabric(t, testSendWithOwnBuffersAlone) }
 
 func testSendWithOwnBuffersAlone(t *testing.T, link verbs.LinkLayer) {

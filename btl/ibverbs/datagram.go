@@ -9,11 +9,12 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// This file is about the datagram queue pair, by which modules ask each other for connections.
+// This file implements the datagram queue pair, over which modules ask each other for connections.
 
 const (
 	// udSendDepth is how many datagrams can be in flight, udRecvDepth how many can arrive between
-	// two polls. Every message is repeated, so the loss of one without room does no harm.
+	// two polls. A message is lost if there is no room, which does no harm, because every message
+	// is repeated.
 	udSendDepth = 32
 	udRecvDepth = 256
 	// ownQKeyMask: a Q_Key with the highest bit is privileged.
@@ -68,7 +69,7 @@ func (h *hca) startUD(cfg *Config) error {
 	return h.ud.Modify(&attr, verbs.AttrState|verbs.AttrSQPSN)
 }
 
-// postUDRecv posts a buffer for a datagram.
+// postUDRecv posts a receive for a datagram.
 func (h *hca) postUDRecv(i int) error {
 	wr := [1]verbs.RecvWR{{ID: uint64(makeID(wrUDRecv, h.udStarts, 0, uint32(i))), NumSGE: 1}}
 	wr[0].SGE[0] = h.udRecvs.sge(i, verbs.GRHBytes+maxMessageBytes)
@@ -98,8 +99,9 @@ func (m *module) post(p *peer, msg *message) {
 	}
 }
 
-// endUD takes back what the request of a completion had. It returns the kind of the request, or 0
-// if the queue pair has no such request since it was started last.
+// endUD accounts for a completed request: it frees the buffer of a send, and counts a receive as no
+// longer posted. It returns the kind of the request, or 0 if the queue pair has had no such request
+// since it was last started.
 func (h *hca) endUD(wc *verbs.WC) wrType {
 	id := wrID(wc.ID)
 	switch kind := id.kind(); {
@@ -159,9 +161,9 @@ func (m *module) pollDatagrams() int {
 	return n
 }
 
-// sentUD handles the completion of a datagram that was sent. A failed one has taken the queue pair
-// to SQE, or on some devices to Error, where all later ones fail too. If the queue pair cannot go
-// on from there, it is started again.
+// sentUD handles the completion of a datagram that was sent. A failed one moves the queue pair to
+// SQE, or on some devices to Error, where all later ones fail too. If the queue pair cannot leave
+// that state, it is started again.
 func (m *module) sentUD(wc *verbs.WC) {
 	if !failedSend(wc) {
 		return
@@ -176,9 +178,9 @@ func failedSend(wc *verbs.WC) bool {
 	return wc.Status != verbs.StatusSuccess && wc.Status != verbs.StatusWRFlushErr
 }
 
-// leaveSQE takes the datagram queue pair from SQE back to RTS. If it is in RTS, this has no effect.
-// CUR_STATE is for drivers that do not notice that the queue pair has left RTS. Not every device
-// takes it (queue pair states, 3).
+// leaveSQE moves the datagram queue pair from SQE back to RTS. If it is in RTS, this has no effect.
+// Drivers that do not notice that the queue pair has left RTS need CUR_STATE. Not every device
+// accepts it (queue pair states, 3).
 func (h *hca) leaveSQE() error {
 	attr := verbs.QPAttr{State: verbs.StateRTS, CurState: verbs.StateSQE}
 	if h.attr.CurState && h.ud.Modify(&attr, verbs.AttrState|verbs.AttrCurState) == nil {
@@ -187,17 +189,18 @@ func (h *hca) leaveSQE() error {
 	return h.ud.Modify(&attr, verbs.AttrState)
 }
 
-// udRestart is the way of the datagram queue pair through Error, where its requests complete, to
-// RESET and back into use. Its address stays. Datagrams in flight are lost, which does no harm.
+// udRestart is a restart of the datagram queue pair: through Error, where its requests complete, to
+// RESET and back into use. The queue pair keeps its address. Datagrams in flight are lost, which
+// does no harm.
 type udRestart struct {
-	until  int64 // when it is not waited for completions any longer
+	until  int64 // when to stop waiting for completions
 	native string
 	why    error
 }
 
-// restartUD takes the datagram queue pair to Error; drainUD does the rest. A queue pair goes to
-// RESET only from there: requests vanish in RESET, and some devices refuse it from any other state
-// (queue pair states, 2.1 and 5.2).
+// restartUD moves the datagram queue pair to Error; drainUD does the rest. A queue pair enters
+// RESET only from Error, because requests vanish in RESET, and some devices refuse RESET from any
+// other state (queue pair states, 2.1 and 5.2).
 func (m *module) restartUD(native string, why error) {
 	h := m.h
 	if h.lost || h.udRestart != nil {
@@ -211,8 +214,8 @@ func (m *module) restartUD(native string, why error) {
 	}
 }
 
-// drainUD starts the datagram queue pair again once all its requests have completed, or when it has
-// waited long enough: soft-RoCE may keep receives.
+// drainUD starts the datagram queue pair again once all its requests have completed, or after a
+// deadline, because soft-RoCE may never complete receives.
 func (m *module) drainUD() int {
 	h := m.h
 	if h == nil || h.lost || h.udRestart == nil {
@@ -228,7 +231,7 @@ func (m *module) drainUD() int {
 		err = h.ud.Modify(&attr, verbs.AttrState)
 	}
 	if err == nil {
-		_, err = m.pollOutUD() // some devices keep completions, which would take the room of others
+		_, err = m.pollOutUD() // some devices keep completions, which would take room in the queue
 	}
 	if err == nil {
 		err = h.startUD(&m.cfg)
@@ -241,7 +244,7 @@ func (m *module) drainUD() int {
 	return n + 1
 }
 
-// pollOutUD takes all completions of the datagram queue pair, which is not in use.
+// pollOutUD takes all completions of the datagram queue pair while it is not in use.
 func (m *module) pollOutUD() (taken int, err error) {
 	for n := pollBatch; n == pollBatch; taken += n {
 		if n, err = m.h.udCQ.Poll(m.udWCs[:]); err != nil {
@@ -254,8 +257,8 @@ func (m *module) pollOutUD() (taken int, err error) {
 	return taken, nil
 }
 
-// loseUD gives up a datagram queue pair that cannot be started again, and with it the device:
-// without datagrams there are no new connections.
+// loseUD gives up a datagram queue pair that cannot be started again. It gives up the device too,
+// because no connection can be made without datagrams.
 func (m *module) loseUD(err error) {
 	r := m.h.udRestart
 	m.loseDevice(r.native, fmt.Errorf("%w; its datagram queue pair cannot be started again, so the device is opened again: %w", r.why, err))

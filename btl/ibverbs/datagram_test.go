@@ -24,8 +24,8 @@ func (r *testRank) faultUD() *faultyQP {
 	return qp
 }
 
-// TestConnectAfterFailedDatagram: a datagram that fails takes the queue pair to SQE. The rank
-// connects nevertheless, whatever its device needs to leave that state, and has the same address.
+// TestConnectAfterFailedDatagram: a datagram that fails moves the queue pair to SQE. The rank
+// connects nevertheless, whatever its device requires to leave that state, and keeps its address.
 func TestConnectAfterFailedDatagram(t *testing.T) { onEachFabric(t, testConnectAfterFailedDatagram) }
 
 func testConnectAfterFailedDatagram(t *testing.T, link verbs.LinkLayer) {
@@ -67,7 +67,7 @@ func testConnectAfterFailedDatagram(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestDatagramsCannotBeRestarted: if the queue pair cannot be started again after a failed
-// datagram, the rail fails with an error that says so, and the device is opened again.
+// datagram, the rail fails with an error that says so, and the module reopens the device.
 func TestDatagramsCannotBeRestarted(t *testing.T) { onEachFabric(t, testDatagramsCannotBeRestarted) }
 
 func testDatagramsCannotBeRestarted(t *testing.T, link verbs.LinkLayer) {
@@ -91,8 +91,8 @@ func testDatagramsCannotBeRestarted(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestDatagramsRestartAfterDrain: the queue pair goes to RESET only once its requests have
-// completed, because RESET drops them. A receive that the device never flushes delays that, but
-// not for ever.
+// completed, because RESET drops them. A receive that the device never flushes delays that, but not
+// forever.
 func TestDatagramsRestartAfterDrain(t *testing.T) { onEachFabric(t, testDatagramsRestartAfterDrain) }
 
 func testDatagramsRestartAfterDrain(t *testing.T, link verbs.LinkLayer) {
@@ -125,8 +125,7 @@ func testDatagramsRestartAfterDrain(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestOldDatagramCompletions: completions from before the queue pair was started again take and
-// give nothing.
+// TestOldDatagramCompletions: completions from before the restart of the queue pair have no effect.
 func TestOldDatagramCompletions(t *testing.T) {
 	_, a, _ := newWorld(t, verbs.LinkEthernet, Config{})
 	h := a.m.h

@@ -22,8 +22,8 @@ type hca struct {
 	roce bool
 	// global: packets of InfiniBand need a global route, because the port or the user requires it.
 	global bool
-	// pkey is the partition key of all queue pairs, pkeyIndex its place in the port's table. The
-	// table lacks it if pkeyErr is not nil.
+	// pkey is the partition key of all queue pairs, pkeyIndex its index in the port's table. If
+	// pkeyErr is not nil, the table does not have it.
 	pkey      pkey
 	pkeyIndex uint16
 	pkeyErr   error
@@ -39,8 +39,8 @@ type hca struct {
 	free    []int32 // free buffers of udSends
 	// The depths of its queues.
 	udSendDepth, udRecvDepth int
-	udStarts                 uint32     // how often it was started; part of the IDs of its requests
-	udPosted                 int        // receives that it has
+	udStarts                 uint32     // number of starts; part of the IDs of its requests
+	udPosted                 int        // posted receives
 	udRestart                *udRestart // nil while it is in use
 
 	udArmed bool // udCQ's next completion makes an event
@@ -56,7 +56,7 @@ type hca struct {
 	registered uint32 // regions so far
 
 	bounce     *slab
-	scratch    []byte // outside of Go's heap: for what goes inline
+	scratch    []byte // outside of Go's heap, for inline messages
 	bounceFree []int32
 }
 
@@ -69,7 +69,7 @@ type group struct {
 	broken   bool // by CQ_ERR: it cannot be polled any more
 }
 
-// absence is why a port cannot be used now, though it may come.
+// absence says why a port cannot be used now, although it may appear later.
 type absence struct{ error }
 
 func (a absence) Unwrap() error { return a.error }
@@ -138,11 +138,11 @@ func (h *hca) setUp(cfg *Config, mustBeUp bool) (err error) {
 	return nil
 }
 
-// inlineSizes are the numbers of inline bytes to ask for: as many as a small message has, and less
-// for devices that refuse that. No device reports its limit. It may grant more.
+// inlineSizes are the numbers of inline bytes to ask for: enough for a small message, and fewer for
+// devices that refuse that. No device reports its limit. A device may grant more.
 var inlineSizes = [...]int{128, 96, 64, 32, headBytes, 0}
 
-// createQP makes a queue pair that takes as many bytes inline as the device permits, up to the
+// createQP makes a queue pair that takes as many inline bytes as the device permits, up to the
 // first of inlineSizes.
 func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	var first error
@@ -156,7 +156,7 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 		if first == nil {
 			first = err // a smaller size may fail for another reason
 		}
-		// If the size is over its limit, a device reports that it is invalid, or that a work
+		// If the size is over its limit, a device reports an invalid argument, or that a work
 		// request needs too much memory.
 		if !errors.Is(err, verbs.ErrInvalid) && !errors.Is(err, verbs.ErrNoMemory) {
 			break
@@ -165,7 +165,7 @@ func (h *hca) createQP(init verbs.QPInit) (verbs.QP, error) {
 	return nil, first
 }
 
-// reserve finds a completion queue with room for so many entries, or makes one.
+// reserve finds a completion queue with room for the given number of entries, or makes one.
 func (h *hca) reserve(entries int) (*group, error) {
 	for _, g := range h.groups {
 		if !g.broken && g.room >= entries {
@@ -186,7 +186,7 @@ func (h *hca) reserve(entries int) (*group, error) {
 	return g, nil
 }
 
-// release gives reserved entries back. A broken queue without reservations is destroyed.
+// release gives reserved entries back. It destroys a broken queue without reservations.
 func (h *hca) release(g *group, entries int) error {
 	g.room += entries
 	g.reserved -= entries
@@ -201,7 +201,8 @@ func (h *hca) release(g *group, entries int) error {
 	return g.cq.Destroy()
 }
 
-// revoke ends all registrations of the user's memory, which no queue pair accesses after that.
+// revoke ends all registrations of the user's memory. No queue pair accesses that memory
+// afterwards.
 func (h *hca) revoke() error {
 	var errs []error
 	for r := range h.regions {
@@ -210,8 +211,8 @@ func (h *hca) revoke() error {
 	return errors.Join(errs...)
 }
 
-// close destroys all objects that exist, in order. The queue pairs of endpoints are destroyed
-// before, except those for which that fails.
+// close destroys all objects that exist, in order. The queue pairs of endpoints were destroyed
+// before, unless their destruction failed.
 func (h *hca) close() error {
 	var errs []error
 	keep := func(err error) { errs = append(errs, err) }

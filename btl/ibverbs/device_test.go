@@ -49,7 +49,7 @@ func openReal(t testing.TB, cfg Config) *module {
 }
 
 func TestDeviceConformance(t *testing.T) {
-	// soft-RoCE has reads only if they are asked for.
+	// soft-RoCE uses reads only if the configuration asks for them.
 	reads := Config{Reads: ReadsOn}
 	for name, cfg := range map[string]Config{"sends": reads, "rings": withRings(reads), "auto": {}, "shared": withSharedReceives(reads)} {
 		t.Run(name, func(t *testing.T) {
@@ -84,9 +84,9 @@ func realRanks(t testing.TB, cfg Config) (a, b *testRank, turn func()) {
 	return a, b, func() { a.m.Progress(); b.m.Progress() }
 }
 
-// TestDeviceReadsNewPages: a region's pages are pinned, but Go's runtime may give the pages of dead
-// memory back to the system and get others at the same address. Memory that is registered again
-// there is never read as it was.
+// TestDeviceReadsNewPages: a region's pages are pinned, but Go's runtime may return the pages of
+// dead memory to the system and get other pages at the same address. If memory there is registered
+// again, reads never return the old content.
 func TestDeviceReadsNewPages(t *testing.T) {
 	const size = 4 << 20
 	a, b, turn := realRanks(t, Config{})

@@ -11,12 +11,12 @@ import (
 
 const (
 	// drainNanos bounds the wait for the flushes of a queue pair in Error. A working device flushes
-	// at once; a broken one may never do.
+	// at once; a broken one may never flush.
 	drainNanos = 100e6
-	// flushNanos bounds the wait for receives, once all sends have come back: soft-RoCE may keep
-	// receives. They are in buffers of this package.
+	// flushNanos bounds the wait for receives, once all sends have come back: soft-RoCE may never
+	// complete receives. Their buffers belong to this package.
 	flushNanos = 10e6
-	// checkNanos is how often deadlines are checked.
+	// checkNanos is the time between two checks of deadlines.
 	checkNanos = 10e6
 )
 
@@ -28,12 +28,12 @@ func vendorError(wc *verbs.WC) error {
 	return fmt.Errorf("%s (vendor's error %#x)", wc.Status.Info().Text, wc.VendorErr)
 }
 
-// fail takes the endpoint to Failed and reports it; drain does the rest.
+// fail moves the endpoint to Failed and reports it; drain does the rest.
 func (e *endpoint) fail(err *btl.Error) { e.m.FailEndpoint(e, err) }
 
-// Stop implements base.Incarnation: it takes the queue pair to Error. It posts a marker behind all
-// sends, because not all of them are signaled. It posts none behind the receives, which are
-// counted, because some devices never flush a receive that was posted in Error.
+// Stop implements base.Incarnation: it moves the queue pair to Error. It posts a marker behind all
+// sends, because not all of them are signaled. It posts no marker behind the receives, because some
+// devices never flush a receive that was posted in Error. Receives are counted instead.
 func (e *endpoint) Stop() {
 	m := e.m
 	if m.Closed {
@@ -54,7 +54,7 @@ func (e *endpoint) Stop() {
 	e.drainUntil = m.cfg.Clock.Now() + drainNanos
 	attr := verbs.QPAttr{State: verbs.StateErr}
 	if e.qp.Modify(&attr, verbs.AttrState) != nil {
-		e.giveUp() // the device is broken: no completion comes any more
+		e.giveUp() // the device is broken: completions may never come
 		return
 	}
 	m.sendWR[0] = verbs.SendWR{ID: uint64(makeID(wrMarker, e.made, e.number, 0)), Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
@@ -63,7 +63,7 @@ func (e *endpoint) Stop() {
 	}
 }
 
-// giveUp notes that completions of this queue pair may never come.
+// giveUp records that completions of this queue pair may never come.
 func (e *endpoint) giveUp() {
 	if e.phase != phaseBroken {
 		e.enter(phaseBroken)
@@ -84,8 +84,8 @@ func (e *endpoint) receivesEnded() bool {
 }
 
 // A queue pair that cannot be destroyed may still write into the buffer of a Get, so its endpoint
-// is not Drained. The module tries again after destroyFirst (ns), and each time after twice as
-// long. After destroyTries the device counts as broken.
+// is not Drained. The module tries again after destroyFirst (ns), and doubles the delay each time.
+// After destroyTries attempts, the device counts as broken.
 const (
 	destroyFirst = int64(1e6)
 	destroyTries = 8
@@ -112,13 +112,13 @@ func (m *module) destroyDue(all bool) {
 
 // drainsEarly reports whether the endpoint is Drained before its queue pair is destroyed. Either
 // the queue pair is in Error and all sends have completed, so it accesses no memory except the
-// buffers of receives; or its time is up and it was taken to RESET.
+// buffers of receives; or its deadline has passed and it was moved to RESET.
 func (e *endpoint) drainsEarly() bool {
 	mayKeep := e.Cause().Class == btl.ClassPath || e.Cause().Class == btl.ClassTimeout || e.Cause().Class == btl.ClassFlushed
 	return mayKeep && !e.group.broken && (e.phase == phaseFlushed || e.phase == phaseFlushing && e.reset())
 }
 
-// reset takes a queue pair with uncompleted sends to RESET, where it accesses no memory and forgets
+// reset moves a queue pair with uncompleted sends to RESET, where it accesses no memory and forgets
 // its requests. Destroying it would do the same, but may block for seconds (destroyDelayNanos).
 // Usually the completions exist but were not polled: a rank may be busy for longer than a drain
 // takes, and a progress call polls only a batch, in which receives come first.
@@ -135,7 +135,7 @@ func (e *endpoint) reset() bool {
 func (m *module) drain() int {
 	n, stuck, tried := 0, 0, false
 	if len(m.toDestroy) > 0 && m.h != nil {
-		m.destroyDue(m.reopen) // all of them if the device is about to be closed
+		m.destroyDue(m.reopen) // all of them if the device will be closed
 	}
 	for _, e := range m.TakeDraining() {
 		m.Report(e) // Connect may have returned it after its failure
@@ -168,7 +168,7 @@ func (m *module) drain() int {
 		}
 		m.KeepDraining(e)
 	}
-	// Closing the device would wait for lookups, which call for progress when they end.
+	// Closing the device would wait for lookups. They request a progress call when they end.
 	if m.reopen && len(m.toDestroy) == 0 && len(m.lookups) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
 		n += m.giveUpDevice()
 	}
@@ -178,16 +178,16 @@ func (m *module) drain() int {
 	return n
 }
 
-// drained ends the operations that are left, and reports the endpoint Drained.
+// drained ends the remaining operations, and reports the endpoint Drained.
 func (e *endpoint) drained() int {
 	e.callBack()
 	e.m.ReportDrained(e)
 	return 1
 }
 
-// giveUpDevice closes the device; the next Connect opens it again. The endpoints that are left have
-// queue pairs that cannot be destroyed. These access no memory once it is not registered any more,
-// and until then the endpoints wait.
+// giveUpDevice closes the device; the next Connect opens it again. The remaining endpoints have
+// queue pairs that cannot be destroyed. They cannot access memory that is not registered any more,
+// and the endpoints wait for that.
 func (m *module) giveUpDevice() int {
 	if m.h.revoke() != nil && m.Draining() > 0 {
 		return 0
@@ -208,7 +208,7 @@ func (m *module) giveUpDevice() int {
 // the queue pair is as before.
 func (e *endpoint) destroy() error {
 	m := e.m
-	if e.phase != phaseOver && !m.Closed { // a module that closes hands nothing up
+	if e.phase != phaseOver && !m.Closed { // a closing module hands nothing up
 		if e.phase == phaseBroken || e.shared != nil || !e.flushedOut() {
 			m.pollOut(e.group) // some completions are missing, but others may be there
 		}
@@ -217,7 +217,7 @@ func (e *endpoint) destroy() error {
 	if err := e.qp.Destroy(); err != nil {
 		return err
 	}
-	// Memory and entries that cannot be released are lost, which does no other harm.
+	// If memory or entries cannot be released, they are lost, which does no other harm.
 	if e.shared == nil {
 		_ = e.bufs.close()
 	} else if !m.Closed {
@@ -227,8 +227,8 @@ func (e *endpoint) destroy() error {
 	return nil
 }
 
-// lostReceives bounds how many shared receives this queue pair, which was destroyed, may have
-// taken without a completion.
+// lostReceives returns the maximum number of shared receives that this destroyed queue pair may
+// have taken without a completion.
 func (e *endpoint) lostReceives() int {
 	switch {
 	case e.remote.qpn == 0: // it was never connected
@@ -241,7 +241,7 @@ func (e *endpoint) lostReceives() int {
 	return 1 // of a message that was arriving
 }
 
-// callBack ends the operations that are left, once this incarnation accesses no memory.
+// callBack ends the remaining operations, once this incarnation accesses no memory.
 func (e *endpoint) callBack() {
 	e.m.forget(e)
 	for e.sqTail != e.sqHead {
@@ -262,7 +262,7 @@ func (m *module) pollOut(g *group) {
 		if n == 0 {
 			return
 		}
-		m.giveCredits() // other endpoints on the queue go on
+		m.giveCredits() // other endpoints on the queue continue
 		left -= n
 	}
 }
@@ -304,7 +304,7 @@ func (m *module) breakGroup(g *group, cause error) {
 }
 
 // checkDeadlines fails endpoints on which nothing has completed for too long: a device may lose a
-// request without an error. Time without a progress call counts for at most a quarter of the
+// request without an error. A gap without progress calls counts as at most a quarter of the
 // deadline, however long it was.
 func (m *module) checkDeadlines() int {
 	if m.now < m.checkAt {

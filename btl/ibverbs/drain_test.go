@@ -12,15 +12,15 @@ import (
 
 var errStuck = errors.New("it does not end")
 
-// pathFails fails the rank's endpoint as a failure of the path does, and waits until it is drained.
+// pathFails fails the rank's endpoint with an error of the path, and waits until it is drained.
 func (r *testRank) pathFails() {
 	r.w.t.Helper()
 	r.ep.Fail(&btl.Error{Class: btl.ClassPath, Side: btl.SideBoth})
 	r.w.until("Drained", r.isDrained)
 }
 
-// silentGet posts a read of rank 0 that never completes, and returns the region that it reads into.
-// then is called when it ends.
+// silentGet posts a read of rank 0 that never completes, and returns its local region. then is
+// called when the read ends.
 func (w *world) silentGet(then func(error)) (into *region) {
 	w.t.Helper()
 	a, b := w.ranks[0], w.ranks[1]
@@ -86,8 +86,9 @@ func testDrainWithoutMarker(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestDrainWithoutFlushes: an endpoint whose path has failed and whose sends never complete is
-// Drained once its queue pair is in RESET, where it accesses no memory. It is not destroyed before
-// that, because that may block. If RESET is refused, the queue pair is destroyed first.
+// Drained once its queue pair is in RESET, where it accesses no memory. The queue pair is not
+// destroyed before that, because destroying it may block. If RESET is refused, the queue pair is
+// destroyed first.
 func TestDrainWithoutFlushes(t *testing.T) { onEachFabric(t, testDrainWithoutFlushes) }
 
 func testDrainWithoutFlushes(t *testing.T, link verbs.LinkLayer) {
@@ -123,8 +124,8 @@ func testDrainWithoutFlushes(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestDrainAfterTimeWithoutProgress: the limit of a drain that passes while the rank makes no
-// progress does not mean that the completions are missing.
+// TestDrainAfterTimeWithoutProgress: if the deadline of a drain passes while the rank makes no
+// progress, the completions are not taken for missing.
 func TestDrainAfterTimeWithoutProgress(t *testing.T) {
 	onEachFabric(t, testDrainAfterTimeWithoutProgress)
 }
@@ -144,8 +145,8 @@ func testDrainAfterTimeWithoutProgress(t *testing.T, link verbs.LinkLayer) {
 	w.recovers()
 }
 
-// TestConnectDestroysOldQueuePairs: if there is no room for a new queue pair, those that are to be
-// destroyed later are destroyed at once.
+// TestConnectDestroysOldQueuePairs: if there is no room for a new queue pair, queue pairs that wait
+// for their destruction are destroyed at once.
 func TestConnectDestroysOldQueuePairs(t *testing.T) {
 	onEachFabric(t, testConnectDestroysOldQueuePairs)
 }
@@ -166,7 +167,7 @@ func testConnectDestroysOldQueuePairs(t *testing.T, link verbs.LinkLayer) {
 	restore()
 }
 
-// TestLostDeviceClosesDespiteOldQueuePairs: queue pairs that are to be destroyed later do not keep
+// TestLostDeviceClosesDespiteOldQueuePairs: queue pairs that wait for their destruction do not keep
 // a lost device open.
 func TestLostDeviceClosesDespiteOldQueuePairs(t *testing.T) {
 	onEachFabric(t, testLostDeviceClosesDespiteOldQueuePairs)
@@ -184,7 +185,7 @@ func testLostDeviceClosesDespiteOldQueuePairs(t *testing.T, link verbs.LinkLayer
 }
 
 // stuckGet makes all calls of Destroy of rank 0's queue pair fail, and posts a silentGet, which
-// ends after its memory is not registered any more.
+// ends once its memory is not registered any more.
 func (w *world) stuckGet() (into *region) {
 	w.ranks[0].faultQP().destroy = func() error { return errStuck }
 	into = w.silentGet(func(error) { require.Nil(w.t, into.mr) })
@@ -237,7 +238,7 @@ func testCloseWhileDestroyFails(t *testing.T, link verbs.LinkLayer) {
 	require.Zero(t, a.inFlight)
 }
 
-// TestDrainWaitsForDestroy: a queue pair that can neither be taken to Error nor be destroyed may
+// TestDrainWaitsForDestroy: a queue pair that can neither be moved to Error nor be destroyed may
 // still write into the memory of a Get. The Get ends, and the endpoint is Drained, only once the
 // queue pair is destroyed. A later event of the queue pair does not change that.
 func TestDrainWaitsForDestroy(t *testing.T) { onEachFabric(t, testDrainWaitsForDestroy) }

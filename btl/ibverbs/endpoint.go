@@ -54,7 +54,7 @@ var nextPhases = [...][]phase{
 type endpoint struct {
 	// Fields that a post reads, next to each other. plain: operations go straight to the device.
 	plain                 bool
-	credits               int    // fragments that the peer still has receives for
+	credits               int    // fragments for which the peer still has receives
 	sqHead                uint32 // work requests posted; the ring's next entry
 	sqTail                uint32 // of those, completed
 	sqMask                uint32
@@ -83,16 +83,16 @@ type endpoint struct {
 	psn    uint32
 	group  *group
 	remote qpEnd
-	mtu    verbs.MTU // of the port when the endpoint was made; from RTR on that of both ends
+	mtu    verbs.MTU // at first the port's; from RTR on the MTU of both ends
 	device uint32    // the peer's device, as in the keys of its regions
 
 	bufs   *slab           // buffers of the receives, then of the endpoint's own sends (bounce.go)
-	shared *sharedReceives // that the peer's messages take, in place of bufs; nil if they take bufs
+	shared *sharedReceives // taken by the peer's messages in place of bufs; nil if they take bufs
 	window int             // fragments that the peer may send
 	share  bounceShare
 	repost []int32 // receives to post again
 
-	// Messages that the peer may send now: fragments, and control messages.
+	// The numbers of fragments and of control messages that the peer may send now.
 	given, givenControl int
 
 	acked uint32 // messages of this end that the peer's device has acknowledged
@@ -107,8 +107,8 @@ type endpoint struct {
 	ahead int     // messages delivered before their completions
 	small int     // small fragments received without a ring
 
-	// symptomUntil: the deferred failure is a symptom, whose cause may be found until then. 0: it
-	// is the cause.
+	// symptomUntil: the deferred failure is a symptom, and the module looks for its cause until
+	// then. 0: the deferred failure is the cause.
 	symptomUntil int64
 	// early are sends that were accepted before the connection was ready, in order. No other send
 	// overtakes them.
@@ -117,7 +117,7 @@ type endpoint struct {
 	// Times of the requests for the connection: the first one, the next one, the delay after that,
 	// and the deadline.
 	asked, askAt, askWait, askUntil int64
-	// rejection is the peer's last REJ for a cause that may pass; the peer is asked again until
+	// rejection is the peer's last REJ for a cause that may pass. REQ is repeated until
 	// rejectUntil. nil and 0 if there was none.
 	rejection   *btl.Error
 	rejectUntil int64
@@ -126,7 +126,8 @@ type endpoint struct {
 	lastReceive bool
 	// drainUntil bounds the wait for a queue pair in Error.
 	drainUntil int64
-	// destroyAt is when to destroy the queue pair, or to try it again after destroyTries failures.
+	// destroyAt is when to destroy the queue pair, or to try that again after destroyTries
+	// failures.
 	destroyAt    int64
 	destroyTries int
 	// The last check of deadlines: whether a completion was awaited, sqTail, and how long the
@@ -154,8 +155,9 @@ type sqEntry struct {
 	isMessage bool
 }
 
-// controlDepth is how many control messages the peer has receives for, beside those for fragments:
-// HELLO, the offer of a ring, two of credits (creditsAreDue), and one that is kept for GOODBYE.
+// controlDepth is the number of receives for control messages, in addition to those for fragments:
+// HELLO, the offer of a ring, two credit messages (creditsAreDue), and one that is kept for
+// GOODBYE.
 const controlDepth = 5
 
 // Fragments on the wire, except those in rings, begin with a head: type, tag, credits (2 bytes),
@@ -166,14 +168,14 @@ type wireType uint8
 
 const (
 	wireFrag    wireType = 1 + iota
-	wireHello            // the first on a connection, from the end that asked for it
+	wireHello            // the first message on a connection, from the end that asked for it
 	wireCredit           // only the credits in its head
 	wireGoodbye          // the sender closes
 	wireRing             // the offer of the sender's ring
 )
 
-// newEndpoint makes an endpoint with its queue pair in INIT and its receives posted. If there is no
-// room for it, queue pairs in m.toDestroy are destroyed first, which may block.
+// newEndpoint makes an endpoint with its queue pair in INIT and its receives posted. If the device
+// has no room for it, the module first destroys queue pairs in m.toDestroy, which may block.
 func (m *module) newEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 	e, err := m.tryEndpoint(p, epoch)
 	if err != nil && len(m.toDestroy) > 0 {
@@ -258,12 +260,12 @@ func (m *module) tryEndpoint(p *peer, epoch uint32) (*endpoint, error) {
 		m.forget(e)
 		return undo(err)
 	}
-	e.pendingCredits = 0 // the peer counts them from the start
+	e.pendingCredits = 0 // the peer starts with these credits
 	p.ep, p.epoch = e, epoch
 	return e, nil
 }
 
-// window is how many fragments a peer may send.
+// window returns how many fragments a peer may send.
 func (m *module) window() int {
 	if m.h.share.on() {
 		return m.h.share.window
@@ -271,11 +273,11 @@ func (m *module) window() int {
 	return m.cfg.RecvDepth
 }
 
-// receives is how many messages a peer may send.
+// receives returns how many messages a peer may send.
 func (m *module) receives() int { return m.window() + controlDepth }
 
-// queueEntries is how many completions of an endpoint, except those of shared receives, can be in
-// its queue.
+// queueEntries returns how many completions of an endpoint can be in its queue, except those of
+// shared receives.
 func (m *module) queueEntries() int {
 	if m.h.share.on() {
 		return ownEntries(m.cfg.SendDepth)
@@ -283,7 +285,7 @@ func (m *module) queueEntries() int {
 	return m.cfg.queueEntries()
 }
 
-// number gives the endpoint its place in m.eps, by which completions find it.
+// number gives the endpoint its index in m.eps, by which completions find it.
 func (m *module) number(e *endpoint) {
 	m.byQPN[e.qpn] = e
 	if n := len(m.freeSlots); n > 0 {
@@ -316,7 +318,7 @@ func (e *endpoint) enter(next phase) {
 // update decides whether operations go straight to the device.
 func (e *endpoint) update() { e.plain = e.mayPost() }
 
-// DeliveryCounters implements btl.DeliveryCounter. Control messages count as fragments do.
+// DeliveryCounters implements btl.DeliveryCounter. It counts control messages as well as fragments.
 func (e *endpoint) DeliveryCounters() (delivered, taken uint32) { return e.acked, uint32(e.next - 1) }
 
 // Send implements btl.Endpoint.
@@ -343,7 +345,7 @@ func (e *endpoint) Put(op *btl.Op) error { return e.move(op, verbs.WRRDMAWrite, 
 // Get implements btl.Getter.
 func (e *endpoint) Get(op *btl.Op) error { return e.move(op, verbs.WRRDMARead, btl.AccessRemoteRead) }
 
-// mayPost reports whether the device may get an operation now.
+// mayPost reports whether an operation may be posted to the device now.
 func (e *endpoint) mayPost() bool {
 	return e.Accepts() && e.phase == phaseReady && e.m.portUp && e.early.Len() == 0
 }
@@ -353,7 +355,7 @@ func (e *endpoint) mayWait() bool {
 	return e.phase < phaseReady && e.Deferred() == nil && e.early.Len() < e.m.cfg.SendDepth
 }
 
-// catchUp posts sends from before the connection was ready, as far as there is room.
+// catchUp posts sends that were accepted before the connection was ready, as far as there is room.
 func (e *endpoint) catchUp() {
 	for e.early.Len() > 0 && e.maySendControl() && e.credits > 0 && !e.full() {
 		op := e.early.Pop()
@@ -370,7 +372,7 @@ func (e *endpoint) catchUp() {
 }
 
 // catchUpAll continues with endpoints that could not post all early sends. Their own completions
-// and messages may not resolve that: the port was down, or other endpoints had all buffers.
+// and messages may not trigger this, because the port was down, or other endpoints had all buffers.
 func (m *module) catchUpAll() {
 	list := m.behind
 	m.behind = nil
@@ -385,7 +387,7 @@ func (m *module) catchUpAll() {
 // full reports whether the send queue has no room for another operation.
 func (e *endpoint) full() bool { return int(e.sqHead-e.sqTail) >= e.m.cfg.SendDepth }
 
-// send posts a fragment, of the endpoint's epoch except in tests.
+// send posts a fragment. Its epoch is the endpoint's, except in tests.
 func (e *endpoint) send(op *btl.Op, epoch uint32) error {
 	if e.credits == 0 || e.full() {
 		return btl.ErrResource
@@ -398,7 +400,7 @@ func (e *endpoint) send(op *btl.Op, epoch uint32) error {
 		return btl.ErrResource
 	}
 	e.name(wr, &entry, n)
-	if e.writes(n) && epoch == e.Epoch() { // a write does not name its epoch
+	if e.writes(n) && epoch == e.Epoch() { // a write does not carry an epoch
 		copy(buf[copy(buf, op.Header()):], op.Payload)
 		writeTail(buf[:n], tail{length: op.Len(), credits: e.pendingCredits, tag: op.Tag, controlCredits: e.pendingControlCredits}, e.sent+1)
 		e.nameWrite(wr, n)
@@ -448,7 +450,7 @@ func (e *endpoint) writeHead(b []byte, t wireType, tag btl.Tag, epoch uint32) {
 	binary.LittleEndian.PutUint64(b[8:], uint64(e.pendingControlCredits))
 }
 
-// post gives the work request in m.sendWR to the device, and sets its ID and signal. After an error
+// post sets the ID and the signal of the work request in m.sendWR, and posts it. After an error,
 // nothing was sent.
 func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	i := e.sqHead & e.sqMask
@@ -470,7 +472,7 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	} else {
 		e.unsignaled++
 	}
-	// the head, or the tail, carries all pending credits
+	// The head, or the tail, carries all pending credits.
 	if wr.Opcode == verbs.WRSend || wr.Opcode == verbs.WRRDMAWriteWithImm {
 		e.given, e.givenControl = e.given+e.pendingCredits, e.givenControl+e.pendingControlCredits
 		e.pendingCredits, e.pendingControlCredits = 0, 0
@@ -482,8 +484,8 @@ func (e *endpoint) post(wr *verbs.SendWR, entry sqEntry) error {
 	return nil
 }
 
-// signalEvery: so many control messages share a completion. It is less than controlDepth, so that
-// their room comes back.
+// signalEvery is the number of control messages that share a completion. It is less than
+// controlDepth, so that their room is freed in time.
 const signalEvery = 2
 
 // failDeferred makes the next progress call fail the endpoint.
@@ -520,7 +522,7 @@ func (e *endpoint) sayGoodbye() bool {
 	if e.phase != phaseReady || e.controlCredits == 0 || !e.m.portUp {
 		return false
 	}
-	e.unsignaled = signalEvery // its completion is awaited
+	e.unsignaled = signalEvery // so that its completion is signaled
 	if !e.sendControl(wireGoodbye) {
 		return false
 	}

@@ -79,14 +79,14 @@ func TestResponseToEachEvent(t *testing.T) {
 	require.Equal(t, response{}, respond(verbs.EventCount))
 }
 
-// TestSendCompletesWithEachStatus: the endpoint fails with the error that the table of results has,
-// all operations end, and the next incarnation works.
+// TestSendCompletesWithEachStatus: the endpoint fails with the error from the table of results, all
+// operations end, and the next incarnation works.
 func TestSendCompletesWithEachStatus(t *testing.T) {
 	for _, info := range verbs.Statuses() {
 		t.Run(info.Name, func(t *testing.T) {
 			bothWays(t, Config{}, func(t *testing.T, w *world, a, _ *testRank) {
 				want := resultOf(info.Status, true)
-				if info.Status == verbs.StatusRemAbortErr { // only receives can have it
+				if info.Status == verbs.StatusRemAbortErr { // only receives get it
 					want = impossible
 				}
 				a.ended = nil
@@ -134,7 +134,7 @@ func TestReceiveCompletesWithEachStatus(t *testing.T) {
 	}
 }
 
-// TestEachEvent: each event has the consequence that the table of responses says.
+// TestEachEvent: each event has the consequence that the table of responses specifies.
 func TestEachEvent(t *testing.T) {
 	for _, info := range verbs.EventTypes() {
 		t.Run(info.Name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 		require.True(t, a.hca.BreakCQ(a.end().qpn))
 	case info.Type == verbs.EventSRQErr && a.end().shared != nil:
 		require.True(t, a.hca.RaiseQP(a.end().qpn, info.Type))
-	case info.Affiliation == verbs.AffiliationSRQ: // of no queue, so the device is mistaken
+	case info.Affiliation == verbs.AffiliationSRQ: // there is no such queue, so the device is wrong
 		a.m.react(&verbs.AsyncEvent{Type: info.Type})
 	case info.Type == verbs.EventPortErr || info.Type == verbs.EventPortActive:
 		a.hca.SetLink(1, false)
@@ -190,7 +190,7 @@ func (w *world) checkEvent(t *testing.T, info verbs.EventInfo) {
 		require.ErrorContains(t, err, "port 1 of sim0 is down")
 		a.hca.SetLink(1, true)
 		w.turns(100)
-	default: // nothing has changed, or the port is up again before its grace ends
+	default: // nothing has changed, or the port is up again before its grace period ends
 		if r.reaction == portUp {
 			w.turns(3)
 			a.hca.SetLink(1, true)
@@ -237,8 +237,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// TestDeadlineIgnoresTimeWithoutProgress: time in which the program makes no progress call does not
-// count as waiting.
+// TestDeadlineIgnoresTimeWithoutProgress: time without a progress call does not count as waiting.
 func TestDeadlineIgnoresTimeWithoutProgress(t *testing.T) {
 	onEachFabric(t, testDeadlineIgnoresTimeWithoutProgress)
 }
@@ -256,8 +255,8 @@ func testDeadlineIgnoresTimeWithoutProgress(t *testing.T, link verbs.LinkLayer) 
 	w.works()
 }
 
-// TestOneWayCut: packets get through one way only. The sender's retries fail its end, and the
-// sender tells the peer.
+// TestOneWayCut: packets pass in one direction only. The sender's end fails after its retries, and
+// the sender notifies the peer.
 func TestOneWayCut(t *testing.T) {
 	bothWays(t, Config{AckTimeout: 10, RetryCount: 2}, func(t *testing.T, w *world, a, b *testRank) {
 		require.True(t, w.f.Partition(b.m.h.gid.GID, a.m.h.gid.GID, false), "acknowledgements are lost")
@@ -307,8 +306,8 @@ func testCompletionQueuesNeverOverrun(t *testing.T, link verbs.LinkLayer) {
 	w.works()
 }
 
-// TestSendFailsWhilePortIsDown: the cause of an error completion that a device reports while its
-// port is down is the port.
+// TestSendFailsWhilePortIsDown: if a device reports an error completion while its port is down, the
+// port is the cause.
 func TestSendFailsWhilePortIsDown(t *testing.T) {
 	for _, status := range []verbs.Status{verbs.StatusLocQPOpErr, verbs.StatusWRFlushErr} {
 		t.Run(status.String(), func(t *testing.T) {
@@ -326,10 +325,10 @@ func TestSendFailsWhilePortIsDown(t *testing.T) {
 	}
 }
 
-// TestErrorWhilePortIsDownWithoutEvents: the device raises no events of its port. An error that may
-// come from the port makes the rank look at the port, which it then watches: nothing is posted
-// while the port is down, posting continues if it is up within the grace, and if not, both ends
-// connect again when it is.
+// TestErrorWhilePortIsDownWithoutEvents: the device raises no events of its port. After an error
+// that may come from the port, the rank queries the port and then watches it. Nothing is posted
+// while the port is down. Posting continues if the port is up within the grace period. Otherwise
+// both ends connect again when it is up.
 func TestErrorWhilePortIsDownWithoutEvents(t *testing.T) {
 	onEachFabric(t, testErrorWhilePortIsDownWithoutEvents)
 }
@@ -356,7 +355,7 @@ func testErrorWhilePortIsDownWithoutEvents(t *testing.T, link verbs.LinkLayer) {
 		})
 		t.Run(status.String()+"/late", func(t *testing.T) {
 			w, a, b := down(t, Config{}, status)
-			w.until("the end of the grace", func() bool { return len(a.drained) == 2 })
+			w.until("the end of the grace period", func() bool { return len(a.drained) == 2 })
 			require.Equal(t, btl.AllPeers, a.failed[1].Peer)
 			require.ErrorContains(t, a.failed[1], "port 1 of sim0 is down")
 			a.hca.SetLink(1, true)
@@ -381,7 +380,8 @@ func testErrorWhilePortIsDownWithoutEvents(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestFlushedReceiveFailsForItsCause: an event of the queue pair or the port that arrives after the
-// receives that it flushes is the cause. Without one, the flush itself is, after a while.
+// receives that it flushes is the cause. Without such an event, the flush itself is the cause after
+// a while.
 func TestFlushedReceiveFailsForItsCause(t *testing.T) {
 	onEachFabric(t, testFlushedReceiveFailsForItsCause)
 }
@@ -429,8 +429,8 @@ func testFlushedReceiveFailsForItsCause(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestFirstErrorThatIsNoFlush: of error completions that arrive together, the first of this queue
-// pair that is not a flush is the cause, wherever it stands.
+// TestFirstErrorThatIsNoFlush: among error completions that arrive together, the first one of this
+// queue pair that is not a flush is the cause, whatever its position.
 func TestFirstErrorThatIsNoFlush(t *testing.T) { onEachFabric(t, testFirstErrorThatIsNoFlush) }
 
 func testFirstErrorThatIsNoFlush(t *testing.T, link verbs.LinkLayer) {
@@ -456,8 +456,8 @@ func testFirstErrorThatIsNoFlush(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestDownOvertakesRefusal: the peer's end fails because of a request of this end, and its DOWN
-// arrives before the refusal of the request. The request still ends as wrong in itself, not because
-// of the path.
+// arrives before the refusal of the request. The request still ends with a usage error, not with an
+// error of the path.
 func TestDownOvertakesRefusal(t *testing.T) { onEachFabric(t, testDownOvertakesRefusal) }
 
 func testDownOvertakesRefusal(t *testing.T, link verbs.LinkLayer) {
@@ -487,8 +487,8 @@ func testDownOvertakesRefusal(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestPortGraceStartsWhenNoticed: the grace of a port begins when the module notices that the port
-// is down.
+// TestPortGraceStartsWhenNoticed: the grace period of a port begins when the module notices that
+// the port is down.
 func TestPortGraceStartsWhenNoticed(t *testing.T) { onEachFabric(t, testPortGraceStartsWhenNoticed) }
 
 func testPortGraceStartsWhenNoticed(t *testing.T, link verbs.LinkLayer) {
@@ -507,7 +507,8 @@ func testPortGraceStartsWhenNoticed(t *testing.T, link verbs.LinkLayer) {
 	w.recovers()
 }
 
-// TestPortGraceEndsWithDevice: the grace of a port does not go on when the device is opened again.
+// TestPortGraceEndsWithDevice: the grace period of a port does not continue when the device is
+// opened again.
 func TestPortGraceEndsWithDevice(t *testing.T) { onEachFabric(t, testPortGraceEndsWithDevice) }
 
 func testPortGraceEndsWithDevice(t *testing.T, link verbs.LinkLayer) {
@@ -540,7 +541,7 @@ func testCloseReportsNothing(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestFailureIsReportedBeforeOperationsEnd: no operation ends with an error before the failure of
-// its endpoint is reported, also if the failure was deferred before.
+// its endpoint is reported, even if the failure was deferred before.
 func TestFailureIsReportedBeforeOperationsEnd(t *testing.T) {
 	onEachFabric(t, testFailureIsReportedBeforeOperationsEnd)
 }
@@ -557,8 +558,8 @@ func testFailureIsReportedBeforeOperationsEnd(t *testing.T, link verbs.LinkLayer
 	require.ErrorIs(t, a.failed[0], btl.ErrInjected)
 }
 
-// TestNoLongSleepWhileFailing: while the grace of a port or a drain lasts, no rank sleeps for
-// longer.
+// TestNoLongSleepWhileFailing: no rank sleeps beyond the end of a port's grace period or of a
+// drain.
 func TestNoLongSleepWhileFailing(t *testing.T) { onEachFabric(t, testNoLongSleepWhileFailing) }
 
 func testNoLongSleepWhileFailing(t *testing.T, link verbs.LinkLayer) {

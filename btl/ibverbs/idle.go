@@ -19,9 +19,10 @@ func (m *module) Arm() bool {
 			armed = g.cq.ReqNotify(false) == nil && armed
 		}
 	}
-	// The poll that follows has to poll everything. Work that is due by the clock can wait for the
-	// end of the longest sleep, except the end of a port's grace and of a drain: the layer above
-	// may wait for these to use another rail. Work that is due by progress calls cannot wait.
+	// The next progress call must poll everything. Work that is due at a time can wait for the end
+	// of the longest sleep. The ends of a port's grace period and of a drain cannot, because the
+	// layer above may wait for them to use another rail. Work that is due after a number of
+	// progress calls cannot wait either.
 	m.Unsettled = true
 	return armed && m.downAt == 0 && !m.Waiting()
 }
@@ -49,7 +50,7 @@ func (m *module) takeWakes() {
 
 // armUD arms the queue of datagrams, even while no goroutine sleeps: a peer that asks for a
 // connection must not wait for the next call of this rank's program. It reports whether it armed
-// the queue, which then has to be polled once more.
+// the queue; the caller must then poll it once more.
 func (m *module) armUD() bool {
 	if m.cfg.AsyncProgress == nil || m.h.udArmed || m.h.udCQ.ReqNotify(false) != nil {
 		return false

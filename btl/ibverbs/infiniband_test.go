@@ -21,7 +21,7 @@ func (r *testRank) path() verbs.AHAttr {
 	return attr.AH
 }
 
-// losesPath expects the rank's whole rail to fail because of an event of its port.
+// losesPath expects that the rank's whole rail fails because of an event of its port.
 func (r *testRank) losesPath(event verbs.EventType) {
 	r.w.t.Helper()
 	r.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, event.Native())
@@ -38,8 +38,8 @@ func (r *testRank) missEvents(n int) {
 	}
 }
 
-// TestLIDChanges: the rail fails when its port has another LID, and comes back there. The peer uses
-// the new LID.
+// TestLIDChanges: the rail fails when its port gets another LID, and comes back with that LID. The
+// peer uses the new LID.
 func TestLIDChanges(t *testing.T) {
 	for _, cfg := range []Config{{}, withRings(Config{}), {GlobalRoute: true}} {
 		w, a, b := connectedWorld(t, infiniBand, cfg)
@@ -59,8 +59,8 @@ func TestLIDChanges(t *testing.T) {
 	}
 }
 
-// TestPeerLearnsLIDFromDOWN: the peer of a port that has another LID can ask for the next
-// connection, although nobody asks it.
+// TestPeerLearnsLIDFromDOWN: the peer of a port that has got another LID can ask for the next
+// connection, although it gets no REQ.
 func TestPeerLearnsLIDFromDOWN(t *testing.T) {
 	w, a, b := connectedWorld(t, infiniBand, Config{})
 	a.hca.ChangeLID(1)
@@ -70,8 +70,8 @@ func TestPeerLearnsLIDFromDOWN(t *testing.T) {
 	w.until("a connection", b.isReady)
 }
 
-// TestReplayedDOWNMovesNoAddress: a DOWN of an incarnation that this end knows to have failed may
-// be a replay, and changes no address.
+// TestReplayedDOWNMovesNoAddress: if this end knows that an incarnation has failed, a DOWN of that
+// incarnation may be a replay, and changes no address.
 func TestReplayedDOWNMovesNoAddress(t *testing.T) { onEachFabric(t, testReplayedDOWNMovesNoAddress) }
 
 func testReplayedDOWNMovesNoAddress(t *testing.T, link verbs.LinkLayer) {
@@ -97,8 +97,8 @@ func testReplayedDOWNMovesNoAddress(t *testing.T, link verbs.LinkLayer) {
 	require.Equal(t, known, b.m.peers.Of(0)[0].address)
 }
 
-// TestConnectBeforeEventOfNewLID: a connection is not made from a LID that the port does not have
-// any more, although the event is still in the queue, or none comes.
+// TestConnectBeforeEventOfNewLID: no connection is made from a LID that the port has lost, even if
+// the event is still in the queue, or none comes.
 func TestConnectBeforeEventOfNewLID(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		w, a, b := newWorld(t, infiniBand, Config{})
@@ -116,7 +116,8 @@ func TestConnectBeforeEventOfNewLID(t *testing.T) {
 	}
 }
 
-// TestREQBeforeEventOfNewLID: a peer whose request comes before the event is told to ask again.
+// TestREQBeforeEventOfNewLID: a peer whose request comes before the event gets a REJ that lets it
+// ask again.
 func TestREQBeforeEventOfNewLID(t *testing.T) {
 	w, a, b := newWorld(t, infiniBand, Config{})
 	a.connect()
@@ -154,7 +155,7 @@ func TestPortComesUpWithNewLID(t *testing.T) {
 }
 
 // TestPeerMovesBeforeFirstConnection: a rank that has never been connected to a peer, and whose
-// requests go to a LID that the peer has lost, finds it by another rail.
+// requests go to a LID that the peer has lost, finds it over another rail.
 func TestPeerMovesBeforeFirstConnection(t *testing.T) {
 	w, a, b := newWorld(t, infiniBand, Config{})
 	other := w.withSiblings(Config{})
@@ -183,7 +184,8 @@ func TestSubnetManagerEventsHarmNothing(t *testing.T) {
 }
 
 // TestPortIsReadAgain: each event that says that the subnet manager may have changed something
-// makes the rank look at the port's address and partition key, of whose own changes no event came.
+// makes the rank query the port's address and partition key, even if no event reported their
+// changes.
 func TestPortIsReadAgain(t *testing.T) { onEachFabric(t, testPortIsReadAgain) }
 
 func testPortIsReadAgain(t *testing.T, link verbs.LinkLayer) {
@@ -202,7 +204,7 @@ func testPortIsReadAgain(t *testing.T, link verbs.LinkLayer) {
 		verbs.EventSMChange, verbs.EventClientReregister, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventGIDChange,
 	} {
 		if event == verbs.EventLIDChange && link == infiniBand {
-			continue // which gives the port another LID, so the rail fails anyway
+			continue // this event gives the port another LID, so the rail fails anyway
 		}
 		for name, change := range changes {
 			t.Run(event.String()+"/"+name, func(t *testing.T) {
@@ -222,7 +224,7 @@ func testPortIsReadAgain(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestPKeyMoves: the partition key moves to another entry of the port's table. The rail fails, and
-// comes back with the entry. The address of its datagrams stays, so this works also if the key
+// comes back with the new entry. Its datagram address stays the same, so this works even if the key
 // moves at both ends.
 func TestPKeyMoves(t *testing.T) { onEachFabric(t, testPKeyMoves) }
 
@@ -249,7 +251,7 @@ func testPKeyMoves(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestPKeyMovesBeforeConnect: the key's entry is looked up when a connection is made, although the
-// event is still to come.
+// event has not arrived yet.
 func TestPKeyMovesBeforeConnect(t *testing.T) {
 	w, a, b := newWorld(t, infiniBand, Config{})
 	a.hca.SetPKeys(1, 0x8001, 0xffff)
@@ -260,8 +262,8 @@ func TestPKeyMovesBeforeConnect(t *testing.T) {
 	w.until("a connection", a.isReady)
 }
 
-// TestPKeyIsRemoved: the rail fails while the port's table lacks its partition key. It is back when
-// the key is.
+// TestPKeyIsRemoved: the rail fails while the port's table lacks its partition key. It comes back
+// with the key.
 func TestPKeyIsRemoved(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		w, a, b := connectedWorld(t, infiniBand, Config{})
@@ -276,7 +278,7 @@ func TestPKeyIsRemoved(t *testing.T) {
 		}
 		require.Len(t, a.failed, 1)
 		a.hca.SetPKeys(1, 0x8001, 0xffff)
-		if silent { // the next Connect looks
+		if silent { // the next Connect queries it
 			a.missEvents(1)
 			_, err := a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
 			require.Error(t, err)
@@ -286,7 +288,7 @@ func TestPKeyIsRemoved(t *testing.T) {
 	}
 }
 
-// TestPKeySetting: the user's partition is found in the table, as a full member if it is there
+// TestPKeySetting: the user's partition is found in the table, as a full member if the table has it
 // twice.
 func TestPKeySetting(t *testing.T) { onEachFabric(t, testPKeySetting) }
 
@@ -313,8 +315,8 @@ func testPKeySetting(t *testing.T, link verbs.LinkLayer) {
 	require.ErrorContains(t, err, "partition key")
 }
 
-// TestLimitedMembers: a limited member of a partition reaches a full one. Of two limited ones, the
-// error says so.
+// TestLimitedMembers: a limited member of a partition reaches a full one. Two limited members do
+// not reach each other, and the error says so.
 func TestLimitedMembers(t *testing.T) {
 	limited := simhca.DeviceConfig{PKeys: []uint16{0x7fff}}
 	w, _, _ := newWorld(t, infiniBand, Config{}, limited, simhca.DeviceConfig{})
@@ -325,8 +327,8 @@ func TestLimitedMembers(t *testing.T) {
 	require.ErrorContains(t, a.failed[0], "this port is a limited member of partition 0x7fff, which reaches only full members")
 }
 
-// TestConnectToOtherPartitionFails: ports whose keys are of different partitions do not reach each
-// other, which the error says at once.
+// TestConnectToOtherPartitionFails: ports with keys of different partitions do not reach each
+// other, and the error says so at once.
 func TestConnectToOtherPartitionFails(t *testing.T) {
 	_, a, b := newWorld(t, infiniBand, Config{}, simhca.DeviceConfig{PKeys: []uint16{0x8001}}, simhca.DeviceConfig{PKeys: []uint16{0x8002}})
 	_, err := a.m.Connect(btl.Path{Peer: 1}, b.m.Address())
@@ -349,8 +351,8 @@ func TestSubnetsDiffer(t *testing.T) {
 	w.recovers()
 }
 
-// TestRouteSettings: the service level is that of all packets, the traffic class and the hop limit
-// those of global routes, which the user may require.
+// TestRouteSettings: the service level applies to all packets. The traffic class and the hop limit
+// apply to global routes, which the user may require.
 func TestRouteSettings(t *testing.T) {
 	for _, global := range []bool{false, true} {
 		w, a, b := connectedWorld(t, infiniBand, Config{ServiceLevel: 3, TrafficClass: 96, HopLimit: 5, GlobalRoute: global})

@@ -2,14 +2,14 @@ package ibverbs
 
 import "github.com/mpigo/mpigo/btl/ibverbs/verbs"
 
-// A rank that only receives has nothing posted, so a cut that no port reports raises no error, and
-// the rank would wait forever. So a connection with nothing in flight, on which nothing has arrived
-// for a while, is probed by a write of no bytes. The peer's device acknowledges it, whatever the
-// rank there does: the write takes no receive and no credit, and completes nothing there. It
-// accesses no memory, so no key is checked (InfiniBand, C9-88). If the device does not answer, the
-// write fails as every lost request does.
+// A rank that only receives has nothing posted. If the network is cut and no port reports it, no
+// error is raised, and the rank would wait forever. Therefore the module probes a connection with a
+// write of no bytes if nothing is in flight, and nothing has arrived for a while. The peer's device
+// acknowledges the write, whatever its rank does: the write takes no receive and no credit, and
+// completes nothing there. It accesses no memory, so no key is checked (InfiniBand, C9-88). If the
+// device does not answer, the write fails like every lost request.
 
-// sign is the last sign of life of the peer.
+// sign records the last sign of life of the peer.
 type sign struct {
 	at   int64
 	tail uint32 // work requests completed by then
@@ -29,6 +29,6 @@ func (e *endpoint) keepAlive() {
 	}
 	wr := &m.sendWR[0]
 	*wr = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
-	// if the device refuses it, the endpoint fails, or the next check tries again
+	// If the device refuses it, the endpoint fails, or the next check tries again.
 	_ = e.post(wr, sqEntry{bounce: noBuffer})
 }

@@ -20,11 +20,11 @@ func (w *world) passes(d time.Duration) {
 	}
 }
 
-// requests is how many work requests the rank's end has posted.
+// requests returns how many work requests the rank's end has posted.
 func (r *testRank) requests() int { return int(r.end().sqHead) }
 
-// TestKeepAliveFindsCut: both ends notice a cut that no port reports, although neither sends, soon
-// after the time of the keep-alive.
+// TestKeepAliveFindsCut: although neither end sends, both detect a cut that no port reports soon
+// after the keep-alive time.
 func TestKeepAliveFindsCut(t *testing.T) {
 	cfg := Config{AckTimeout: 10, RetryCount: 2, KeepAlive: testKeepAlive}
 	bothWays(t, cfg, func(t *testing.T, w *world, a, b *testRank) {
@@ -39,7 +39,7 @@ func TestKeepAliveFindsCut(t *testing.T) {
 	})
 }
 
-// TestKeepAliveFindsOneWayCut: a rank that sends nothing notices a cut of either direction without
+// TestKeepAliveFindsOneWayCut: a rank that sends nothing detects a cut in either direction without
 // the help of its peer.
 func TestKeepAliveFindsOneWayCut(t *testing.T) { onEachFabric(t, testKeepAliveFindsOneWayCut) }
 
@@ -70,8 +70,8 @@ func testKeepAliveDisabled(t *testing.T, link verbs.LinkLayer) {
 	w.works()
 }
 
-// TestKeepAliveOfIdleRanks: an idle rank posts one work request in each period, which takes nothing
-// of the peer.
+// TestKeepAliveOfIdleRanks: an idle rank posts one work request in each period, which takes no
+// receive or credit of the peer.
 func TestKeepAliveOfIdleRanks(t *testing.T) {
 	bothWays(t, Config{KeepAlive: testKeepAlive}, func(t *testing.T, w *world, a, b *testRank) {
 		type state struct{ credits, controlCredits, posted int }
@@ -82,7 +82,7 @@ func TestKeepAliveOfIdleRanks(t *testing.T) {
 		for i, r := range w.ranks {
 			n := r.requests() - requests[i]
 			require.LessOrEqual(t, n, periods)
-			require.Greater(t, n, periods/3) // a module looks at the clock now and then
+			require.Greater(t, n, periods/3) // a module reads the clock only occasionally
 			require.Equal(t, before[i], of(r.end()))
 			require.Empty(t, r.failed)
 		}
@@ -128,8 +128,7 @@ func testKeepAliveWhilePortIsDown(t *testing.T, link verbs.LinkLayer) {
 	w.works()
 }
 
-// TestKeepAliveOfSleepingRank: a rank that sleeps, and that nothing wakes, probes each time that
-// its sleep ends.
+// TestKeepAliveOfSleepingRank: a rank that sleeps and is not woken probes each time its sleep ends.
 func TestKeepAliveOfSleepingRank(t *testing.T) { onEachFabric(t, testKeepAliveOfSleepingRank) }
 
 func testKeepAliveOfSleepingRank(t *testing.T, link verbs.LinkLayer) {

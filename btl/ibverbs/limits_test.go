@@ -11,7 +11,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// TestDepthsFitDevice: connections have shorter queues on a device that has no longer ones.
+// TestDepthsFitDevice: connections use shorter queues on a device that does not support longer
+// ones.
 func TestDepthsFitDevice(t *testing.T) { onEachFabric(t, testDepthsFitDevice) }
 
 func testDepthsFitDevice(t *testing.T, link verbs.LinkLayer) {
@@ -53,11 +54,11 @@ func TestNewOnTooSmallDeviceFails(t *testing.T) {
 		cfg    Config
 	}{
 		"max_qp is 1, a rank needs 2": {device: simhca.DeviceConfig{MaxQP: 1}},
-		"max_qp_wr is 12, max_cqe is 4194304, too little for ibverbs.send.depth 4 and ibverbs.recv.depth 8, the least; ibverbs.devices": {device: simhca.DeviceConfig{MaxQPWR: 12}},
-		"max_qp_wr is 16384, max_cqe is 23, too little for ibverbs.send.depth 4 and ibverbs.recv.depth 8, the least":                    {device: simhca.DeviceConfig{MaxCQE: 23}},
-		"max_msg_sz is 4096, ibverbs.frag.bytes needs 6016":                                                                             {device: simhca.DeviceConfig{MaxMsgBytes: 4096}, cfg: Config{FragBytes: 6000}},
-		"max_mr_size is 1048576, buffers of ibverbs.frag.bytes need 1546112; ibverbs.frag.bytes":                                        {device: simhca.DeviceConfig{MaxMRBytes: 1 << 20}, cfg: Config{FragBytes: 6000}},
-		"buffers of ibverbs.frag.bytes need 2364480; ibverbs.frag.bytes or ibverbs.recv.depth may be smaller":                           {device: simhca.DeviceConfig{MaxMRBytes: 1 << 20}, cfg: Config{FragBytes: 500, RecvDepth: 4096}},
+		"max_qp_wr is 12, max_cqe is 4194304, too little for ibverbs.send.depth 4 and ibverbs.recv.depth 8, the minimum; name another device in ibverbs.devices": {device: simhca.DeviceConfig{MaxQPWR: 12}},
+		"max_qp_wr is 16384, max_cqe is 23, too little for ibverbs.send.depth 4 and ibverbs.recv.depth 8, the minimum":                                           {device: simhca.DeviceConfig{MaxCQE: 23}},
+		"max_msg_sz is 4096, ibverbs.frag.bytes needs 6016":                                             {device: simhca.DeviceConfig{MaxMsgBytes: 4096}, cfg: Config{FragBytes: 6000}},
+		"max_mr_size is 1048576, buffers of ibverbs.frag.bytes need 1546112; reduce ibverbs.frag.bytes": {device: simhca.DeviceConfig{MaxMRBytes: 1 << 20}, cfg: Config{FragBytes: 6000}},
+		"buffers of ibverbs.frag.bytes need 2364480; reduce ibverbs.frag.bytes or ibverbs.recv.depth":   {device: simhca.DeviceConfig{MaxMRBytes: 1 << 20}, cfg: Config{FragBytes: 500, RecvDepth: 4096}},
 	} {
 		c.device.Name = "sim0"
 		c.cfg.Rail, c.cfg.Size, c.cfg.Events, c.cfg.Device = "ibverbs", 1, new(testRank), "sim0"
@@ -71,7 +72,7 @@ func TestNewOnTooSmallDeviceFails(t *testing.T) {
 }
 
 // TestMorePeersThanQueuePairs: the error of a connection for which the device has no queue pair
-// names the limit, if the job may need more than the device has.
+// names the limit, if the job may need more queue pairs than the device has.
 func TestMorePeersThanQueuePairs(t *testing.T) {
 	few := simhca.DeviceConfig{MaxQP: 2}
 	_, a, b := newWorld(t, verbs.LinkInfiniBand, Config{}, few, few, few)
@@ -79,13 +80,13 @@ func TestMorePeersThanQueuePairs(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.m.Connect(btl.Path{Peer: 2}, a.w.ranks[2].m.Address())
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
-	require.ErrorContains(t, err, "max_qp of device sim0 is 2, and a job of 3 ranks may need as many; more ibverbs.devices share them")
+	require.ErrorContains(t, err, "max_qp of device sim0 is 2, and a job of 3 ranks may need as many; name more devices in ibverbs.devices to share them")
 	h := hca{attr: verbs.DeviceAttr{MaxQP: 3}}
 	require.Equal(t, verbs.ErrNoMemory, h.noQueuePair(&a.m.cfg, verbs.ErrNoMemory), "the job needs no more")
 }
 
-// TestDeviceWithoutReads: ranks do not read memory if the device of one of them has no remote
-// reads, and the connection stays.
+// TestDeviceWithoutReads: if the device of one rank has no remote reads, ranks do not read memory,
+// and the connection stays up.
 func TestDeviceWithoutReads(t *testing.T) { onEachFabric(t, testDeviceWithoutReads) }
 
 func testDeviceWithoutReads(t *testing.T, link verbs.LinkLayer) {
@@ -124,8 +125,8 @@ func (d withoutMTU) QueryPort(port int) (verbs.PortAttr, error) {
 	return p, err
 }
 
-// TestGIDNetwork: the GID is one of a network. If the port has none there, the error lists what it
-// has.
+// TestGIDNetwork: the GID is an address of the given network. If the port has none there, the error
+// lists its GIDs.
 func TestGIDNetwork(t *testing.T) {
 	network := netip.MustParsePrefix("192.168.0.0/16")
 	gid := verbs.GID{10: 0xff, 11: 0xff, 12: 192, 13: 168, 15: 9}
@@ -155,8 +156,8 @@ func TestGIDNetwork(t *testing.T) {
 	uses(5)
 }
 
-// TestReadsFitBothDevices: a rank has no more reads under way than its device permits, and than the
-// peer's answers.
+// TestReadsFitBothDevices: a rank has no more outstanding reads than its device permits, and than
+// the peer's device answers.
 func TestReadsFitBothDevices(t *testing.T) {
 	for _, c := range [][3]int{{2, 0, 2}, {0, 2, 2}, {1, 3, 1}, {0, 0, maxReads}} {
 		_, a, _ := connectedWorld(t, verbs.LinkInfiniBand, Config{}, simhca.DeviceConfig{MaxReads: c[0]}, simhca.DeviceConfig{MaxReads: c[1]})

@@ -17,8 +17,8 @@ type slab struct {
 	count  int
 }
 
-// newSlab makes count buffers of at least this number of bytes, which begin at multiples of 64, and
-// registers them for access.
+// newSlab makes count buffers of at least the given number of bytes, and registers them for access.
+// Each begins at a multiple of 64.
 func newSlab(pd verbs.PD, count, bytes int, access verbs.Access) (*slab, error) {
 	s := &slab{stride: strideOf(bytes), count: count}
 	mem, err := unix.Mmap(-1, 0, s.stride*count, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -33,15 +33,15 @@ func newSlab(pd verbs.PD, count, bytes int, access verbs.Access) (*slab, error) 
 	return s, nil
 }
 
-// strideOf is the distance between buffers of this number of bytes.
+// strideOf returns the distance between buffers of this number of bytes.
 func strideOf(bytes int) int { return (bytes + 63) &^ 63 }
 
-// slabBytes is the length of the memory of a slab.
+// slabBytes returns the length of the memory of a slab.
 func slabBytes(count, bytes int) int { return count * strideOf(bytes) }
 
 func (s *slab) buffer(i int) []byte { return s.mem[i*s.stride : (i+1)*s.stride : (i+1)*s.stride] }
 
-// sge names the first n bytes of a buffer.
+// sge returns the element for the first n bytes of a buffer.
 func (s *slab) sge(i, n int) verbs.SGE {
 	return verbs.SGE{Addr: s.mr.Addr() + uint64(i*s.stride), Length: uint32(n), LKey: s.mr.LKey()}
 }
@@ -55,5 +55,5 @@ func (s *slab) close() error {
 	return unix.Munmap(s.mem)
 }
 
-// addressOf is the address of a slice, for work requests.
+// addressOf returns the address of a slice, for work requests.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -39,11 +39,12 @@ func (k kind) bytes() int {
 type message struct {
 	kind     kind
 	from, to uint32 // ranks
-	// fromNonce and toNonce are those in the addresses of the two modules. With the epoch they make
-	// a message valid for this connection only, so a replayed message has no effect.
+	// fromNonce and toNonce are the nonces in the addresses of the two modules. With the epoch they
+	// make a message valid for this connection only, so a replayed message has no effect.
 	fromNonce, toNonce nonce
 	epoch              uint32
-	// address is that of the sender's datagram queue pair now, not when its address was published.
+	// address is the current address of the sender's datagram queue pair. The published one may be
+	// older.
 	address address
 	end     qpEnd     // of REQ and REP
 	toQPN   uint32    // of REP and REJ: the queue pair that asked; otherwise 0
@@ -55,9 +56,9 @@ type qpEnd struct {
 	qpn, psn uint32 // 24 bits
 	// mtu is the MTU of the sender's port in REQ, and the smaller MTU of both ports in REP.
 	mtu       verbs.MTU
-	rdAtomic  uint8  // most reads that it answers at a time
+	rdAtomic  uint8  // maximum number of reads that it answers at a time
 	recvDepth uint16 // receives for fragments
-	rnrRetry  uint8  // how often the peer's device tries again if there is no receive; 7: for ever
+	rnrRetry  uint8  // how often the peer's device retries without a receive; 7: forever
 	frag      uint32 // bytes of the longest fragment
 }
 
@@ -65,7 +66,7 @@ const (
 	endBytes     = 4 + 4 + 1 + 1 + 2 + 4 + 1
 	macBytes     = 16
 	messageBytes = 2 + 4 + 4 + 8 + 8 + 4 + addressBytes + endBytes + 4 + macBytes
-	// maxMessageBytes is the length of REJ, the longest.
+	// maxMessageBytes is the length of REJ, the longest message.
 	maxMessageBytes = messageBytes + rejectionBytes
 	protocol        = 3
 )
@@ -81,7 +82,7 @@ func newCodec(secret []byte) *codec {
 	return &codec{mac: base.NewMAC(secret, "ibverbs connections")}
 }
 
-// seal is the authentication code of a message.
+// seal returns the authentication code of a message.
 func (c *codec) seal(body []byte) []byte {
 	c.mac.Reset()
 	c.mac.Write(body)

@@ -42,7 +42,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestParseForgedMessageFails: a message of another secret, or with a changed bit, is refused.
+// TestParseForgedMessageFails: a message with another secret, or with a changed bit, is refused.
 func TestParseForgedMessageFails(t *testing.T) {
 	c := newCodec(testSecret)
 	m := sampleMessage(msgREQ)
@@ -106,8 +106,8 @@ func TestRejectionForAnyError(t *testing.T) {
 	require.False(t, rejectionFor(verbs.NewCallError("ibv_create_qp", syscall.EINVAL, "")).retry)
 }
 
-// FuzzMessage gives the parser bodies without and with a valid authentication code, which only
-// members of the job can make.
+// FuzzMessage parses bodies without and with a valid authentication code. Only members of the job
+// can make one.
 func FuzzMessage(f *testing.F) {
 	c := newCodec(testSecret)
 	for k := msgREQ; k < kindEnd; k++ {
@@ -177,8 +177,8 @@ func FuzzRailAddress(f *testing.F) {
 	})
 }
 
-// Which rails lead to which: ports of one kind, and of InfiniBand's those of one subnet before
-// others. Connect says what is no address.
+// A rail leads to rails of the same kind. InfiniBand ports prefer ports of the same subnet. Connect
+// reports malformed addresses.
 func TestLeads(t *testing.T) {
 	at := func(link linkKind, subnet byte) []byte {
 		c := railAddress{rank: 3, size: 9, address: sampleAddress(link), pkey: 0xffff, frag: 8256}

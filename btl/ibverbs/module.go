@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// pollBatch is how many completions of a queue one progress call takes.
+	// pollBatch bounds the completions of a queue that one progress call takes.
 	pollBatch = 16
-	// pollEvery: a progress call that finds one fragment in a ring, probably the one that this rank
-	// waits for, polls no completions, except every 4th call.
+	// pollEvery: if a progress call finds one fragment in a ring, it is probably the one that this
+	// rank waits for. Then the call polls completions only if it is every 4th one.
 	pollEvery = 4
-	// attendEvery: every 64th progress call reads datagrams, the clock, and other things that can
-	// wait.
+	// attendEvery: every 64th progress call reads datagrams and the clock, and does other work that
+	// can wait.
 	attendEvery = 64
 
 	// yieldEveryNanos is how long a goroutine polls before it calls Go's scheduler. After 10 ms
 	// without that, the runtime takes the processor away at the next call of the device, and
-	// watches the goroutine closely for a while. On soft-RoCE under emulation that took half of a
+	// watches the goroutine closely for a while. On soft-RoCE under emulation, that took half of a
 	// message's time.
 	yieldEveryNanos = 4e6
 
@@ -60,7 +60,7 @@ type module struct {
 	// publishedAddress is the address of the datagram queue pair when the module was made; zero if
 	// there was none.
 	publishedAddress address
-	absent           error // why the device could not be used so far; nil once it could
+	absent           error // why the device could not be used so far; nil once it was usable
 	me               nonce
 	codec            *codec // nil until the secret is known
 	random           *rand.Rand
@@ -74,18 +74,17 @@ type module struct {
 	asking          []*endpoint      // without a connection yet
 	unackedFailures []*failureNotice // repeated until they are acknowledged
 	toDestroy       []*endpoint      // Drained, with queue pairs that still exist
-	behind          []*endpoint      // ready, with sends from before that are not posted yet
+	behind          []*endpoint      // ready, with earlier sends that are not posted yet
 	lookups         []*lookup        // paths that are being resolved
-	// stale: the port has another address or partition than the module knows, and the next progress
-	// call finds out which.
+	// stale: the port's address or partition has changed, and the next progress call queries it.
 	stale  bool
 	reopen bool  // the device is closed once the rail is drained
-	downAt int64 // when the port went down; 0 while its grace does not run
-	// When to open a lost device again unless Connect does so before, and the delay after that.
+	downAt int64 // when the port went down; 0 while its grace period does not run
+	// When to reopen a lost device unless Connect does so before, and the delay after that.
 	reopenAt, reopenWait int64
 	madeAt               int64  // when the module was made
 	checkAt, checked     int64  // when deadlines are checked next, and were checked last
-	portCheckAt          int64  // when awaitPort looks next
+	portCheckAt          int64  // when awaitPort checks next
 	made                 uint32 // endpoints so far
 
 	yieldedAt int64 // when this goroutine last called Go's scheduler here
@@ -93,12 +92,12 @@ type module struct {
 	ahead int // fragments that were delivered before their completions
 }
 
-// peer is what a module knows of another rank's module, since its address or an authenticated
-// message of it has arrived.
+// peer is what a module knows about another rank's module, once that module's address or an
+// authenticated message has arrived.
 type peer struct {
 	rank    int
 	nonce   nonce
-	address address  // where the last message, or the last published address, says that it is
+	address address  // from the last message, or the last published address
 	told    address  // the last published address; zero before the first
 	ah      verbs.AH // nil, or a handle of the open device for ahTo
 	ahTo    address
@@ -116,8 +115,8 @@ type peer struct {
 	ep           *endpoint
 }
 
-// learn takes the address that the peer has published. If it is the first one, what the peer has
-// said itself is newer.
+// learn takes the address that the peer has published. The first published address is older than an
+// address in a message of the peer.
 func (p *peer) learn(at address) {
 	if at.isZero() || at == p.told {
 		return
@@ -138,8 +137,7 @@ func (p *peer) dropHandle() error {
 	return ah.Destroy()
 }
 
-// New opens the device and makes the rail of a rank. The error says in one line what the rail
-// lacks.
+// New opens the device and makes the rail of a rank. The error says in one line what is missing.
 func New(cfg Config) (btl.Module, error) {
 	m, err := newModule(cfg)
 	if err != nil {
@@ -196,7 +194,7 @@ func newModule(cfg Config) (*module, error) {
 		Caps: caps,
 	}
 	if list := m.cfg.Siblings.modules; h == nil && len(list) > 0 {
-		attrs = *list[0].Attrs() // the best guess
+		attrs = *list[0].Attrs() // a guess
 	}
 	attrs.Name = cfg.Rail
 	m.FlushNative = verbs.StatusWRFlushErr.Native()
@@ -205,11 +203,11 @@ func newModule(cfg Config) (*module, error) {
 	return m, nil
 }
 
-// keepPKey keeps the module in the partition of its first opening, also after the key has moved in
-// the port's table.
+// keepPKey keeps the module in the partition that it had when first opened, even if the key moves
+// in the port's table.
 func (m *module) keepPKey() { m.cfg.PKey = uint16(m.h.pkey) }
 
-// encodeAddress is what the module publishes.
+// encodeAddress returns the address that the module publishes.
 func (m *module) encodeAddress() []byte {
 	c := railAddress{rank: uint32(m.cfg.Rank), size: uint32(m.cfg.Size), nonce: m.me, frag: uint32(m.cfg.FragBytes)}
 	if m.h != nil {
@@ -226,14 +224,14 @@ func (m *module) Absent(bool) error {
 	return m.absent
 }
 
-// Reports that a device may have.
+// Signals that a device may have.
 const (
 	eventSignal      = 1 << iota // asynchronous events
 	completionSignal             // completions in a queue that was armed
 	lookupSignal                 // paths that are resolved
 )
 
-// listen makes the device call wakeup when it may have reports.
+// listen makes the device call wakeup when it may have such signals.
 func (m *module) listen() {
 	m.h.dev.Notify(func() { m.wakeup(eventSignal) })
 	m.h.wakes.Notify(func() { m.wakeup(completionSignal) })
@@ -300,8 +298,8 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if !m.portUp {
 		up, moved := m.h.upAgain(&m.cfg)
 		if up {
-			// Its event is still to come. Or there is none: the query failed when the port went
-			// down.
+			// Its event has not arrived yet, or there is none because the query failed when the
+			// port went down.
 			m.downAt = 0
 			m.setPort(true)
 		}
@@ -312,7 +310,8 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 		return nil, m.portIsDown(rank, verbs.EventPortErr.Native())
 	}
 	if p.address.isZero() && (m.h.address() == m.publishedAddress || !m.hasSiblingTo(rank)) {
-		// If the peer knows this end's address, it asks when it is there. Otherwise a sibling asks.
+		// If the peer knows this end's address, it asks once it has an address. Otherwise a sibling
+		// asks.
 		return nil, m.NewError(rank, btl.ClassPath, btl.SideRemote, "", btl.ErrNoAddress)
 	}
 	if !p.address.isZero() && (p.address.link == linkRoCE) != m.h.roce {
@@ -333,14 +332,14 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 const (
 	reopenFirst = 10e6
 	reopenMost  = 1e9
-	// For a device that was absent so far: in the first minute, and later. Opening a device takes
-	// the engine's lock for a while, and this one may never come.
+	// For a device that was absent so far: in the first minute, and later. Opening a device holds
+	// the engine's lock for a while, and this device may never appear.
 	absentMost      = 500e6
 	absentLong      = 60e9
 	absentLaterMost = 10e9
 )
 
-// reopenInTime opens a lost device again although Connect is not called: peers may ask for
+// reopenInTime reopens a lost device even if Connect is not called, because peers may ask for
 // connections.
 func (m *module) reopenInTime(now int64) {
 	if m.h != nil || m.reopen || now < m.reopenAt {
@@ -380,8 +379,8 @@ func (m *module) reopenDevice() error {
 	return nil
 }
 
-// publish publishes the present address, if it is another one than before. The device is open. A
-// port that is down may have none: no subnet manager has given it a LID.
+// publish publishes the current address if it has changed. The device is open. A port that is down
+// may have no address, because no subnet manager has given it a LID.
 func (m *module) publish() {
 	a := m.encodeAddress()
 	if _, ok := parseRailAddress(a); ok && !bytes.Equal(a, m.Address()) {
@@ -392,8 +391,8 @@ func (m *module) publish() {
 	}
 }
 
-// PeerMoved tells the module the new address of a peer's module, which Connect will get, too. A
-// request for a connection that is not answered goes there at once.
+// PeerMoved gives the module the new address of a peer's module. Connect will get it too. An
+// unanswered request for a connection is sent there at once.
 func (m *module) PeerMoved(rank int, theirs []byte) {
 	c, ok := parseRailAddress(theirs)
 	if !ok || c.rank != uint32(rank) || c.address.isZero() {
@@ -411,8 +410,8 @@ func (m *module) PeerMoved(rank int, theirs []byte) {
 	}
 }
 
-// peer returns what is known of the module of a rank that has a nonce. If nothing is, at is where
-// the module is. The result is nil if the rank has too many modules.
+// peer returns the peer for the module of a rank with a nonce. A new peer gets the address at. The
+// result is nil if the rank has too many modules.
 func (m *module) peer(rank int, n nonce, at address) *peer {
 	for _, p := range m.peers.Of(rank) {
 		if p.nonce == n {
@@ -463,7 +462,7 @@ func (m *module) poll(g *group) int {
 	return n
 }
 
-// attend does the work that is not needed in every progress call.
+// attend does the work that not every progress call needs.
 func (m *module) attend() int {
 	if m.Closed {
 		return 0
@@ -501,7 +500,7 @@ func (m *module) attend() int {
 	return n
 }
 
-// settle does work that was deferred to a progress call, or is due by the clock.
+// settle does work that was deferred to a progress call, or is due at a time.
 func (m *module) settle() int {
 	n := 0
 	if m.downAt != 0 && m.now-m.downAt >= int64(m.cfg.PortGrace) {
@@ -564,7 +563,8 @@ func (m *module) Close() error {
 	if m.h != nil {
 		errs = append(errs, m.h.close())
 	}
-	// also operations of queue pairs that could not be destroyed: no memory is registered any more
+	// This includes operations of queue pairs that could not be destroyed, because no memory is
+	// registered any more.
 	for _, e := range ending {
 		e.callBack()
 	}
@@ -573,8 +573,8 @@ func (m *module) Close() error {
 }
 
 // sayGoodbye sends GOODBYE over every connection, and waits until the peers' devices have
-// acknowledged it, so it arrives after everything that was sent and is not lost. To a peer without
-// a connection it sends a datagram, and waits until that has left the queue pair.
+// acknowledged it. Thus it arrives after everything else, and is not lost. To a peer without a
+// connection it sends a datagram, and waits until the datagram has left the queue pair.
 func (m *module) sayGoodbye() {
 	if m.h == nil {
 		return

@@ -25,7 +25,7 @@ var changes = map[string]func(r *testRank){
 	},
 }
 
-// bothMove gives both ranks other addresses, of which neither learns.
+// bothMove gives both ranks other addresses, and neither learns the other's.
 func bothMove(t *testing.T, link verbs.LinkLayer, change func(r *testRank)) (w *world, moved *int) {
 	w, a, b := connectedWorld(t, link, Config{ConnectTimeout: time.Hour})
 	moved = new(int)
@@ -51,9 +51,9 @@ func bothMove(t *testing.T, link verbs.LinkLayer, change func(r *testRank)) (w *
 	return w, moved
 }
 
-// TestPeersThatBothMoveConnectOnceTheyAreTold: where both ends of a rail have got other addresses
-// at the same time, they connect again once they have been told them: before they ask for the
-// connection, or meanwhile.
+// TestPeersThatBothMoveConnectOnceTheyAreTold: if both ends of a rail have got other addresses at
+// the same time, they connect again once they get each other's address, before they ask for the
+// connection or meanwhile.
 func TestPeersThatBothMoveConnectOnceTheyAreTold(t *testing.T) {
 	for name, change := range changes {
 		link := infiniBand
@@ -82,8 +82,8 @@ func TestPeersThatBothMoveConnectOnceTheyAreTold(t *testing.T) {
 	}
 }
 
-// TestPublishedAddressIsNoOlderThanMessages: what a peer has said itself counts more than the first
-// address that it has published, and less than one that it publishes later.
+// TestPublishedAddressIsNoOlderThanMessages: the address in a peer's message takes precedence over
+// the first address that it has published, but not over one that it publishes later.
 func TestPublishedAddressIsNoOlderThanMessages(t *testing.T) {
 	at := func(lid uint16) address { return address{lid: lid, qpn: 7} }
 	p := &peer{address: at(2)}
@@ -102,7 +102,8 @@ func TestPublishedAddressIsNoOlderThanMessages(t *testing.T) {
 	require.Equal(t, at(1), p.address)
 }
 
-// TestPeerMovedIgnoresWhatIsNoAddress: only an address of the peer's module counts.
+// TestPeerMovedIgnoresWhatIsNoAddress: PeerMoved ignores bytes that are not an address of the
+// peer's module.
 func TestPeerMovedIgnoresWhatIsNoAddress(t *testing.T) {
 	_, a, b := connectedWorld(t, infiniBand, Config{})
 	p := a.m.peers.Of(1)[0]
@@ -122,8 +123,8 @@ func TestPeerMovedIgnoresWhatIsNoAddress(t *testing.T) {
 	require.Equal(t, btl.Up, a.ep.State(), "the connection does not need it")
 }
 
-// TestPortWithoutLIDPublishesNothing: a port that is down may have no LID. What it would publish is
-// no address, after which peers would not try again.
+// TestPortWithoutLIDPublishesNothing: a port that is down may have no LID. The address that it
+// would publish is not valid, and peers would not try again after it.
 func TestPortWithoutLIDPublishesNothing(t *testing.T) {
 	_, a, _ := connectedWorld(t, infiniBand, Config{})
 	before := a.m.Address()

@@ -10,14 +10,14 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// This file finds out how a port is addressed: its LID, a GID and a partition key.
+// This file determines how a port is addressed: its LID, a GID and a partition key.
 
 var (
 	errNoGID = errors.New("it has no GID")
 	errNoLID = errors.New("it has no LID: a subnet manager has to assign one")
 )
 
-// queryPort queries the port's state and its present address.
+// queryPort queries the port's state and its current address.
 func (h *hca) queryPort(cfg *Config) error {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err != nil {
@@ -50,7 +50,7 @@ func (h *hca) queryPort(cfg *Config) error {
 	return nil
 }
 
-// list lists what a port has, for a message.
+// list lists the entries of a port for a message.
 func list[T fmt.Stringer](entries []T) string {
 	if len(entries) == 0 {
 		return "none"
@@ -62,9 +62,9 @@ func list[T fmt.Stringer](entries []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// queryMTU queries the port's present MTU. It changes with the MTU of the port's network
-// interface, which no event reports. An event reports other changes (requery), but it may still be
-// in the queue: moved reports whether the port has another LID now.
+// queryMTU queries the port's current MTU. It changes with the MTU of the port's network interface,
+// and no event reports that. Events report other changes (requery), but may still be in the queue.
+// moved reports whether the port has another LID now.
 func (h *hca) queryMTU(cfg *Config) (moved bool, err error) {
 	port, err := h.dev.QueryPort(cfg.Port)
 	if err != nil {
@@ -77,7 +77,7 @@ func (h *hca) queryMTU(cfg *Config) (moved bool, err error) {
 	return port.LID != h.port.LID, nil
 }
 
-// inNetwork returns the entries whose address is in a network: all if there is no network.
+// inNetwork returns the entries whose address is in a network, or all if there is no network.
 func inNetwork(gids []verbs.GIDEntry, network netip.Prefix) []verbs.GIDEntry {
 	if !network.IsValid() {
 		return gids
@@ -161,7 +161,7 @@ func (h *hca) pkeyMoved(cfg *Config) bool {
 	return err == nil && pkey(k).partition() != h.pkey.partition()
 }
 
-// address is the present address of the datagram queue pair.
+// address returns the current address of the datagram queue pair.
 func (h *hca) address() address {
 	return address{gid: h.gid.GID, lid: h.port.LID, qpn: h.ud.Num(), qkey: h.qkey, link: h.link()}
 }
@@ -176,9 +176,9 @@ func (h *hca) link() linkKind {
 	return linkInfiniBand
 }
 
-// path is the route to an address. It is global if one of the two ports requires that, or if they
-// are in different subnets. Between subnets the LID is the peer's too: no path is queried from a
-// subnet manager, so the subnets' routers have to accept the LIDs of their other subnets.
+// path returns the route to an address. It is global if one of the two ports requires that, or if
+// they are in different subnets. Between subnets, the LID is the peer's too. No path is queried
+// from a subnet manager, so the subnets' routers must accept the LIDs of their other subnets.
 func (h *hca) path(cfg *Config, to *address) verbs.AHAttr {
 	a := verbs.AHAttr{Port: cfg.Port, DLID: to.lid, SL: cfg.ServiceLevel}
 	here := h.address()

@@ -89,8 +89,7 @@ func TestInfiniBand(t *testing.T) {
 	}
 }
 
-// TestGlobalRouteWithoutGID: the error of a port that requires a global route but has no GID says
-// so.
+// TestGlobalRouteWithoutGID: if a port requires a global route but has no GID, the error says so.
 func TestGlobalRouteWithoutGID(t *testing.T) {
 	_, a, _ := connectedWorld(t, verbs.LinkInfiniBand, Config{},
 		simhca.DeviceConfig{GRHRequired: true},
@@ -116,16 +115,16 @@ func TestNewWithUnusedGIDIndexFails(t *testing.T) {
 	require.ErrorContains(t, err, "nothing in entry 5 of its GIDs, it has none: ")
 }
 
-// TestPortLosesItsAddress: a port without an address may be about to be removed, which waits until
-// no process has the device open. So the rail fails once, whatever the device reports after that,
-// and the device is closed.
+// TestPortLosesItsAddress: a port without an address may be about to be removed, and the removal
+// waits until no process has the device open. Therefore the rail fails once, whatever the device
+// reports afterwards, and the device is closed.
 func TestPortLosesItsAddress(t *testing.T) {
 	for _, goesDown := range []bool{false, true} {
 		w, a, b := connectedWorld(t, verbs.LinkEthernet, Config{})
 		gids, err := a.m.h.dev.GIDs(1)
 		require.NoError(t, err)
 		a.hca.SetLink(1, !goesDown)
-		for i := range gids { // the best last
+		for i := range gids { // the best comes last
 			a.hca.ChangeGID(1, gids[len(gids)-1-i].Index, verbs.GID{})
 		}
 		a.fails(btl.AllPeers, btl.ClassPath, btl.SideLocal, verbs.EventGIDChange.Native())
@@ -185,8 +184,8 @@ func testConnectWithLittleInline(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestQueuePairIsRefused: the error is that of the first size of inline data. Smaller sizes are
-// tried only if the error may be about sizes. The next connection asks for the first size again.
+// TestQueuePairIsRefused: the error is the error for the first size of inline data. Smaller sizes
+// are tried only if the error may concern sizes. The next connection asks for the first size again.
 func TestQueuePairIsRefused(t *testing.T) { onEachFabric(t, testQueuePairIsRefused) }
 
 func testQueuePairIsRefused(t *testing.T, link verbs.LinkLayer) {
@@ -214,7 +213,7 @@ func testQueuePairIsRefused(t *testing.T, link verbs.LinkLayer) {
 	require.Equal(t, inlineSizes[0], a.end().maxInline)
 }
 
-// setting is settings with one of the user's.
+// setting returns settings in which the user has set one tunable.
 func setting(t *testing.T, key, value string) tunable.Set {
 	t.Helper()
 	set, err := tunable.Set{}.With(key, value, tunable.FromCommandLine)
@@ -253,7 +252,8 @@ func openSome(t *testing.T, devices string, good bool) (transport.Opened, error)
 	return opened, err
 }
 
-// envOf is what the rails of a rank are opened from. devices is the tunable ibverbs.devices.
+// envOf makes the Env from which the rails of a rank are opened. devices is the tunable
+// ibverbs.devices.
 func envOf(t *testing.T, devices string) *transport.Env {
 	wakeup, err := progress.NewPipeWakeup()
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestOpenWithoutUsablePort(t *testing.T) {
 		"rail ibverbs:iwarp/1: .*; rail ibverbs:two/1: ", err.Error())
 }
 
-// TestOpenNamedPortThatIsUnusable: a port that the user has named has to work.
+// TestOpenNamedPortThatIsUnusable: a port that the user has named must work.
 func TestOpenNamedPortThatIsUnusable(t *testing.T) {
 	opened, err := openSome(t, "one,iwarp,two", true)
 	require.ErrorContains(t, err, "rail ibverbs:iwarp/1: device iwarp: ")
@@ -298,8 +298,8 @@ func TestOpenNamedPortThatIsUnusable(t *testing.T) {
 	require.Empty(t, opened.LeftOut)
 }
 
-// TestSettings: the GID entry 0 can be asked for, and the module chooses one by default. The user's
-// keep-alive of 0 disables probing, and is not the default, which Config's 0 is.
+// TestSettings: the user can choose the GID entry 0; by default the module chooses an entry. The
+// user's keep-alive of 0 disables probing, whereas 0 in Config means the default.
 func TestSettings(t *testing.T) {
 	require.Nil(t, configOf(tunable.Set{}).GIDIndex)
 	require.Equal(t, ReadsAuto, configOf(tunable.Set{}).Reads)

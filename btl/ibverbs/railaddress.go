@@ -27,15 +27,16 @@ const (
 	linkEnd
 )
 
-// sameSubnet reports whether two ports of InfiniBand are in one subnet, as far as their GIDs tell.
+// sameSubnet reports whether two ports of InfiniBand are in one subnet, according to their GIDs.
 func (a *address) sameSubnet(b *address) bool {
 	return a.gid.IsZero() || b.gid.IsZero() || [8]byte(a.gid[:8]) == [8]byte(b.gid[:8])
 }
 
-// isZero reports whether the address is that of a module whose device was absent, or unknown.
+// isZero reports whether the address is unknown, for example because the module's device was
+// absent.
 func (a *address) isZero() bool { return *a == address{} }
 
-// String is the address in the form that users know, for messages.
+// String returns the address in the form that users know, for messages.
 func (a address) String() string {
 	if a.link != linkInfiniBand {
 		return a.gid.Addr().Unmap().String()

@@ -45,10 +45,10 @@ var results = [verbs.StatusCount]result{
 	verbs.StatusInvEECStateErr: {class: btl.ClassDevice, side: btl.SideLocal},
 }
 
-// impossible is the result of a status that a working device does not report.
+// impossible is the result for a status that a working device does not report.
 var impossible = result{class: btl.ClassDevice, side: btl.SideLocal}
 
-// resultOf is the result of a status while the port is up or down.
+// resultOf returns the result for a status while the port is up or down.
 func resultOf(s verbs.Status, portUp bool) result {
 	if s >= verbs.StatusCount {
 		return impossible
@@ -76,13 +76,13 @@ const (
 	failEndpoint
 	// failRail: queues that endpoints share are broken; the next Connect makes new ones.
 	failRail
-	// failDevice: as failRail, and the device has to be opened again.
+	// failDevice: like failRail, and the device must be reopened.
 	failDevice
-	// portDown: nothing is posted until the port is up; after a grace the rail fails.
+	// portDown: nothing is posted until the port is up; after a grace period the rail fails.
 	portDown
 	// portUp: the port is up again.
 	portUp
-	// requery: addresses or the port's state may have changed. If the module's address has,
+	// requery: addresses or the port's state may have changed. If the module's address has changed,
 	// connections cannot be used any more.
 	requery
 )
@@ -117,7 +117,7 @@ var responses = [verbs.EventCount]response{
 	verbs.EventGIDChange:        {requery, btl.ClassPath, btl.SideNone},
 }
 
-// respond is the response to an event. An unknown event is ignored.
+// respond returns the response to an event. Unknown events are ignored.
 func respond(t verbs.EventType) response {
 	if t >= verbs.EventCount {
 		return response{reaction: ignore}

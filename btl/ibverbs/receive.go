@@ -64,7 +64,7 @@ func (e *endpoint) received(i uint32, n int) {
 	e.again(i, t)
 }
 
-// credit adds the credits of a message. It reports whether they can be right.
+// credit adds the credits of a message. It reports false if there are too many.
 func (e *endpoint) credit(credits, control int) bool {
 	if e.credits+credits > int(e.remote.recvDepth) || e.controlCredits+control > controlDepth {
 		e.protocolError("%d credits and %d control too many", credits, control)
@@ -78,7 +78,7 @@ func (e *endpoint) credit(credits, control int) bool {
 	return true
 }
 
-// receive is the memory of receive i.
+// receive returns the memory of receive i.
 func (e *endpoint) receive(i uint32) []byte {
 	if e.shared != nil {
 		return e.shared.buffer(i)
@@ -86,8 +86,8 @@ func (e *endpoint) receive(i uint32) []byte {
 	return e.bufs.buffer(int(i))
 }
 
-// spend takes the credit of a message of the peer. It reports whether the peer had one: a peer that
-// has none takes the receives of other messages, or of other peers.
+// spend takes the credit of a message of the peer. It reports whether the peer had one. A peer
+// without a credit takes the receives of other messages, or of other peers.
 func (e *endpoint) spend(t wireType) bool {
 	given := &e.givenControl
 	if t == wireFrag {
@@ -118,13 +118,13 @@ func (e *endpoint) again(i uint32, t wireType) {
 	} else {
 		e.repostingControl++
 	}
-	// The few receives for control messages must not wait for others.
+	// The few receives for control messages must not wait for further ones.
 	if t != wireFrag || e.reposting >= e.repostAt() || e.creditsAreDue() || e.wantsRing() {
 		e.list()
 	}
 }
 
-// list makes the progress call end with giveCredits for this endpoint.
+// list makes the progress call handle this endpoint in giveCredits at its end.
 func (e *endpoint) list() {
 	if !e.listed {
 		e.listed = true
@@ -132,21 +132,22 @@ func (e *endpoint) list() {
 	}
 }
 
-// repostAt is how many receives are posted in one call of the device: as many as make the call
-// worth it, but not so many that the peer must wait for them.
+// repostAt returns how many receives are posted in one call of the device: enough to make the call
+// worth its cost, but not so many that the peer must wait for them.
 func (e *endpoint) repostAt() int { return max(min(repostBatch/2, e.window/4), 1) }
 
-// creditsAreDue reports whether a credit message should be sent now: if many credits are pending,
-// or if the peer can send only one more control message, which it keeps for GOODBYE, so it could
-// not give credits back. Between two calls of giveCredits, at most these control messages arrive:
-// HELLO from one of the ends, the offer of a ring, and two credit messages, as each gives back half
-// of the credits that this end can use. So no end ever runs out of them.
+// creditsAreDue reports whether a credit message should be sent now. It should if many credits are
+// pending. It also should if the peer can send only one more control message: the peer keeps that
+// for GOODBYE, and could not give credits back. Between two calls of giveCredits, at most these
+// control messages arrive: HELLO from one of the ends, the offer of a ring, and two credit
+// messages, because each gives back half of the credits that this end can use. Therefore no end
+// runs out of control credits.
 func (e *endpoint) creditsAreDue() bool {
 	return e.controlCredits > 1 &&
 		(e.pendingCredits >= max(e.window/2, 1) || e.pendingControlCredits >= controlDepth-1)
 }
 
-// giveCredits posts receives, and gives credits back by control messages if no other message has
+// giveCredits posts receives, and gives credits back in control messages if no other message has
 // carried them.
 func (m *module) giveCredits() {
 	list := m.toSettle
@@ -164,7 +165,7 @@ func (m *module) giveCredits() {
 			continue
 		}
 		if e.maySendControl() && e.creditsAreDue() && !e.sendControl(wireCredit) {
-			e.list() // there was no room, and the peer may wait for these credits
+			e.list() // there was no room, and the peer may be waiting for these credits
 		}
 		if e.wantsRing() && e.maySendControl() {
 			e.offerRing()
@@ -177,7 +178,7 @@ func (e *endpoint) maySendControl() bool {
 	return e.State() == btl.Up && e.phase == phaseReady && e.Deferred() == nil && e.m.portUp
 }
 
-// postReceives posts all buffers that are free. Those of a shared queue have been posted already.
+// postReceives posts all buffers that are free. Buffers of a shared queue have been posted already.
 func (e *endpoint) postReceives() error {
 	for len(e.repost) > 0 {
 		wrs := e.m.recvWR[:min(len(e.repost), repostBatch)]

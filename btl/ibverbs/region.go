@@ -13,13 +13,13 @@ import (
 var _ btl.Registrar = (*module)(nil)
 
 var (
-	errReopened = errors.New("stale key: the peer has opened its device anew since")
+	errReopened = errors.New("stale key: the peer has reopened its device")
 	errNoReads  = errors.New("the device of one end has no remote reads")
-	errLong     = errors.New("longer than a message of this port can be")
+	errLong     = errors.New("longer than the longest message of this port")
 )
 
 // region is registered memory. It outlives the device: if the device is lost and opened again, the
-// memory is registered again when it is next used here or a peer gets its key. Older keys are
+// memory is registered again when this rank next uses it, or a peer gets its key. Older keys are
 // stale.
 type region struct {
 	m      *module
@@ -32,8 +32,8 @@ type region struct {
 
 // key is the content of a btl.Key: the memory's address for the device, its length, and the remote
 // key. number distinguishes regions that have the same remote key at different times. A device that
-// is opened again may reuse remote keys, so device distinguishes that: it is the Q_Key of the
-// datagram queue pair, which is new each time.
+// is opened again may reuse remote keys, so device distinguishes the openings: it is the Q_Key of
+// the datagram queue pair, which is new each time.
 type key struct {
 	addr, length   uint64
 	number, device uint32
@@ -67,8 +67,8 @@ func parseKey(b *btl.Key) (k key, ok bool) {
 }
 
 // Register implements btl.Registrar. The registration pins the memory's pages: mem must stay alive
-// until Release. The error wraps btl.ErrResource if there is no room for it now: too much is locked
-// already, or registered.
+// until Release. The error wraps btl.ErrResource if there is no room for it now, because too much
+// memory is already locked or registered.
 func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
@@ -83,7 +83,7 @@ func (m *module) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return r, nil
 }
 
-// registerMemory registers the memory with the device that is open.
+// registerMemory registers the memory with the open device.
 func (r *region) registerMemory() error {
 	h := r.m.h
 	r.h, r.key = h, btl.Key{}
@@ -113,8 +113,9 @@ func (r *region) registerMemory() error {
 	return nil
 }
 
-// renew registers the memory with the device that is open, unless it is. If that fails, the region
-// has no key, and only operations with it fail: the layer above has other ways to move the bytes.
+// renew registers the memory with the open device, unless it is already registered there. If that
+// fails, the region has no key, and only operations with it fail, because the layer above has other
+// ways to move the bytes.
 func (r *region) renew() {
 	if m := r.m; r.h != m.h && m.h != nil && !m.reopen && !m.Closed && r.mem != nil {
 		_ = r.registerMemory()
@@ -155,8 +156,8 @@ func (e *endpoint) mayRead() bool {
 	return asks > 0 && e.remote.rdAtomic > 0
 }
 
-// move posts a read or a write. An operation that is wrong in itself does not reach the device,
-// where it would fail the connection: it fails alone, at the next progress call.
+// move posts a read or a write. An invalid operation would fail the connection in the device.
+// Therefore it is not posted, and fails alone, at the next progress call.
 func (e *endpoint) move(op *btl.Op, opcode verbs.Opcode, need btl.Access) error {
 	if e.State() != btl.Up {
 		return btl.ErrFailed

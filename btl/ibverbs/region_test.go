@@ -13,8 +13,8 @@ import (
 )
 
 // TestRegionOutlivesDevice: memory that was registered with a lost device can be used again when
-// the device is back, at both ends of a read. A key from before is recognised: it fails the
-// operation, not the connection.
+// the device is back, at both ends of a read. An old key is recognized: it fails the operation, not
+// the connection.
 func TestRegionOutlivesDevice(t *testing.T) { onEachFabric(t, testRegionOutlivesDevice) }
 
 func testRegionOutlivesDevice(t *testing.T, link verbs.LinkLayer) {
@@ -57,7 +57,8 @@ func testRegionOutlivesDevice(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestReadsOfDevices: by default a module reads by all devices but soft-RoCE. It writes by all.
+// TestReadsOfDevices: by default, a module uses reads on all devices except soft-RoCE. It uses
+// writes on all devices.
 func TestReadsOfDevices(t *testing.T) { onEachFabric(t, testReadsOfDevices) }
 
 func testReadsOfDevices(t *testing.T, link verbs.LinkLayer) {

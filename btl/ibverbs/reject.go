@@ -13,13 +13,13 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// An end that cannot make its side of a connection answers each REQ with a REJ, which says why. As
-// REQs are repeated until they are answered, REJs are repeated too, and a lost one does no harm.
+// An end that cannot make its side of a connection answers each REQ with a REJ, which says why.
+// REQs are repeated until they are answered, so REJs are repeated too, and a lost one does no harm.
 
 // rejection says why a module cannot make its end of a connection.
 type rejection struct {
 	retry bool   // the cause may pass: ask again
-	errno uint16 // of the system, 0 if there is none
+	errno uint16 // the system's error number, 0 if there is none
 	text  string // printable ASCII, at most rejectTextBytes
 }
 
@@ -28,13 +28,14 @@ const (
 	rejectTextBytes = 159
 	// rejectionBytes: retry 1, errno 2, text
 	rejectionBytes = 1 + 2 + rejectTextBytes
-	// rejectNanos is how long a peer is asked again after a rejection whose cause may pass.
+	// rejectNanos is how long REQ is repeated after a rejection whose cause may pass.
 	rejectNanos = 1e9
 )
 
 var errRejected = errors.New("the peer cannot make the connection")
 
-// rejectionFor is the rejection for an error. Lack of memory, or of room on the device, may pass.
+// rejectionFor makes the rejection for an error. Lack of memory, or of room on the device, may
+// pass.
 func rejectionFor(err error) rejection {
 	r := rejection{retry: errors.Is(err, verbs.ErrNoMemory)}
 	var errno syscall.Errno
@@ -85,8 +86,8 @@ func (m *module) reject(p *peer, req *message, why rejection) {
 	m.tell(p, &message{kind: msgREJ, epoch: req.epoch, toQPN: req.end.qpn, why: why})
 }
 
-// rejected handles the peer's answer that it cannot make its end. If the cause may pass, the peer
-// is asked again for a while: it answers each repeated request.
+// rejected handles a REJ of the peer. If the cause may pass, REQ is repeated for a while. The peer
+// answers each repeated REQ.
 func (e *endpoint) rejected(why *rejection) {
 	m := e.m
 	native := ""

@@ -34,7 +34,7 @@ func shortOfMemory(t *testing.T, link verbs.LinkLayer, rank int) (w *world, a, b
 	}
 }
 
-// rejected makes rank 0 connect, with a send that waits for the connection, and expects the failure
+// rejected makes rank 0 connect, with a send that waits for the connection. It expects a failure
 // because rank 1 cannot make its end.
 func (w *world) rejected(native, why string) {
 	w.t.Helper()
@@ -58,7 +58,7 @@ func (w *world) accepted() {
 }
 
 // TestConnectToPeerShortOfMemoryFails: the asker fails after a second of asking, although one of
-// the answers is lost. That is long before it takes the peer for one that does not answer.
+// the answers is lost. That is long before the connect timeout.
 func TestConnectToPeerShortOfMemoryFails(t *testing.T) {
 	onEachFabric(t, testConnectToPeerShortOfMemoryFails)
 }
@@ -75,7 +75,7 @@ func testConnectToPeerShortOfMemoryFails(t *testing.T, link verbs.LinkLayer) {
 }
 
 // TestConnectToPeerShortOfMemoryForAWhile: once the peer has memory, the same incarnation is
-// connected. Time in which the asker makes no progress does not count as asking.
+// connected. Time in which the asker makes no progress does not count.
 func TestConnectToPeerShortOfMemoryForAWhile(t *testing.T) {
 	onEachFabric(t, testConnectToPeerShortOfMemoryForAWhile)
 }
@@ -96,8 +96,8 @@ func testConnectToPeerShortOfMemoryForAWhile(t *testing.T, link verbs.LinkLayer)
 	}
 }
 
-// TestRejectionEndsWhenPeerAsks: a peer that has rejected a connection asks for one itself when it
-// has memory. The deadline of the rejection does not apply to its next steps.
+// TestRejectionEndsWhenPeerAsks: a peer that has rejected a connection asks for one itself once it
+// has memory. The deadline of the rejection does not apply to that connection.
 func TestRejectionEndsWhenPeerAsks(t *testing.T) { onEachFabric(t, testRejectionEndsWhenPeerAsks) }
 
 func testRejectionEndsWhenPeerAsks(t *testing.T, link verbs.LinkLayer) {
@@ -130,8 +130,8 @@ func testConnectToPeerWithShorterQueuesFails(t *testing.T, link verbs.LinkLayer)
 	require.Less(t, w.clock.Now()-at, int64(rejectNanos/4))
 }
 
-// TestConnectToPeerThatCannotReceiveFails: the peer's queue pair cannot be taken to RTR. That fails
-// both ends at once, even for a cause that may pass.
+// TestConnectToPeerThatCannotReceiveFails: the peer's queue pair cannot be moved to RTR. Both ends
+// fail at once, even if the cause may pass.
 func TestConnectToPeerThatCannotReceiveFails(t *testing.T) {
 	onEachFabric(t, testConnectToPeerThatCannotReceiveFails)
 }
@@ -152,8 +152,8 @@ func testConnectToPeerThatCannotReceiveFails(t *testing.T, link verbs.LinkLayer)
 	w.accepted()
 }
 
-// TestConnectToPeerWithOtherFragmentsFails: the peer's fragments are not as long as the address
-// says that it has published.
+// TestConnectToPeerWithOtherFragmentsFails: the length of the peer's fragments differs from the one
+// in its published address.
 func TestConnectToPeerWithOtherFragmentsFails(t *testing.T) {
 	onEachFabric(t, testConnectToPeerWithOtherFragmentsFails)
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// The system may have to ask the network of RoCE for the link-layer address of a path. A call of
-// the device that needs the address blocks meanwhile, for a second if nobody answers. But it is
-// made under the engine's lock, and then no rail carries anything. So a module first has the path
-// of each incarnation resolved, which the device does in the background. What needs the path waits
-// (one message each way) or is dropped, because every message is repeated.
+// With RoCE, the system may have to ask the network for the link-layer address of a path. A device
+// call that needs the address blocks meanwhile, for a second if there is no answer. The call is
+// made under the engine's lock, so no rail would carry anything. Therefore a module first lets the
+// device resolve the path of each incarnation in the background. One message in each direction
+// waits for the path. Others are dropped, because every message is repeated.
 
 // lookup is a path that is being resolved for a peer.
 type lookup struct {
 	p     *peer
 	to    address
 	epoch uint32   // the incarnation that it is for
-	held  *message // REQ or REP to handle then, nil if there is none
-	out   *message // to send then, nil if there is none
+	held  *message // REQ or REP to handle afterwards, nil if there is none
+	out   *message // to send afterwards, nil if there is none
 
 	// stale: the path begins at an address that the port has lost, or at a device that is closed.
 	stale bool
@@ -38,8 +38,8 @@ const (
 	lookupDone
 )
 
-// knows reports whether the path for a connection that a message asks for, or grants, is resolved.
-// Otherwise the message is handled again when it is.
+// knows reports whether the path for the connection of a REQ or REP is resolved. If not, the
+// message is handled again once it is.
 func (m *module) knows(p *peer, msg *message) bool {
 	if p.ah != nil && p.ahTo == msg.address && p.resolvedFor >= msg.epoch {
 		return true
@@ -47,9 +47,8 @@ func (m *module) knows(p *peer, msg *message) bool {
 	return m.resolve(&lookup{p: p, to: msg.address, epoch: msg.epoch, held: msg})
 }
 
-// resolve begins to resolve a path, unless that is under way. It reports whether the path is
-// resolved already, and the peer has a handle for it. Only one path to a peer is resolved at a
-// time.
+// resolve begins to resolve a path, unless a lookup is under way. It reports whether the path is
+// already resolved and the peer has a handle for it. Only one path to a peer is resolved at a time.
 func (m *module) resolve(l *lookup) bool {
 	p := l.p
 	if now := p.lookup; now != nil {
@@ -95,7 +94,7 @@ func (m *module) resolved(l *lookup) bool {
 			p.ah, p.ahTo = ah, l.to
 		}
 	}
-	if err != nil { // there is no path now, and the next message tries again
+	if err != nil { // there is no path now; the next message tries again
 		p.noRoute = err
 		p.noRouteTries++
 		return false
@@ -105,7 +104,7 @@ func (m *module) resolved(l *lookup) bool {
 	return true
 }
 
-// takeLookups continues with what has waited for paths that are resolved now. It returns the
+// takeLookups handles the messages that waited for paths that are now resolved. It returns the
 // number of paths.
 func (m *module) takeLookups() int {
 	m.signals.And(^uint32(lookupSignal)) // first: a later result sets it again
@@ -141,9 +140,10 @@ func (m *module) dropHandles() {
 	}
 }
 
-// pathFault is the class and the side of an error of a call that needs the path to a peer. That the
-// system finds no address or route of the peer is evidence against the peer: the port reaches
-// others (O2IBLND, "Handling Errors on Sends"). Any other error is one of this end's device.
+// pathFault returns the class and the side of an error of a call that needs the path to a peer. If
+// the system finds no address or route of the peer, the peer's side is at fault, because the port
+// may reach others (O2IBLND, "Handling Errors on Sends"). Any other error is an error of this end's
+// device.
 func pathFault(err error) (btl.Class, btl.Side) {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

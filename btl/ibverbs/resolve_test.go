@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// neighbors are the link-layer addresses that a rank's system knows. A call that needs another one
-// blocks.
+// neighbors are the link-layer addresses that a rank's system knows. A call that needs another
+// address blocks.
 type neighbors struct {
 	t       *testing.T
 	known   map[verbs.GID]bool
@@ -55,7 +55,7 @@ func (n *neighbors) call(name string, to verbs.GID) {
 	}
 }
 
-// end ends all calls of Resolve. Without an error the system knows their addresses then.
+// end ends all calls of Resolve. Without an error, the system then knows their addresses.
 func (n *neighbors) end(err error) {
 	list := n.waiting
 	n.waiting = nil
@@ -66,8 +66,8 @@ func (n *neighbors) end(err error) {
 }
 
 // TestConnectDoesNotBlockForAddresses: a module makes no call of the device that would block for
-// the link-layer address of the peer: not for the first connection, and not for later ones, before
-// which the system has forgotten the address.
+// the link-layer address of the peer: neither for the first connection, nor for later ones after
+// the system has forgotten the address.
 func TestConnectDoesNotBlockForAddresses(t *testing.T) {
 	w, a, b := newWorld(t, verbs.LinkEthernet, Config{})
 	both := []*neighbors{a.watchNeighbors(), b.watchNeighbors()}
@@ -97,8 +97,8 @@ func TestConnectDoesNotBlockForAddresses(t *testing.T) {
 	}
 }
 
-// TestOneEndAsksWhileAddressIsUnknown: the peer of an end that asks has no endpoint until it knows
-// how to answer.
+// TestOneEndAsksWhileAddressIsUnknown: the peer of an asking end has no endpoint until it has
+// resolved the path for its answer.
 func TestOneEndAsksWhileAddressIsUnknown(t *testing.T) {
 	w, a, b := newWorld(t, verbs.LinkEthernet, Config{})
 	n := b.watchNeighbors()
@@ -139,8 +139,8 @@ func TestCloseWithLookups(t *testing.T) {
 	require.Empty(t, n.blocked)
 }
 
-// TestDeviceStaysOpenDuringLookups: a device that is given up is closed once no path is being
-// resolved, because closing it would wait for that. The result is dropped.
+// TestDeviceStaysOpenDuringLookups: a device that was given up is closed only once no path is being
+// resolved, because closing it would wait for the lookup. The result is dropped.
 func TestDeviceStaysOpenDuringLookups(t *testing.T) {
 	w, a, b := newWorld(t, verbs.LinkEthernet, Config{})
 	n := a.watchNeighbors()

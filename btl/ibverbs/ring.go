@@ -12,36 +12,36 @@ import (
 )
 
 // A peer that sends much gets a ring: memory of the receiver into which the peer writes its small
-// fragments, where the receiver finds them without a completion. A fragment is a remote write with
-// immediate data. So it takes a receive and a credit as any message, and its completion is in order
-// with all others, wakes a sleeping receiver, and shows what has arrived if memory alone does not.
-// If the receiver finds the next fragment in memory first, it delivers it then, and the completion
-// only gives the receive back.
+// fragments. The receiver finds them there without a completion. A fragment is a remote write with
+// immediate data. Therefore it takes a receive and a credit like any message. Its completion is in
+// order with all others, wakes a sleeping receiver, and shows what has arrived if memory alone does
+// not. If the receiver finds the next fragment in memory first, it delivers the fragment then, and
+// the completion only gives the receive back.
 //
-// The messages of a connection that take a receive are numbered from 1. Number n is written to slot
-// n modulo the number of slots, of which there are as many as receives. So a slot is free when the
-// peer may send: a receive was given back, and all messages before that one were delivered.
+// The messages of a connection that take a receive are numbered from 1. Message n is written to
+// slot n modulo the number of slots, which equals the number of receives. Therefore a slot is free
+// when the peer may send: a receive was given back, and all messages before it were delivered.
 //
 // A fragment ends where its slot does:
 //
 //	header, payload | length 2, credits 2, tag 1, control credits 1, zero 2 | number 4, check 4
 //
 // The receiver relies on the last 8 bytes, which are aligned, to appear at once. Usually they
-// appear last, but networks that route packets freely may place the packets of a write in any
-// order, and a software device may copy by an instruction that promises no order. So the last 4
-// bytes are a check of all bytes before: if it is wrong, the fragment is not complete yet. Once the
-// completion has arrived, it has to be right.
+// appear last. However, networks with adaptive routing may place the packets of a write in any
+// order, and a software device may copy with an instruction that guarantees no order. Therefore the
+// last 4 bytes are a checksum of all bytes before them: if it is wrong, the fragment is not
+// complete yet. Once the completion has arrived, the checksum must be right.
 //
 // Writes without immediate data would need no completion at the receiver. But nothing would wake a
-// sleeping receiver, so it would have to close the ring, and await the peer's answer, before each
-// sleep.
+// sleeping receiver, so it would have to close the ring, and wait for the peer's answer, before
+// each sleep.
 
 const (
 	tailBytes = headBytes // so that a fragment is as long in a slot as it is in a receive
 	// slotBytes is enough for most messages that wait for each other, with their headers.
 	slotBytes = 1024
-	// ringBodyBytes of the offer of a ring, behind its head: address 8, remote key 4, bytes of a
-	// slot 4.
+	// ringBodyBytes is the length of the offer of a ring behind its head: address 8, remote key 4,
+	// bytes of a slot 4.
 	ringBodyBytes = 16
 	maxSlotBytes  = 1 << 16
 )
@@ -81,7 +81,7 @@ type tail struct {
 	controlCredits  int
 }
 
-// writeTail ends a fragment, which b holds with room for the tail.
+// writeTail ends the fragment in b, which has room for the tail.
 func writeTail(b []byte, t tail, number uint64) {
 	at := len(b) - tailBytes
 	binary.LittleEndian.PutUint16(b[at:], uint16(t.length))
@@ -91,12 +91,12 @@ func writeTail(b []byte, t tail, number uint64) {
 	binary.LittleEndian.PutUint32(b[at+12:], checkOf(b[:at+8]))
 }
 
-// checkOf is a checksum for which processors have an instruction: 1 KiB takes about 70 ns, the
-// checksum of Ethernet 300 ns.
+// checkOf returns a checksum for which processors have an instruction: 1 KiB takes about 70 ns. The
+// checksum of Ethernet would take 300 ns.
 func checkOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// checkBehind continues the checksum of the bytes before a word. It takes no slice, which would be
-// on the heap.
+// checkBehind continues the checksum of the bytes before a word. It takes a word instead of a
+// slice, because the slice would be allocated on the heap.
 func checkBehind(check uint32, word uint64) uint32 {
 	check = ^check
 	for range 8 {
@@ -109,13 +109,13 @@ func checkBehind(check uint32, word uint64) uint32 {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
 
 // readSlot returns the message with a number from a slot whose last 8 bytes were word. ok is false
-// if it is not complete. Everything is checked: the peer can write there at any time.
+// if it is not complete. Everything is checked, because the peer can write there at any time.
 func readSlot(slot []byte, word, number uint64) (frag []byte, t tail, ok bool) {
 	if uint32(word) != uint32(number) {
 		return nil, tail{}, false
 	}
 	at := len(slot) - tailBytes
-	// loaded once: a device may store there after the last word
+	// Loaded once, because a device may store there after the last word.
 	rest := stored((*uint64)(unsafe.Pointer(&slot[at])))
 	t = tail{length: int(uint16(rest)), credits: int(uint16(rest >> 16)), tag: btl.Tag(rest >> 32), controlCredits: int(uint8(rest >> 40))}
 	if t.length > at || rest>>48 != 0 || checkBehind(checkOf(slot[at-t.length:at]), rest) != uint32(word>>32) {
@@ -127,7 +127,7 @@ func readSlot(slot []byte, word, number uint64) (frag []byte, t tail, ok bool) {
 // writes reports whether a fragment of n bytes, with its head or tail, fits the peer's ring.
 func (e *endpoint) writes(n int) bool { return n <= int(e.out.slotBytes) }
 
-// nameWrite makes wr, whose memory is a fragment of n bytes, the write of the next message.
+// nameWrite makes wr the write of the next message. The memory of wr is a fragment of n bytes.
 func (e *endpoint) nameWrite(wr *verbs.SendWR, n int) {
 	next := e.sent + 1
 	slot := next % uint64(int(e.remote.recvDepth)+controlDepth)
@@ -135,7 +135,7 @@ func (e *endpoint) nameWrite(wr *verbs.SendWR, n int) {
 	wr.RemoteAddr, wr.RKey = e.out.addr+(slot+1)*uint64(e.out.slotBytes)-uint64(n), e.out.rkey
 }
 
-// wantsRing reports whether to offer the peer a ring: it has sent enough, and has none.
+// wantsRing reports whether to offer the peer a ring, because it has sent enough and has none.
 func (e *endpoint) wantsRing() bool {
 	m := e.m
 	return e.small >= m.cfg.EagerAfter && e.in == nil && len(m.rings) < m.cfg.EagerPeers
@@ -146,7 +146,7 @@ func (e *endpoint) wantsRing() bool {
 func (e *endpoint) offerRing() {
 	m := e.m
 	if e.controlCredits <= 1 || e.full() {
-		return // the peer's next fragments ask again
+		return // later fragments of the peer try again
 	}
 	in, err := newSlab(m.h.pd, e.window+controlDepth, slotBytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
@@ -177,10 +177,10 @@ func (e *endpoint) nextMessage() {
 	}
 }
 
-// shown is the word that the device stores last.
+// shown loads the word that the device usually stores last.
 func (e *endpoint) shown() uint64 { return stored(e.word) }
 
-// stored is an aligned word of a slot, in little endian as the peer has written it.
+// stored loads an aligned word of a slot. The peer has written it in little-endian order.
 func stored(word *uint64) uint64 {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], atomic.LoadUint64(word))
@@ -190,7 +190,7 @@ func stored(word *uint64) uint64 {
 // pollRings delivers the fragments in rings, a batch of each ring at most.
 func (m *module) pollRings() int {
 	n := 0
-	for i := 0; i < len(m.rings); i++ { // it may get shorter
+	for i := 0; i < len(m.rings); i++ { // the list may get shorter
 		e := m.rings[i]
 		for range pollBatch {
 			word := e.shown()
@@ -203,8 +203,8 @@ func (m *module) pollRings() int {
 	return n
 }
 
-// deliverRest delivers the fragments in the ring when no completions come any more: their sends may
-// have succeeded.
+// deliverRest delivers the fragments in the ring when no completions come any more, because their
+// sends may have succeeded.
 func (e *endpoint) deliverRest() {
 	for e.in != nil && e.takeAhead(e.shown()) {
 	}
@@ -212,7 +212,8 @@ func (e *endpoint) deliverRest() {
 
 // takeAhead delivers the next message in the ring before its completion, if it is complete.
 func (e *endpoint) takeAhead(word uint64) bool {
-	// Each message takes a receive until its completion, so no peer sends more than that.
+	// Each message takes a receive until its completion, so no correct peer sends more than there
+	// are receives.
 	if e.ahead >= e.in.count {
 		return false
 	}

@@ -143,7 +143,7 @@ func (b *countingWakeup) Sleep(int64) bool { return false }
 func (b *countingWakeup) Close() error     { return nil }
 
 // TestFailureDeliversAcknowledgedFragments: fragments that the peer's device has acknowledged are
-// delivered once, although the endpoint fails before this rank looks.
+// delivered once, although the endpoint fails before this rank polls.
 func TestFailureDeliversAcknowledgedFragments(t *testing.T) {
 	const n = 3*pollBatch + 1 // more than a progress call polls
 	for how, fail := range map[string]func(b *testRank){
@@ -200,7 +200,7 @@ func testRingIsReleasedBeforeDrained(t *testing.T, link verbs.LinkLayer) {
 }
 
 // putInRing writes a fragment into the slot of the rank's ring for the peer's next message, as the
-// peer could, with some damage.
+// peer could, possibly damaged.
 func (r *testRank) putInRing(t tail, frag string, damage func(slot []byte)) {
 	e := r.end()
 	slot := e.slot
@@ -236,8 +236,7 @@ func testIncompleteFragmentInRing(t *testing.T, link verbs.LinkLayer) {
 	require.Equal(t, "text", b.arrived[arrived])
 }
 
-// TestInvalidWriteFails: a peer that uses rings in another way than this version fails the
-// endpoint.
+// TestInvalidWriteFails: if a peer uses rings in another way than this version, the endpoint fails.
 func TestInvalidWriteFails(t *testing.T) { onEachFabric(t, testInvalidWriteFails) }
 
 func testInvalidWriteFails(t *testing.T, link verbs.LinkLayer) {
@@ -275,7 +274,7 @@ func testInvalidWriteFails(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestWriteWithoutRingFails: a peer that was offered no ring may not write.
+// TestWriteWithoutRingFails: a peer that was offered no ring must not write.
 func TestWriteWithoutRingFails(t *testing.T) { onEachFabric(t, testWriteWithoutRingFails) }
 
 func testWriteWithoutRingFails(t *testing.T, link verbs.LinkLayer) {
@@ -290,8 +289,8 @@ func testWriteWithoutRingFails(t *testing.T, link verbs.LinkLayer) {
 	w.recovers()
 }
 
-// TestRingDeliversNoMoreThanReceives: a peer that writes without taking receives gets at most as
-// many fragments delivered as there are receives.
+// TestRingDeliversNoMoreThanReceives: if a peer writes without taking receives, at most as many of
+// its fragments are delivered as there are receives.
 func TestRingDeliversNoMoreThanReceives(t *testing.T) {
 	onEachFabric(t, testRingDeliversNoMoreThanReceives)
 }
@@ -325,7 +324,7 @@ func testNumbersInRingWrapAround(t *testing.T, link verbs.LinkLayer) {
 		w.works()
 	}
 	require.Equal(t, before+60, b.m.ahead)
-	// A fragment that was delivered is not found again by a number with the same low half.
+	// A delivered fragment is not found again under a number with the same low half.
 	e := b.end()
 	const around = (8 + controlDepth) << 32 // a multiple of the slots
 	require.Zero(t, around%e.in.count)
@@ -337,8 +336,8 @@ func testNumbersInRingWrapAround(t *testing.T, link verbs.LinkLayer) {
 	require.Greater(t, e.next, uint64(1)<<32)
 }
 
-// TestWorkRequestsWrapAround: the counters of work requests and of delivered messages wrap, and the
-// number of the endpoint in the IDs.
+// TestWorkRequestsWrapAround: the counters of work requests and of delivered messages wrap, and so
+// does the number of the endpoint in the IDs.
 func TestWorkRequestsWrapAround(t *testing.T) { onEachFabric(t, testWorkRequestsWrapAround) }
 
 func testWorkRequestsWrapAround(t *testing.T, link verbs.LinkLayer) {
@@ -362,7 +361,7 @@ func testWorkRequestsWrapAround(t *testing.T, link verbs.LinkLayer) {
 	}
 }
 
-// TestAbortedReceiveWithRing: a receive that is given up counts as the message that it was for.
+// TestAbortedReceiveWithRing: an aborted receive counts as the message that it was for.
 func TestAbortedReceiveWithRing(t *testing.T) { onEachFabric(t, testAbortedReceiveWithRing) }
 
 func testAbortedReceiveWithRing(t *testing.T, link verbs.LinkLayer) {
@@ -467,7 +466,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// FuzzSlot: a fragment that is found in a slot lies within the slot.
+// FuzzSlot: a fragment found in a slot lies within the slot.
 func FuzzSlot(f *testing.F) {
 	b := append([]byte("some fragment"), make([]byte, tailBytes)...)
 	writeTail(b, tail{length: 13, credits: 3, tag: 4, controlCredits: 1}, 99)
@@ -488,8 +487,8 @@ func FuzzSlot(f *testing.F) {
 	})
 }
 
-// TestTailIsReadOnce: the tail that readSlot returns is the one that it has checked, although a
-// device changes the tail meanwhile.
+// TestTailIsReadOnce: readSlot returns the tail that it has checked, although a device changes the
+// tail meanwhile.
 func TestTailIsReadOnce(t *testing.T) {
 	const number, length = 7, slotBytes - tailBytes
 	slot := make([]byte, slotBytes)

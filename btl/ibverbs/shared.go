@@ -8,69 +8,70 @@ import (
 	"github.com/mpigo/mpigo/btl/ibverbs/verbs"
 )
 
-// With many peers, a receive queue for each queue pair locks more memory than a rank may have. Then
-// all queue pairs of a module take their receives from one shared receive queue (SRQ), which has at
-// most Config.SharedDepth receives, however many peers there are.
+// With many peers, a receive queue for each queue pair would lock more memory than a rank may lock.
+// Then all queue pairs of a module take their receives from one shared receive queue (SRQ), which
+// has at most Config.SharedDepth receives, however many peers there are.
 //
-// Credits work as without it, so that a receiver is always ready: each peer may send as many
+// Credits work as without an SRQ, so that a receive is always ready: each peer may send as many
 // fragments as its part of the queue has receives (sharePlan.window), and receives are posted as
 // peers connect. A peer that sends more than its credits takes the receives of others, so its
 // connection fails at the first fragment without a credit.
 //
-// If there are so many peers that the part of each would be less than minRecvDepth, the parts are
-// that long nevertheless, and the queue may run empty. Nothing is lost then: the peers' devices
-// repeat (rnrForever). Before it runs empty, the event SRQ_LIMIT_REACHED wakes the rank, even if
-// its program computes, and the rank polls and posts receives again.
+// If there are so many peers that the part of each would be less than minRecvDepth, each part is
+// minRecvDepth nevertheless, and the queue may run empty. Nothing is lost then, because the peers'
+// devices retry (rnrForever). Before the queue runs empty, the event SRQ_LIMIT_REACHED wakes the
+// rank, even if its program computes, and the rank polls and posts receives again.
 //
-// A queue pair in Error leaves its receives in the queue, except one that a message was arriving
-// in. So its end has no flushes to count, but the event LAST_WQE_REACHED, and a deadline because
-// not every device raises it. Receives whose completions never come are lost. Others replace them
-// up to a limit (sharedReceives.leave), after which the queue counts as broken.
+// A queue pair in Error leaves its receives in the queue, except one into which a message was
+// arriving. Therefore no flushes show its end. The event LAST_WQE_REACHED does, or a deadline,
+// because not every device raises the event. Receives whose completions never come are lost. Others
+// replace them up to a limit (sharedReceives.leave), after which the queue counts as broken.
 //
-// If the queue breaks (SRQ_ERR), so have all its queue pairs, and the rail fails. The queue is
-// destroyed after the last of them. The next connection makes a new one.
+// If the queue breaks (SRQ_ERR), all its queue pairs are broken too, and the rail fails. The queue
+// is destroyed after the last of its queue pairs. The next connection makes a new one.
 
 // Shared is a rule for shared receive queues, a value of the tunable ibverbs.srq.
 type Shared string
 
 const (
 	// SharedAuto uses an SRQ if the device has one and queues for all peers would have more
-	// receives than it. With fewer peers, queues of their own lock less memory, and no failure
-	// concerns more than one connection.
+	// receives than it. With fewer peers, separate queues lock less memory, and no failure affects
+	// more than one connection.
 	SharedAuto Shared = "auto"
 	SharedOn   Shared = "on"
 	SharedOff  Shared = "off"
 )
 
 const (
-	// leastShared is the fewest receives that an SRQ is made for.
+	// leastShared is the minimum number of receives of an SRQ.
 	leastShared = minRecvDepth + controlDepth
 	// maxSharedDepth keeps the numbers of receives within the IDs of work requests.
 	maxSharedDepth = 1 << 16
-	// sharedChunk is how many receives are registered at a time.
+	// sharedChunk is the number of receives that are registered at a time.
 	sharedChunk = 32
-	// spareOfPeer is how many receives may be lost for each peer until the queue counts as broken.
-	// When it breaks, each connection of the module costs the queue at its other end a receive. A
-	// rail to each of a peer's modules is most (bml's maxModules), so one broken queue does not
-	// break those of its peers.
+	// spareOfPeer is the number of receives that may be lost for each peer until the queue counts
+	// as broken. When it breaks, each connection of the module costs the queue at its other end one
+	// receive. A module has at most one rail to each of a peer's modules (bml's maxModules), so one
+	// broken queue does not break its peers' queues.
 	spareOfPeer = 8
-	// rnrForever: a device that finds no receive at the peer's tries again until there is one.
+	// rnrForever: if the peer's device has no receive, the sending device retries until there is
+	// one.
 	rnrForever = 7
 )
 
 // sharePlan says how a module shares receives. It is zero if each queue pair has its own.
 type sharePlan struct {
 	most     int // receives at a time
-	capacity int // entries of the queue: some more than that, because receives may be lost
+	capacity int // entries of the queue: more than most, because receives may be lost
 	window   int // fragments that each peer may send
-	// scarce: not all peers can have their windows at a time.
+	// scarce: there are not enough receives for the windows of all peers.
 	scarce bool
 }
 
 func (p *sharePlan) on() bool { return p.capacity > 0 }
 
-// planShared decides whether the module shares receives. The error says why it cannot although it
-// has to.
+// planShared decides whether the module shares receives. The error says why it cannot, although it
+// must.
 func (h *hca) planShared(cfg *Config) (sharePlan, error) {
 	peers := max(cfg.Size-1, 1)
 	if cfg.Shared == SharedOff || cfg.Shared == SharedAuto && (peers == 1 || peers*cfg.receives() <= cfg.SharedDepth) {
@@ -85,7 +86,7 @@ func (h *hca) planShared(cfg *Config) (sharePlan, error) {
 			return sharePlan{}, nil
 		}
 		return sharePlan{}, tooLittle(fmt.Sprintf("max_srq is %d, max_cqe is %d, max_srq_wr", a.MaxSRQ, a.MaxCQE), a.MaxSRQWR,
-			fmt.Sprintf("too little for %d shared receives, the least; ibverbs.srq may be off", leastShared))
+			fmt.Sprintf("too little for %d shared receives, the minimum; set ibverbs.srq=off", leastShared))
 	}
 	p.window = min(max(p.most/peers-controlDepth, minRecvDepth), cfg.RecvDepth)
 	p.scarce = peers*(p.window+controlDepth) > p.most
@@ -104,14 +105,14 @@ type sharedReceives struct {
 	free   []int32  // receives to post
 	users  int      // queue pairs
 	need   int      // receives that the peers of all connections may take
-	lost   int      // at most so many receives never complete
+	lost   int      // upper bound of the receives that never complete
 	broken bool
 	// refillDue: the queue was almost empty.
 	refillDue bool
 }
 
-// makeShared makes a shared queue without receives. A broken queue is replaced, once no queue pair
-// uses it any more.
+// makeShared makes a shared queue without receives. It replaces a broken queue once no queue pair
+// uses that any more.
 func (h *hca) makeShared(cfg *Config) error {
 	if s := h.shared; s != nil {
 		if !s.broken {
@@ -131,13 +132,13 @@ func (h *hca) makeShared(cfg *Config) error {
 	return nil
 }
 
-// join makes receives for another connection, as far as the queue may have them.
+// join makes receives for another connection, up to the limit of the queue.
 func (s *sharedReceives) join(m *module) error {
 	s.users++
 	s.need += s.plan.window + controlDepth
 	err := s.grow(m)
 	if err == nil || len(s.slots)-s.lost >= leastShared {
-		// the connections do with what could be locked
+		// The connections share the receives that could be locked.
 		err = s.arm()
 	}
 	if err != nil {
@@ -147,7 +148,7 @@ func (s *sharedReceives) join(m *module) error {
 	return err
 }
 
-// grow makes as many receives as the connections need, and posts them.
+// grow makes the receives that the connections need, and posts them.
 func (s *sharedReceives) grow(m *module) error {
 	want := min(min(s.need, s.plan.most)+s.lost, s.plan.capacity)
 	for len(s.slots) < want {
@@ -167,7 +168,8 @@ func (s *sharedReceives) grow(m *module) error {
 // scarce reports whether the peers may send more than there are receives.
 func (s *sharedReceives) scarce() bool { return s.need > len(s.slots)-s.lost }
 
-// arm asks for an event when three quarters of the receives are taken, if the rest may be, too.
+// arm asks for an event when three quarters of the receives are taken, if the peers may take the
+// rest too.
 func (s *sharedReceives) arm() error {
 	if !s.scarce() {
 		return nil
@@ -208,8 +210,8 @@ func (s *sharedReceives) has(id wrID) bool {
 	return s != nil && id.endpoint() == s.number&endpointMask && i < uint32(len(s.slots)) && s.posted[i] && s.slots[i] == id.made()
 }
 
-// leave ends the part of a connection whose queue pair was destroyed. Up to lost receives that the
-// queue pair has taken never complete.
+// leave removes a connection whose queue pair was destroyed. Up to lost receives of this queue pair
+// never complete.
 func (s *sharedReceives) leave(m *module, lost int) {
 	s.users--
 	s.need -= s.plan.window + controlDepth
@@ -229,7 +231,7 @@ func (s *sharedReceives) leave(m *module, lost int) {
 	}
 }
 
-// close destroys the queue, which no queue pair uses any more, and releases its memory.
+// close destroys the queue and releases its memory. No queue pair uses the queue any more.
 func (s *sharedReceives) close() error {
 	if s.srq != nil {
 		if err := s.srq.Destroy(); err != nil {
@@ -246,8 +248,8 @@ func (s *sharedReceives) close() error {
 	return nil
 }
 
-// closeAnyway is close for a device that is about to be closed: if the queue cannot be destroyed,
-// its memory is released nevertheless.
+// closeAnyway does what close does, for a device that is about to be closed. It releases the memory
+// even if the queue cannot be destroyed.
 func (s *sharedReceives) closeAnyway() error {
 	err := s.close()
 	for _, slab := range s.slabs {
@@ -276,9 +278,9 @@ func (m *module) postShared() {
 	}
 }
 
-// refill posts the receives of all messages that have arrived, after SRQ_LIMIT_REACHED. The queue
-// has the limit again before the last look for messages: if they take the whole queue before that,
-// no message raises the event any more.
+// refill posts the receives of all messages that have arrived, after SRQ_LIMIT_REACHED. It sets the
+// limit again before it polls for the last time. If messages took the whole queue before the limit
+// was set, no message would raise the event any more.
 func (m *module) refill() int {
 	s := m.h.shared
 	if s == nil || s.broken || !s.refillDue {

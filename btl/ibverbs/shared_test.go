@@ -14,8 +14,8 @@ import (
 	"github.com/mpigo/mpigo/internal/race"
 )
 
-// TestSharePlan: receives are shared if they are to be, or if queues for all peers would have more.
-// Each peer's part has at least the fewest receives that a connection needs.
+// TestSharePlan: receives are shared if the setting says so, or if queues for all peers would have
+// more receives. Each peer's part has at least the receives that a connection needs.
 func TestSharePlan(t *testing.T) {
 	for _, c := range []struct {
 		shared Shared
@@ -53,7 +53,7 @@ func TestSharePlan(t *testing.T) {
 	h := hca{}
 	_, err := h.planShared(&Config{Shared: SharedOn, SharedDepth: 4096, RecvDepth: 64, Size: 2})
 	require.ErrorIs(t, err, errLimit)
-	require.ErrorContains(t, err, "ibverbs.srq may be off")
+	require.ErrorContains(t, err, "set ibverbs.srq=off")
 }
 
 // crowd is a rank with shared receives to which all other ranks are connected.
@@ -78,7 +78,7 @@ func star(t *testing.T, cfg Config, devices ...simhca.DeviceConfig) (w *world, h
 	return w, hub, eps
 }
 
-// floods sends fragments to rank 0 until no more are taken, and returns how many.
+// floods sends fragments to rank 0 until the endpoint takes no more, and returns their number.
 func (r *testRank) floods() int {
 	n := 0
 	for r.send(fmt.Sprint(r.rank)) == nil {
@@ -87,7 +87,7 @@ func (r *testRank) floods() int {
 	return n
 }
 
-// TestSharedReceivesAreEnoughForAllCredits: while the parts of all peers fit the queue, no peer
+// TestSharedReceivesAreEnoughForAllCredits: if the parts of all peers fit into the queue, no peer
 // finds it empty, whatever all peers send before the rank polls.
 func TestSharedReceivesAreEnoughForAllCredits(t *testing.T) {
 	const peers = 10
@@ -138,7 +138,7 @@ func TestScarceSharedReceives(t *testing.T) {
 		calls := 0
 		for turns := 0; len(hub.arrived) < before+sent-len(s.slots); turns++ {
 			require.Less(t, turns, 10000)
-			if woken > 0 { // as a program that computes, it polls only when it is woken
+			if woken > 0 { // like a computing program, it polls only when it is woken
 				woken = 0
 				calls++
 				hub.m.Progress()
@@ -203,7 +203,7 @@ func TestFloodDoesNotStarveOthers(t *testing.T) {
 	require.Empty(t, hub.failed)
 }
 
-// withoutEvents is a device that never raises some events.
+// withoutEvents is a device that never raises certain events.
 type withoutEvents struct {
 	verbs.Device
 	t verbs.EventType
@@ -221,7 +221,7 @@ func (d withoutEvents) NextEvent() (verbs.AsyncEvent, bool, error) {
 
 // TestDrainWithoutLastWQEReached: if the device does not say that a queue pair takes no more shared
 // receives, the drain ends by its deadline, and one receive counts as lost. Other receives replace
-// those, until too many are lost: then the rail fails, and returns with a new queue.
+// lost ones until too many are lost. Then the rail fails, and comes back with a new queue.
 func TestDrainWithoutLastWQEReached(t *testing.T) {
 	w, a, b := connectedWorld(t, verbs.LinkEthernet, withSharedReceives(Config{SharedDepth: 20, RecvDepth: 8}))
 	a.m.h.dev = withoutEvents{a.m.h.dev, verbs.EventQPLastWQEReached}
@@ -261,8 +261,8 @@ func (d *heldEvents) NextEvent() (verbs.AsyncEvent, bool, error) {
 }
 
 // TestDrainAwaitsLastWQEReached: the sends of a queue pair with shared receives have completed. Its
-// end is not drained before the device says that it takes no more receives. The event may also be
-// later than that, while the queue pair still exists: then no receive counts as lost.
+// end is not Drained before the device reports that it takes no more receives. The event may even
+// come after the drain, while the queue pair still exists. Then no receive counts as lost.
 func TestDrainAwaitsLastWQEReached(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		w, a, _ := connectedWorld(t, verbs.LinkEthernet, withSharedReceives(Config{}))
@@ -288,8 +288,8 @@ func TestDrainAwaitsLastWQEReached(t *testing.T) {
 
 // TestLastMessageBeforeDrained: the completion of a message that has arrived enters the queue after
 // the marker, behind completions of other connections. When the drain ends, the progress call has
-// not polled as far as that. The message is delivered before Drained nevertheless, and its receive
-// is not lost.
+// not yet polled that completion. The message is delivered before Drained nevertheless, and its
+// receive is not lost.
 func TestLastMessageBeforeDrained(t *testing.T) {
 	for name, cfg := range map[string]Config{"own": {}, "shared": withSharedReceives(Config{})} {
 		for _, class := range []btl.Class{btl.ClassPath, btl.ClassUsage} {
@@ -426,8 +426,8 @@ func TestSharedQueueFails(t *testing.T) {
 	}
 }
 
-// TestUntrustedSharedCompletions: completions that name no receive that the device has are ignored.
-// One that names a receive of a queue pair that is gone gives the receive back.
+// TestUntrustedSharedCompletions: completions that name no posted receive are ignored. A completion
+// that names a receive of a destroyed queue pair gives the receive back.
 func TestUntrustedSharedCompletions(t *testing.T) {
 	w, a, _ := connectedWorld(t, verbs.LinkEthernet, withSharedReceives(Config{}))
 	s, qpn := a.m.h.shared, a.end().qpn
@@ -454,15 +454,16 @@ func TestUntrustedSharedCompletions(t *testing.T) {
 	require.Equal(t, []int32{5}, s.free, "it completes once")
 	require.Len(t, a.arrived, arrived)
 	require.Empty(t, a.failed)
-	// The device does have it still, which the test has denied: it must not be posted again.
+	// The device still has this receive, although the test has marked it as free: it must not be
+	// posted again.
 	s.free, s.posted[5] = nil, true
 	for range 3 * len(s.slots) {
 		w.works()
 	}
 }
 
-// TestSharedReceivesWithLittleLockedMemory: with memory for the receives of some connections only,
-// the others do with these. Without memory for the fewest receives there is no connection.
+// TestSharedReceivesWithLittleLockedMemory: if there is memory for the receives of some connections
+// only, all connections share these. Without memory for the fewest receives there is no connection.
 func TestSharedReceivesWithLittleLockedMemory(t *testing.T) {
 	cfg := withSharedReceives(Config{SharedDepth: 1024})
 	w, a, _ := newWorld(t, verbs.LinkEthernet, cfg, make([]simhca.DeviceConfig, 6)...)
@@ -502,7 +503,7 @@ func TestSharedReceivesWithLittleLockedMemory(t *testing.T) {
 }
 
 // TestLockedMemoryIsBounded: with shared receives, a rank with many connected peers has registered
-// no more than with few. The table is that of docs/evidence/verbs-memory.md.
+// no more than with few. The table comes from docs/evidence/verbs-memory.md.
 func TestLockedMemoryIsBounded(t *testing.T) {
 	var own, shared []int64
 	counts := []int{1, 8, 64, 256, 1024}
@@ -531,8 +532,8 @@ const (
 	lockedAlone = (bounceBuffers + 1) * (headBytes + defaultFrag + 64)
 )
 
-// lockedBy is how many bytes a rank has registered that is connected to so many peers, with the
-// default settings. The peers have short queues.
+// lockedBy returns how many bytes a rank has registered that is connected to the given number of
+// peers, with the default settings. The peers have short queues.
 func lockedBy(t *testing.T, peers int, how Shared) int64 {
 	t.Helper()
 	f := simhca.NewFabric(simhca.Config{Virtual: true, Link: verbs.LinkEthernet})
@@ -560,8 +561,8 @@ func lockedBy(t *testing.T, peers int, how Shared) int64 {
 	return locked
 }
 
-// BenchmarkRoundTrip is a fragment there and back over simulated devices, with receives for each
-// queue pair and with shared ones.
+// BenchmarkRoundTrip measures a round trip of a fragment over simulated devices, with receives for
+// each queue pair and with shared ones.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, how := range []Shared{SharedOff, SharedOn} {
 		b.Run("shared-"+string(how), func(b *testing.B) {

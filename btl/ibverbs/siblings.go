@@ -7,12 +7,14 @@ import (
 )
 
 // Siblings are the modules of one rank, on different rails to the same peers. The address that a
-// peer has published may be old: not every launcher takes a new one, and ranks learn it a while
-// later. If both ends of a rail have opened their devices again since, neither knows the other's
-// address. A peer whose port has another LID since, and that has never been connected, is not at
-// its published address either. So requests that are not answered are
-// sent by the siblings too, at once if this module's address has changed. Such a request has the
-// present address of its sender, and the peer's module that receives it passes it to its recipient.
+// peer has published may be old: not every launcher accepts a new one, and ranks learn it with a
+// delay. If both ends of a rail have reopened their devices, neither knows the other's address. If
+// a peer's port has got another LID, a peer that was never connected is not at its published
+// address either.
+//
+// Therefore siblings send unanswered requests too, at once if this module's address has changed.
+// Such a request has the current address of its sender. The peer's module that receives it passes
+// it to its recipient.
 type Siblings struct {
 	modules []*module
 }
@@ -23,7 +25,7 @@ func (s *Siblings) remove(m *module) {
 	s.modules = slices.DeleteFunc(s.modules, func(other *module) bool { return other == m })
 }
 
-// recipient finds the module that a message is for. m has received the message.
+// recipient finds the module to which a message is addressed. m has received the message.
 func (s *Siblings) recipient(m *module, msg *message) *module {
 	for _, other := range s.modules {
 		if other.me == msg.toNonce {
@@ -45,7 +47,8 @@ func (m *module) hasSiblingTo(rank int) bool {
 	return false
 }
 
-// tellBySiblings sends a message to a peer by all siblings that know its address on their rails.
+// tellBySiblings sends a message to a peer through all siblings that know its address on their
+// rails.
 func (m *module) tellBySiblings(p *peer, msg *message) {
 	for _, other := range m.cfg.Siblings.modules {
 		if other == m {

@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// devicesKey is the tunable that chooses ports, and allDevices its value that stands for all.
+// devicesKey is the tunable that chooses ports, and allDevices its value for all devices.
 const devicesKey, allDevices = "ibverbs.devices", "all"
 
 // fragKey is the tunable for the longest fragment. It is the same at all ranks.
@@ -29,9 +29,9 @@ func Transport() transport.Transport {
 }
 
 // leads is transport.Transport's Leads. Ports of InfiniBand and of Ethernet do not reach each
-// other, nor do those of different partitions. InfiniBand's ports of one subnet (the prefix of
-// their GIDs) do. Which of Ethernet's are on one network, their addresses do not tell. What is no
-// address is left to Connect, which says so.
+// other, nor do ports of different partitions. InfiniBand ports of one subnet (the prefix of their
+// GIDs) reach each other. The addresses of Ethernet ports do not say which are on one network.
+// Malformed addresses are left to Connect, which reports them.
 func leads(ours, theirs [][]byte) func(local, remote int) int {
 	a, b := parseRailAddresses(ours), parseRailAddresses(theirs)
 	best := 1
@@ -42,7 +42,7 @@ func leads(ours, theirs [][]byte) func(local, remote int) int {
 	}
 	return func(local, remote int) int {
 		if x, y := a[local], b[remote]; x != nil && y != nil && (x.address.isZero() || y.address.isZero()) {
-			return best // nothing is known of a port that is absent
+			return best // nothing is known about an absent port
 		}
 		return relate(a[local], b[remote])
 	}
@@ -63,7 +63,7 @@ func relate(x, y *railAddress) int {
 	return 2
 }
 
-// parseRailAddresses gives nil for what is not an address.
+// parseRailAddresses parses addresses. Entries that are not addresses become nil.
 func parseRailAddresses(encoded [][]byte) []*railAddress {
 	list := make([]*railAddress, len(encoded))
 	for i, b := range encoded {
@@ -87,9 +87,9 @@ func openRails(env *transport.Env) (transport.Opened, error) {
 	return openPorts(env, provider)
 }
 
-// openPorts makes a rail of each port that the user has named, or of each port that is up. Ports of
-// the latter kind that cannot be used are left out, unless all are. Named ports have to work. One
-// that is missing, down, or without an address is Absent until it comes.
+// openPorts makes a rail of each port that the user has named, or of each port that is up. In the
+// latter case, it leaves out unusable ports, unless all are unusable. Named ports must work. A
+// named port that is missing, down, or without an address is Absent until it comes up.
 func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Opened, err error) {
 	var ports []PortName
 	list := env.Settings.List(devicesKey)
@@ -124,7 +124,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 		}
 		return err
 	}
-	var absent []int // opened last, because they guess what they can do from the others
+	var absent []int // opened last, because they guess their attributes from the others
 	for n := range ports {
 		err := open(n, false)
 		switch {
@@ -153,7 +153,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 	return opened, nil
 }
 
-// noUsablePort says in one line why none of the ports that are up is a rail.
+// noUsablePort says in one line why none of the ports that are up can be used.
 func noUsablePort(leftOut []error) error {
 	err := fmt.Errorf("rail ibverbs: no RDMA port can be used: %w", leftOut[0])
 	for _, why := range leftOut[1:] {
@@ -162,7 +162,7 @@ func noUsablePort(leftOut []error) error {
 	return err
 }
 
-// configOf is the configuration from the user's settings.
+// configOf makes the configuration from the user's settings.
 func configOf(set tunable.Set) Config {
 	cfg := Config{
 		FragBytes:   int(set.Bytes(fragKey)) + btl.MaxHeaderBytes,
@@ -183,7 +183,7 @@ func configOf(set tunable.Set) Config {
 		AckTimeout: uint8(set.Int("ibverbs.timeout")),
 		RetryCount: uint8(set.Int("ibverbs.retry")),
 		Deadline:   set.Duration("ibverbs.deadline"),
-		// One limit for the silence of a peer, before and after it is connected.
+		// The same limit for the silence of a peer, before and after it is connected.
 		ConnectTimeout: set.Duration("ibverbs.deadline"),
 		PortGrace:      set.Duration("ibverbs.port.grace"),
 	}

@@ -14,7 +14,7 @@ import (
 
 var testSecret = []byte("0123456789abcdef0123456789abcdef")
 
-// fabricClock is a fabric's time. A virtual one stands still while nothing is in flight; pass then
+// fabricClock is a fabric's time. Virtual time stands still while nothing is in flight; pass then
 // advances it.
 type fabricClock struct {
 	f     *simhca.Fabric
@@ -54,8 +54,8 @@ func openSim(t testing.TB, f *simhca.Fabric, dev simhca.DeviceConfig, cfg Config
 	return m.(*module), node.HCA(dev.Name)
 }
 
-// world is the ranks of a job on a simulated network in virtual time, each with a device of one
-// port. Most tests have two ranks, and connect each to the other.
+// world holds the ranks of a job on a simulated network in virtual time. Each rank has a device
+// with one port. Most tests have two ranks, and connect each to the other.
 type world struct {
 	t     *testing.T
 	f     *simhca.Fabric
@@ -63,14 +63,14 @@ type world struct {
 	ranks []*testRank
 }
 
-// testRank is a rank, and what its module has reported.
+// testRank is a rank, and the reports of its module.
 type testRank struct {
 	w    *world
 	rank int
 	m    *module
 	ep   btl.Endpoint // to the other of two ranks
 	hca  *simhca.HCA
-	// published is the address that the other rank connects to; nil stands for the present one.
+	// published is the address that the other rank connects to; nil stands for the current one.
 	published []byte
 
 	arrived  []string
@@ -120,28 +120,28 @@ func newWorld(t *testing.T, link verbs.LinkLayer, cfg Config, devices ...simhca.
 	return w, w.ranks[0], w.ranks[1]
 }
 
-// connectedWorld is newWorld with ranks that are connected and have sent to each other. If cfg
-// permits rings, both have the other's.
+// connectedWorld does what newWorld does, but the ranks are connected and have sent to each other.
+// If cfg permits rings, each rank writes to a ring of the other.
 func connectedWorld(t *testing.T, link verbs.LinkLayer, cfg Config, devices ...simhca.DeviceConfig) (w *world, a, b *testRank) {
 	w, a, b = newWorld(t, link, cfg, devices...)
 	w.begin()
 	return w, a, b
 }
 
-// withRings is cfg with a ring for each peer from its first fragment on.
+// withRings returns cfg with a ring for each peer from its first fragment on.
 func withRings(cfg Config) Config {
 	cfg.EagerPeers, cfg.EagerAfter = 1, 1
 	return cfg
 }
 
-// withSharedReceives is cfg with a shared receive queue.
+// withSharedReceives returns cfg with a shared receive queue.
 func withSharedReceives(cfg Config) Config {
 	cfg.Shared = SharedOn
 	return cfg
 }
 
-// bothWays runs a test on connected ranks of each fabric with fragments that are sent, and with
-// fragments that are written to rings, both with receives for each queue pair and with shared ones.
+// bothWays runs a test on connected ranks of each fabric with sends and with writes to rings, each
+// with receives for each queue pair and with shared ones.
 func bothWays(t *testing.T, cfg Config, test func(t *testing.T, w *world, a, b *testRank)) {
 	onEachFabric(t, func(t *testing.T, link verbs.LinkLayer) {
 		for name, cfg := range map[string]Config{
@@ -156,7 +156,7 @@ func bothWays(t *testing.T, cfg Config, test func(t *testing.T, w *world, a, b *
 	})
 }
 
-// turn makes all ranks progress once, and time pass if nothing happens.
+// turn makes all ranks progress once, and lets time pass if nothing happens.
 func (w *world) turn() {
 	n := 0
 	for _, r := range w.ranks {
@@ -189,8 +189,8 @@ func (w *world) until(what string, cond func() bool) {
 	require.FailNow(w.t, "waited too long for "+what)
 }
 
-// deliver advances the network until everything that was posted is delivered, without progress of
-// any rank.
+// deliver advances the network until all posted requests are delivered. No rank makes progress
+// meanwhile.
 func (w *world) deliver() {
 	for range 50 {
 		w.f.Advance()
@@ -218,7 +218,7 @@ func (r *testRank) connect() {
 	r.ep = ep
 }
 
-// end is the rank's end of the connection.
+// end returns the rank's end of the connection.
 func (r *testRank) end() *endpoint { return r.ep.(*endpoint) }
 
 func (r *testRank) isReady() bool   { return r.end().phase == phaseReady }
@@ -246,8 +246,8 @@ func (w *world) begin() {
 	}
 }
 
-// post gives an operation to do, a method of an endpoint. then, unless it is nil, is called with
-// the operation's error when it ends.
+// post passes an operation to do, a method of an endpoint. When the operation ends, then is called
+// with its error, unless then is nil.
 func (r *testRank) post(do func(*btl.Op) error, op *btl.Op, then func(error)) error {
 	op.Done = func(_ *btl.Op, err error) {
 		if then != nil {
@@ -291,7 +291,7 @@ func (r *testRank) put(from *region, to btl.Key, then func(error)) {
 	require.NoError(r.w.t, r.post(r.end().Put, op, then))
 }
 
-// carries shows that a fragment gets from this rank to the other one.
+// carries shows that a fragment arrives from this rank at the other one.
 func (r *testRank) carries(text string) {
 	w, other := r.w, r.other()
 	w.t.Helper()
@@ -304,7 +304,7 @@ func (r *testRank) carries(text string) {
 	require.Equal(w.t, text, other.arrived[before])
 }
 
-// works shows that fragments get both ways.
+// works shows that fragments arrive in both directions.
 func (w *world) works() {
 	w.t.Helper()
 	for _, r := range w.ranks {
@@ -319,7 +319,7 @@ func (w *world) recovers() {
 	w.until("both ends to be drained", func() bool {
 		for _, r := range w.ranks {
 			if r.ep.State() == btl.Up && r.other().ep.State() != btl.Up {
-				r.ep.Fail(nil) // as the layer above does, which learns of it from the other rank
+				r.ep.Fail(nil) // as the layer above does when the other rank reports the failure
 			}
 			if !r.isDrained() || r.m.RailError() != nil || r.m.reopen {
 				return false
@@ -334,8 +334,8 @@ func (w *world) recovers() {
 	w.works()
 }
 
-// fails expects the rank to report exactly one failure, of its endpoint or its rail, and to drain
-// it with all operations ended.
+// fails expects that the rank reports exactly one failure, of its endpoint or its rail, and that it
+// drains after all operations have ended.
 func (r *testRank) fails(peer int, class btl.Class, side btl.Side, native string) {
 	w := r.w
 	w.t.Helper()
@@ -349,7 +349,7 @@ func (r *testRank) fails(peer int, class btl.Class, side btl.Side, native string
 	require.Zero(w.t, r.inFlight, "operations in flight after Drained")
 }
 
-// message is a message about a connection that this rank could send to the other one.
+// message makes a connection message that this rank could send to the other one.
 func (r *testRank) message(kind kind, epoch uint32) *message {
 	return &message{
 		kind: kind, from: uint32(r.rank), to: uint32(1 - r.rank),
@@ -357,7 +357,7 @@ func (r *testRank) message(kind kind, epoch uint32) *message {
 	}
 }
 
-// hasClass expects an error of this package with a class.
+// hasClass expects an error of this package with the given class.
 func hasClass(t *testing.T, class btl.Class, err error) {
 	t.Helper()
 	var be *btl.Error
@@ -365,13 +365,12 @@ func hasClass(t *testing.T, class btl.Class, err error) {
 	require.Equal(t, class, be.Class, "%v", err)
 }
 
-// silence makes the next request of the rank never complete.
+// silence keeps the next request of the rank from ever completing.
 func (r *testRank) silence() {
 	r.hca.Inject(simhca.Fault{Kind: simhca.FaultSilence, QPN: r.end().qpn})
 }
 
-// completeWith makes a work request of the rank complete with a status: the next send, or the next
-// receive.
+// completeWith makes the next send, or the next receive, of the rank complete with a status.
 func (r *testRank) completeWith(kind simhca.FaultKind, status verbs.Status) {
 	r.hca.Inject(simhca.Fault{Kind: kind, QPN: r.end().qpn, Status: status})
 }

@@ -14,8 +14,8 @@ const (
 	wrMarker                   // the last request of a queue pair in Error
 	wrUDSend                   // of the datagram queue pair; entry: buffer
 	wrUDRecv                   // of the datagram queue pair; entry: buffer
-	// wrSharedRecv: of the shared receive queue. The place of the incarnation has how often the
-	// receive was posted, that of the endpoint the queue's number.
+	// wrSharedRecv: of the shared receive queue. Its incarnation field counts how often the receive
+	// was posted, and its endpoint field is the queue's number.
 	wrSharedRecv
 )
 
