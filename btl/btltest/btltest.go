@@ -1,13 +1,13 @@
-// Package btltest is the suite that every byte transfer layer has to pass: the contract of package
-// btl (C1 to C10) as tests.
+// Package btltest is the conformance suite that every byte transfer layer must pass: the contract
+// of package btl (C1 to C10) as tests.
 //
 // A BTL's own test calls [TestBTL] with a function that makes two connected modules. The two may
 // live in one process, or the second in another one: see [Serve] and [Dial].
 //
-// The suite checks everything that a module calls at once against the rules of package btl: which
-// calls are permitted inside of which, the order of Failed, Done and Drained, exactly one Done for
-// each accepted operation, nothing after Drained, order and content of each fragment, no delivery
-// of what was refused, and delivery of all that succeeded.
+// The suite checks each call of a module against the rules of package btl: which calls are
+// permitted inside which others, the order of Failed, Done and Drained, exactly one Done for each
+// accepted operation, nothing after Drained, order and content of each fragment, no delivery of
+// refused fragments, and delivery of all fragments that succeeded.
 package btltest
 
 import (
@@ -22,35 +22,35 @@ import (
 )
 
 // Pair is two modules that can reach each other, freshly made and not yet connected, and what a
-// test has to know about them. The suite closes both modules.
+// test must know about them. The suite closes both modules.
 type Pair struct {
 	A, B         btl.Module
 	RankA, RankB int
 
-	// WakeupA and WakeupB are the wakeups that A and B were given. If WakeupA is nil, A must not be
-	// a progress.Idler, and neither must B if WakeupB is.
+	// WakeupA and WakeupB are the wakeups that A and B were given. A module without a wakeup must
+	// not be a progress.Idler.
 	WakeupA, WakeupB progress.Wakeup
 
 	// Remote says that B is a proxy for a module in another process. Allocations and the wakeup,
 	// which cannot cross, are then tested on side A only.
 	Remote bool
 
-	// Serial says that both modules have to be driven by one goroutine.
+	// Serial says that one goroutine must drive both modules.
 	Serial bool
 
-	// Allocates says that the modules allocate memory for each fragment, as a simulation may;
-	// otherwise the suite checks that they do not.
+	// Allocates says that the modules allocate memory for each fragment, as a simulation may.
+	// Otherwise the suite checks that they do not.
 	Allocates bool
 
 	// ReadsInPlace says that a device reads fragments from the caller's memory; otherwise Rebind of
-	// an accepted Send has to succeed.
+	// an accepted Send must succeed.
 	ReadsInPlace bool
 
 	// Patience bounds each wait of the suite; 0 stands for 30 s.
 	Patience time.Duration
 
-	// Idle, if not nil, is called by the goroutine that drives when nothing happens. A simulation
-	// moves its time in it.
+	// The driving goroutine calls Idle, if not nil, when nothing happens. A simulation advances its
+	// time in it.
 	Idle func()
 
 	// Close, if not nil, is called once both modules are closed.
@@ -106,7 +106,7 @@ func directed(run func(h *harness, from, to *side)) func(*testing.T, Maker) {
 	}
 }
 
-// seeded runs a test for several seeds, each time as driven does.
+// seeded runs a test for several seeds, each time in the same way as driven.
 func seeded(run func(h *harness, rng *rand.Rand)) func(*testing.T, Maker) {
 	return func(t *testing.T, mk Maker) {
 		for seed := uint64(1); seed <= race.Some(uint64(3)); seed++ {
@@ -117,7 +117,7 @@ func seeded(run func(h *harness, rng *rand.Rand)) func(*testing.T, Maker) {
 	}
 }
 
-// driven runs a test with both sides driven by one goroutine, and unless the pair is serial once
+// driven runs a test with both sides driven by one goroutine, and, unless the pair is serial, once
 // more with a goroutine for each side.
 func driven(run func(h *harness)) func(*testing.T, Maker) {
 	return func(t *testing.T, mk Maker) {

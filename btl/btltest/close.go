@@ -30,7 +30,7 @@ func (h *harness) isClosed(s *side) {
 	for range 10 {
 		require.Zero(h.t, s.progress(), "Progress after Close")
 	}
-	s.failRail(errTest) // no event is reported any more
+	s.failRail(errTest) // must not report an event
 	if s.ep != nil {
 		s.fail(errTest)
 	}
@@ -51,7 +51,7 @@ func testCloseOutstanding(h *harness, s *side) {
 	h.closeWithOutstanding(s)
 }
 
-// testCloseSilent: operations that an injected fault keeps end like others.
+// testCloseSilent: operations that an injected fault withholds end like others.
 func testCloseSilent(h *harness, s, _ *side, in btl.Injector) {
 	in.Inject(btl.Fault{Kind: btl.FaultSilence, Peer: s.peer, Count: 2})
 	require.NoError(h.t, s.send(s.newSend(8, 16)))
@@ -78,12 +78,12 @@ func testCloseFailed(h *harness, s, other *side) {
 	h.flood(s, 100)
 	s.fail(errTest)
 	require.NoError(h.t, s.close())
-	s.failing = false // no Drained comes any more
+	s.failing = false // no Drained will come
 	require.Empty(h.t, s.outstanding)
 	h.isClosed(s)
 }
 
-// testPeerClosed: what is sent to a closed module ends, and does not succeed.
+// testPeerClosed: operations to a closed module end, and do not succeed.
 func testPeerClosed(h *harness, s, other *side) {
 	h.connect()
 	h.exchange()
@@ -99,7 +99,7 @@ func testPeerClosed(h *harness, s, other *side) {
 	require.Equal(h.t, 1, h.arrived(s))
 }
 
-// testSilentPeerClosed: the endpoint to a peer that closes fails, also if neither side has ever
+// testSilentPeerClosed: the endpoint to a peer that closes fails, even if neither side has ever
 // sent.
 func testSilentPeerClosed(h *harness, s, other *side) {
 	h.connect()

@@ -78,7 +78,7 @@ func testConnectAgain(h *harness) {
 	h.reconnect()
 }
 
-// testOneSided: a peer that has not connected receives what is sent to it, and may connect later.
+// testOneSided: a peer that has not connected receives fragments, and may connect later.
 func testOneSided(h *harness, from, to *side) {
 	h.connectSide(from, h.newGeneration())
 	for i := range 20 {
@@ -92,7 +92,7 @@ func testOneSided(h *harness, from, to *side) {
 	}
 }
 
-// testBadAddresses: what is not an address of the peer is refused with an error (C8).
+// testBadAddresses: Connect refuses bytes that are not an address of the peer (C8).
 func testBadAddresses(h *harness, s, other *side) {
 	address := other.address()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -134,8 +134,8 @@ func testBadAddresses(h *harness, s, other *side) {
 	h.exchange()
 }
 
-// testDamagedAddresses: no damage to an address makes Connect panic or hang. Whether a damaged
-// address can be recognized is up to the BTL.
+// testDamagedAddresses: no damage to an address makes Connect panic or hang. The BTL decides
+// whether it recognizes a damaged address.
 func testDamagedAddresses(h *harness, s, other *side) {
 	address := other.address()
 	for i := range address {

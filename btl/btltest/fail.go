@@ -55,8 +55,8 @@ func testFailEndpoint(h *harness, from, to *side) {
 	require.Zero(h.t, from.railFailures)
 }
 
-// testFailOutstanding: operations in flight end, and none is called back twice; what was reported
-// as delivered is delivered, and the next incarnation works.
+// testFailOutstanding: operations in flight end, and none is called back twice. Operations reported
+// as delivered are delivered, and the next incarnation works.
 func testFailOutstanding(h *harness, from, to *side) {
 	h.connect()
 	for range 3 {
@@ -71,8 +71,8 @@ func testFailOutstanding(h *harness, from, to *side) {
 	}
 }
 
-// testPeerFindsOut: one end has failed, and the other does not know. What the other end sends may
-// not succeed (C2), and it finds out.
+// testPeerFindsOut: one end has failed, and the other does not know. Sends of the other end must
+// not succeed (C2), and it must detect the failure.
 func testPeerFindsOut(h *harness, from, to *side) {
 	h.connect()
 	h.exchange()
@@ -93,8 +93,8 @@ func testPeerFindsOut(h *harness, from, to *side) {
 	h.exchange()
 }
 
-// testReconnectAlone: one end begins a new incarnation while the other is still in the old one,
-// which has to end then.
+// testReconnectAlone: one end begins a new incarnation while the other is still in the old one. The
+// old one must then end.
 func testReconnectAlone(h *harness, from, to *side) {
 	h.connect()
 	h.exchange()
@@ -109,7 +109,7 @@ func testReconnectAlone(h *harness, from, to *side) {
 			_ = from.send(from.newSend(8, 16)) // may be refused for lack of resources
 		}
 		if to.state() == btl.Up {
-			_ = to.send(to.newSend(8, 16)) // may not succeed; the ledger checks that
+			_ = to.send(to.newSend(8, 16)) // must not succeed; the ledger checks that
 		}
 		return to.state() == btl.Drained
 	})
@@ -123,7 +123,7 @@ func testReconnectAlone(h *harness, from, to *side) {
 	h.exchange()
 }
 
-// testReconnect: one incarnation after the other, with traffic in each.
+// testReconnect: several incarnations in a row, with traffic in each.
 func testReconnect(h *harness) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	h.connect()
@@ -158,7 +158,7 @@ func testFailRail(h *harness, from, to *side) {
 		require.Zero(h.t, from.failures, "calls of Failed for the peer")
 		h.refuses(from)
 		h.settle()
-		to.fail(errTest) // as the layer above does; nothing if it has failed already
+		to.fail(errTest) // as the layer above does; no effect if it has already failed
 		h.reconnect()
 		h.exchange()
 	}

@@ -17,16 +17,16 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// A faulty module breaks one rule of the contract, and the suite has to notice. Each runs in a
-// process of its own, because the suite fails there.
+// A faulty module breaks one rule of the contract, and the suite must detect that. Each runs in its
+// own process, because the suite fails there.
 
 // envFaulty says which rule TestFaulty's module breaks; none if it is not set.
 const envFaulty = "BTLTEST_FAULTY"
 
 var faultyRules = []struct {
 	rule string
-	test string // the test below TestFaulty that has to fail
-	says string // what its output has to contain
+	test string // the test below TestFaulty that must fail
+	says string // what its output must contain
 }{
 	{"done twice", "Traffic/sizes", "Done called 2 times"},
 	{"done never", "Traffic/sizes", "waited too long"},
@@ -34,7 +34,7 @@ var faultyRules = []struct {
 	{"success without delivery", "Traffic/sizes", "waited too long"},
 	{"error in send", "Inject/error-lost", "Done with an error called from inside"},
 	{"arrival in send", "Traffic/sizes", "Arrived called from inside"},
-	{"plain error", "Fail/endpoint-with-outstanding", `no \*btl.Error`},
+	{"plain error", "Fail/endpoint-with-outstanding", `not a \*btl.Error`},
 	{"error before failed", "Fail/endpoint-with-outstanding", "before Failed"},
 	{"arrival twice", "Traffic/sizes", "arrives twice or out of order"},
 	{"order", "Traffic/order", "not sent|out of order"},
@@ -42,7 +42,7 @@ var faultyRules = []struct {
 	{"header alone", "Traffic/sizes", "that was not sent"},
 	{"other peer", "Traffic/sizes", "Arrived from rank"},
 	{"refused but sent", "Traffic/back-pressure", "arrives twice or out of order"},
-	{"never full", "Traffic/back-pressure", "without anybody polling"},
+	{"never full", "Traffic/back-pressure", "although the other end does not poll"},
 	{"too long taken", "Traffic/too-long", "fragment too long"},
 	{"buffer used after done", "Traffic/sizes", "that was not sent"},
 	{"allocates", "Traffic/allocations", "Send allocates"},
@@ -103,8 +103,8 @@ func (mute) Wake()            {}
 func (mute) Sleep(int64) bool { return false }
 func (mute) Close() error     { return nil }
 
-// faulty passes calls on to a module of package loop, and that module's events to the suite, and
-// breaks one rule.
+// faulty passes calls to a module of package loop, and that module's events to the suite. It breaks
+// one rule.
 type faulty struct {
 	btl.Module
 	rule   string
@@ -118,7 +118,7 @@ type faulty struct {
 	lastAs  btl.Tag
 	late    []func() // "done ...": calls that are made later
 	refuse  int
-	kept    *btl.Op // "rebind ...": an operation that is sent once it was rebound
+	kept    *btl.Op // "rebind ...": an operation that is sent after it was rebound
 	rebound bool
 }
 
@@ -275,7 +275,7 @@ type faultyEndpoint struct {
 	nth int
 }
 
-// loopEndpoint is what an endpoint of package loop can do.
+// loopEndpoint is the interface of an endpoint of package loop.
 type loopEndpoint interface {
 	btl.Endpoint
 	btl.Inliner
@@ -420,8 +420,8 @@ func (e faultyEndpoint) remote(op *btl.Op, post func(*btl.Op) error) error {
 	return post(op)
 }
 
-// TestFaulty runs the suite on a module that breaks the rule which the environment names; none by
-// default.
+// TestFaulty runs the suite on a module that breaks the rule named in the environment. By default
+// it breaks none.
 func TestFaulty(t *testing.T) {
 	btltest.TestBTL(t, faultyPair(os.Getenv(envFaulty)))
 }

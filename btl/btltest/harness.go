@@ -16,8 +16,8 @@ import (
 const (
 	// defaultPatience bounds the waits of the suite.
 	defaultPatience = 30 * time.Second
-	// idleTurns is how many turns without an event end a wait whose time is over: this process may
-	// have stood still meanwhile. mostTurns end it in any case.
+	// idleTurns: after its time is over, a wait ends only after this many turns without an event,
+	// because this process may have stood still meanwhile. After mostTurns it ends in any case.
 	idleTurns = 300
 	mostTurns = 1 << 20
 )
@@ -57,7 +57,7 @@ func newHarness(t testing.TB, mk Maker) *harness {
 	return h
 }
 
-// release closes everything, also after a failure.
+// release closes everything, even after a failure.
 func (h *harness) release() {
 	for _, s := range []*side{h.a, h.b} {
 		h.halt(s)
@@ -74,7 +74,7 @@ func (h *harness) release() {
 	}
 }
 
-// finish ends a test that has passed: what was sent has arrived, and nothing is left.
+// finish ends a test that has passed: all fragments have arrived, and nothing is left.
 func (h *harness) finish() {
 	h.t.Helper()
 	h.settle()
@@ -96,7 +96,7 @@ func (h *harness) guarded(cond func() bool) func() bool {
 	}
 }
 
-// settle drives until every operation is called back and what succeeded has arrived.
+// settle drives until every operation is called back and all successful fragments have arrived.
 func (h *harness) settle() {
 	h.t.Helper()
 	isSettled := func(s *side) bool {
@@ -222,7 +222,7 @@ func (h *harness) halt(s *side) {
 	}
 }
 
-// connect connects both sides anew.
+// connect makes a new connection of both sides.
 func (h *harness) connect() {
 	h.t.Helper()
 	h.connectSide(h.a, h.newGeneration())
@@ -236,7 +236,7 @@ func (h *harness) newGeneration() int {
 	return h.lastGen
 }
 
-// connectSide connects one side, as part of a connection.
+// connectSide connects one side as part of a new connection.
 func (h *harness) connectSide(s *side, generation int) {
 	h.t.Helper()
 	address := s.other.address()
@@ -259,14 +259,14 @@ func (h *harness) connectSide(s *side, generation int) {
 	h.mu.Unlock()
 }
 
-// reconnect waits until both sides are drained and connects them anew.
+// reconnect waits until both sides are drained and connects them again.
 func (h *harness) reconnect() {
 	h.t.Helper()
 	h.untilDrained(h.a, h.b)
 	h.connect()
 }
 
-// recover fails s, whose peer has failed before, and connects both sides anew.
+// recover fails s, whose peer has already failed, and connects both sides again.
 func (h *harness) recover(s *side) {
 	h.t.Helper()
 	s.fail(errTest)

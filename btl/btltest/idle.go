@@ -56,7 +56,7 @@ func (s sleeper) forgetWakeups() {
 	s.wakeup.Sleep(int64(time.Millisecond))
 }
 
-// armNow calls Arm and then Progress, as an engine does.
+// armNow calls Arm and then Progress, like an engine.
 func (s sleeper) armNow() {
 	s.h.t.Helper()
 	s.mu.Lock()
@@ -75,9 +75,9 @@ func (s sleeper) arm() {
 }
 
 // isWoken runs others and drives the other side, and expects that this wakes the sleeping side. One
-// goroutine sleeps and drives alternately, so the turns end with the wakeup. If a second goroutine
-// slept, turns would follow the wakeup until the scheduler runs the sleeper. In a simulation each
-// turn moves the time, so a late sleeper could wake after its deadlines.
+// goroutine alternately sleeps and drives, so the turns end with the wakeup. If a second goroutine
+// slept, turns would continue after the wakeup until the scheduler runs the sleeper. In a
+// simulation, each turn advances the time, so a late sleeper could wake after its deadlines.
 func (s sleeper) isWoken(others func()) {
 	h := s.h
 	h.t.Helper()
@@ -94,7 +94,8 @@ func (s sleeper) isWoken(others func()) {
 	s.mu.Unlock()
 }
 
-// testWokenByFragment: a fragment that arrives wakes an armed side, which polls only then.
+// testWokenByFragment: a fragment that arrives wakes an armed side, which polls only after the
+// wakeup.
 func testWokenByFragment(h *harness, s sleeper) {
 	h.connect()
 	for i := range 20 {
@@ -149,7 +150,7 @@ func testWokenByRoom(h *harness, s sleeper) {
 	}
 }
 
-// testDisarmed: Disarm may follow any Arm, and no fragment is lost by it.
+// testDisarmed: Disarm may follow any Arm, and loses no fragment.
 func testDisarmed(h *harness, s sleeper) {
 	h.connect()
 	for range 20 {

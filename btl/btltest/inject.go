@@ -27,7 +27,7 @@ func injectTests() []namedTest {
 	}
 }
 
-// injected is directed for a pair of modules that package faults decorates.
+// injected does what directed does, for modules that package faults decorates.
 func injected(run func(h *harness, from, to *side, in btl.Injector)) func(*testing.T, Maker) {
 	test := directed(func(h *harness, from, to *side) {
 		h.connect()
@@ -59,7 +59,7 @@ func testRefuse(h *harness, from, to *side, in btl.Injector) {
 	require.Equal(h.t, 4, h.arrived(from))
 }
 
-// injectedError checks the error of an operation that was struck.
+// injectedError checks the error of an operation that a fault struck.
 func (h *harness) injectedError(tr *tracked) {
 	h.t.Helper()
 	err := h.result(tr)
@@ -111,7 +111,7 @@ func testSilence(h *harness, from, to *side, in btl.Injector) {
 	require.Equal(h.t, 1, h.arrived(from))
 }
 
-// testLate: the operation is delivered, and completes only after so many progress calls.
+// testLate: the operation is delivered, and completes only after Count progress calls.
 func testLate(h *harness, from, to *side, in btl.Injector) {
 	const turns = 40
 	in.Inject(btl.Fault{Kind: btl.FaultLate, Peer: from.peer, Count: turns})
@@ -123,7 +123,7 @@ func testLate(h *harness, from, to *side, in btl.Injector) {
 	}
 	require.NoError(h.t, h.result(tr))
 	h.until("the fragment", func() bool { return h.arrived(from) == 1 })
-	// Later operations are not delayed.
+	// The fault does not delay later operations.
 	h.mustSend(from, 8, 50)
 }
 
@@ -155,14 +155,14 @@ func testStale(h *harness, from, to *side, in btl.Injector) {
 	h.until("the fault", func() bool { return in.Fired() == 1 })
 	for range 20 {
 		h.mustSend(from, 8, 50)
-		h.settle() // a stale fragment would show as one that arrives twice
+		h.settle() // a stale fragment would appear as one that arrives twice
 	}
 	require.Equal(h.t, btl.Up, from.state())
 	require.Equal(h.t, btl.Up, to.state())
 }
 
-// testWrong: the operation is refused as too long, or ends alone as wrong, and the endpoint stays
-// Up.
+// testWrong: the operation is refused as too long, or ends alone with a usage error, and the
+// endpoint stays Up.
 func testWrong(h *harness, from, to *side, in btl.Injector) {
 	in.Inject(btl.Fault{Kind: btl.FaultWrong, Peer: from.peer, After: 1, Count: 2})
 	for i, want := range []error{nil, btl.ErrTooLong, btl.ErrTooLong, nil} {
@@ -184,7 +184,7 @@ func testWrong(h *harness, from, to *side, in btl.Injector) {
 	require.Equal(h.t, 2, h.arrived(from))
 }
 
-// testInjectInline: a fault also strikes fragments that are tried by SendInline first.
+// testInjectInline: a fault also strikes fragments that are first tried with SendInline.
 func testInjectInline(h *harness, from, to *side, in btl.Injector) {
 	if h.lacks(from, btl.CapInline) {
 		return
@@ -238,7 +238,7 @@ func testInjectRemote(h *harness, from, to *side, in btl.Injector) {
 	}
 }
 
-// testInjectPeer: a fault for another peer does not strike here, one for all peers does.
+// testInjectPeer: a fault for another peer does not strike here, but one for all peers does.
 func testInjectPeer(h *harness, from, to *side, in btl.Injector) {
 	in.Inject(btl.Fault{Kind: btl.FaultRefuse, Peer: from.rank})
 	require.NoError(h.t, from.send(from.newSend(8, 50)))

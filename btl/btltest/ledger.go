@@ -39,8 +39,8 @@ func (l *ledger) add(generation, hdr, size int) *entry {
 	return e
 }
 
-// withdraw removes a fragment that was refused. If it was sent nevertheless, then its successor,
-// which has its index and content, seems to arrive twice.
+// withdraw removes a refused fragment. Its successor gets the same index and content. If the
+// fragment was sent nevertheless, its successor seems to arrive twice.
 func (l *ledger) withdraw(e *entry) {
 	if e.arrived || e.index != len(l.entries)-1 {
 		e.refused = true
@@ -49,7 +49,7 @@ func (l *ledger) withdraw(e *entry) {
 	l.entries = l.entries[:len(l.entries)-1]
 }
 
-// offsets is how many different contents there are for one size.
+// offsets is the number of different contents for one size.
 const offsets = 1 << 16
 
 // makeNoise makes the bytes that fragments of up to n bytes are pieces of.
@@ -62,19 +62,19 @@ func makeNoise(n int) []byte {
 	return b
 }
 
-// contentOf is what the fragment contains. The caller must not change it.
+// contentOf returns the content of the fragment. The caller must not change it.
 func (l *ledger) contentOf(e *entry) []byte {
 	at := int(uint32(e.index)*2654435761>>16) % offsets
 	return l.noise[at : at+e.size]
 }
 
-// is reports whether frag is this fragment.
+// is reports whether frag is the fragment of an entry.
 func (l *ledger) is(e *entry, tag btl.Tag, frag []byte) bool {
 	return e.tag == tag && e.size == len(frag) && bytes.Equal(l.contentOf(e), frag)
 }
 
-// take records an arrival. drained is the connection that the receiver has drained: nothing of it,
-// or of earlier ones, may arrive.
+// take records an arrival. drained is the last connection that the receiver has drained: no
+// fragment of it, or of earlier ones, may arrive.
 func (l *ledger) take(tag btl.Tag, frag []byte, drained int) error {
 	for i := l.cursor; i < len(l.entries); i++ {
 		e := l.entries[i]
@@ -100,8 +100,8 @@ func (l *ledger) take(tag btl.Tag, frag []byte, drained int) error {
 	return fmt.Errorf("%s: a fragment arrives that was not sent: tag %d, %d bytes; next is %d", l.name, tag, len(frag), l.cursor)
 }
 
-// missing is the index of a fragment that was reported as delivered and has not arrived,
-// or -1.
+// missing returns the index of a fragment that was reported as delivered and has not arrived, or
+// -1.
 func (l *ledger) missing() int {
 	for i, e := range l.entries {
 		if e.succeeded && !e.arrived {

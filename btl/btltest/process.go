@@ -18,9 +18,9 @@ import (
 // roleVariable is the environment variable with the role of a child process.
 const roleVariable = "MPIGO_BTL_TEST_ROLE"
 
-// Role is what a child process does in place of the tests. An assertion that fails in it ends the
-// child. Of the methods of t it may call Errorf, FailNow, Helper and Cleanup, as package require
-// does.
+// Role is what a child process runs in place of the tests. A failed assertion ends the child. A
+// role may call only these methods of t, which package require uses: Errorf, FailNow, Helper and
+// Cleanup.
 type Role func(t testing.TB, parent *Process)
 
 // Main is the TestMain of a package whose tests start child processes: it runs the role that the
@@ -52,7 +52,7 @@ func (t *roleTB) FailNow()         { os.Exit(1) }
 func (t *roleTB) Helper()          {}
 func (t *roleTB) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// Process is the child process of a test, or the parent of a child. The two talk over a socket.
+// Process is the child process of a test, or the parent of a child. They communicate over a socket.
 type Process struct {
 	*net.UnixConn
 	t   testing.TB
@@ -70,7 +70,7 @@ func newProcess(t testing.TB, fd int) *Process {
 	return &Process{UnixConn: conn.(*net.UnixConn), t: t, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}
 }
 
-// Start runs this test program again, in a role. The child ends with the test at the latest. Its
+// Start runs this test program again, in a role. The child ends at the latest with the test. Its
 // descriptors from 4 on are the extra files.
 func Start(t testing.TB, role string, extra ...*os.File) *Process {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -91,7 +91,7 @@ func Start(t testing.TB, role string, extra ...*os.File) *Process {
 
 // Kill kills the child if it still runs.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // before Close, at which a role may end on its own
+	_ = p.cmd.Process.Kill() // before Close, at which a role may end by itself
 	_ = p.Close()
 	_ = p.cmd.Wait()
 }
@@ -102,13 +102,13 @@ func (p *Process) Wait() { require.NoError(p.t, p.cmd.Wait()) }
 // Tell sends a value to the other process.
 func (p *Process) Tell(v any) { require.NoError(p.t, p.enc.Encode(v)) }
 
-// Ask receives a value that the other process tells.
+// Ask receives a value that the other process sends with Tell.
 func Ask[T any](p *Process) (v T) {
 	require.NoError(p.t, p.dec.Decode(&v))
 	return v
 }
 
-// AwaitEnd waits until the other process tells something more, or closes the connection.
+// AwaitEnd waits until the other process sends another value, or closes the connection.
 func (p *Process) AwaitEnd() { _ = p.dec.Decode(new(bool)) }
 
 // AsError returns the btl.Error that err is or wraps.
@@ -142,8 +142,8 @@ func Pairs(rankA, rankB int, open Opener) Maker {
 	}
 }
 
-// RemotePairs makes pairs of modules of rank 0, in this process, and rank 1, in a child with a
-// role that ServeRole made.
+// RemotePairs makes pairs of modules of rank 0, in this process, and rank 1, in a child whose role
+// ServeRole made.
 func RemotePairs(role string, open Opener) Maker {
 	return func(t testing.TB, evA, evB btl.Events) *Pair {
 		w := NewPipeWakeup(t)
@@ -156,7 +156,7 @@ func RemotePairs(role string, open Opener) Maker {
 	}
 }
 
-// ServeRole is the role of a child that serves the module of rank 1.
+// ServeRole returns the role of a child that serves the module of rank 1.
 func ServeRole(open Opener) Role {
 	return func(t testing.TB, parent *Process) {
 		w := NewPipeWakeup(t)

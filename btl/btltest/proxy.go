@@ -11,15 +11,15 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Dial makes a module of the one that a [Serve] at the other end of conn has: the B of a Pair whose
-// Remote is set. Each call goes to the other process. The events that the module reports meanwhile
-// come back with the answer, and reach ev before the call returns. The other module does nothing
-// between the calls, unless it has threads.
+// Dial makes a proxy for the module of [Serve] at the other end of conn: the B of a Pair whose
+// Remote is set. Each call goes to the other process. Events that the module reports meanwhile come
+// back with the answer, and reach ev before the call returns. The other module does nothing between
+// calls, unless it has threads.
 //
-// Memory that is registered with it is copied there. What peers write to it is visible here after
-// the region's Fetch, and what is changed here is visible there after its Store.
+// Registered memory is copied to the other process. Writes by peers are visible here after the
+// region's Fetch, and changes here are visible there after its Store.
 //
-// Only one goroutine at a time may use the module, like every module. The caller closes conn.
+// As with every module, only one goroutine at a time may use it. The caller closes conn.
 func Dial(conn io.ReadWriter, ev btl.Events) (btl.Module, error) {
 	p := &proxy{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn), ev: ev, ops: map[uint64]*btl.Op{}}
 	p.patience()
@@ -51,7 +51,7 @@ func (p *proxy) Err() error { return p.err }
 
 func (p *proxy) patience() {
 	if c, ok := p.conn.(interface{ SetDeadline(time.Time) error }); ok {
-		// without a deadline, a hang lasts until the test's end
+		// Without a deadline, a hang would last until the end of the test.
 		_ = c.SetDeadline(time.Now().Add(defaultPatience))
 	}
 }
@@ -145,7 +145,7 @@ func (e *proxyEndpoint) Epoch() uint32  { return e.epoch }
 // State implements btl.Endpoint. It changes only inside calls of the module.
 func (e *proxyEndpoint) State() btl.State {
 	if e.number >= len(e.p.states) {
-		return btl.Up // it was made inside the call that is being answered
+		return btl.Up // it was made inside the current call
 	}
 	return e.p.states[e.number]
 }
@@ -169,7 +169,7 @@ func (e *proxyEndpoint) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	return e.p.call(&request{Call: callInline, Ep: e.number, Tag: tag, Hdr: hdr, Data: payload}).OK
 }
 
-// Rebind implements btl.Endpoint. The other process overwrites its own copy of the old memory.
+// Rebind implements btl.Endpoint. The other process overwrites its copy of the old memory.
 func (e *proxyEndpoint) Rebind(op *btl.Op, payload []byte) bool {
 	for id, posted := range e.p.ops {
 		if posted == op && e.p.call(&request{Call: callRebind, Ep: e.number, ID: id, Data: payload}).OK {
@@ -213,7 +213,7 @@ type proxyRegion struct {
 	mem    []byte
 }
 
-// offset is the place of b in the region, or -1.
+// offset returns the offset of b in the region, or -1.
 func (r *proxyRegion) offset(b []byte) int {
 	if len(b) == 0 || len(r.mem) == 0 {
 		return 0

@@ -22,7 +22,7 @@ func rebindTests() []namedTest {
 	}
 }
 
-// sendFromPages sends a fragment whose payload lies on pages of its own, once.
+// sendFromPages tries once to send a fragment whose payload has its own pages.
 func (h *harness) sendFromPages(s *side, hdr, size int) (*tracked, error) {
 	h.t.Helper()
 	tr := s.newSend(hdr, size)
@@ -36,8 +36,8 @@ func (h *harness) sendFromPages(s *side, hdr, size int) (*tracked, error) {
 }
 
 // takeBack rebinds a Send that was accepted to a copy of its payload, unless it has ended, and
-// makes the old memory inaccessible: a BTL that still reads it dies, and a system call returns
-// EFAULT.
+// makes the old memory inaccessible. If a BTL still reads it, the process crashes, or a system call
+// returns EFAULT.
 func (h *harness) takeBack(tr *tracked) {
 	h.t.Helper()
 	tr.side.mu.Lock()
@@ -83,7 +83,7 @@ func crowd(at *btl.Attrs) []int {
 	return []int{100, 8, at.EagerBytes, at.MaxSendBytes, 16, at.MaxSendBytes, 3000, 0}
 }
 
-// fill sends from pages until the endpoint takes nothing more, or for a while: no goroutine drives
+// fill sends from pages until the endpoint takes nothing more, or for a while. No goroutine drives
 // the other side. It returns the accepted operations.
 func (h *harness) fill(s *side) []*tracked {
 	h.t.Helper()
@@ -104,7 +104,7 @@ func (h *harness) fill(s *side) []*tracked {
 	return sent
 }
 
-// testRebindBeforeContact: the peer makes no progress yet.
+// testRebindBeforeContact: Rebind while the peer makes no progress yet.
 func testRebindBeforeContact(h *harness, from, to *side) {
 	h.connectSide(from, h.newGeneration())
 	for _, tr := range h.fill(from) {
@@ -117,7 +117,7 @@ func testRebindBeforeContact(h *harness, from, to *side) {
 }
 
 // testRebindBackedUp: there is a connection, and the peer takes nothing from it. Some payloads are
-// taken back at once, others when more has been accepted.
+// taken back at once, others after more operations were accepted.
 func testRebindBackedUp(h *harness, from, to *side) {
 	h.connect()
 	for range 3 {
@@ -134,11 +134,11 @@ func testRebindBackedUp(h *harness, from, to *side) {
 	}
 }
 
-// testRebindWhileFailing: an operation that is about to be called back can be rebound, from inside
-// the Done of another.
+// testRebindWhileFailing: an operation that is about to be called back can be rebound from inside
+// the Done of another one.
 func testRebindWhileFailing(h *harness, from, to *side) {
 	if h.pair.Remote && from == h.b {
-		h.t.Log("what is called back in the other process is told here only afterwards")
+		h.t.Log("operations called back in the other process are reported here only afterwards")
 		return
 	}
 	h.connect()
@@ -156,7 +156,8 @@ func testRebindWhileFailing(h *harness, from, to *side) {
 	h.mustSend(from, 8, 100)
 }
 
-// testRebindFaults: the memory of an operation that an injected fault keeps can be taken back too.
+// testRebindFaults: the memory of an operation that an injected fault withholds can be taken back
+// too.
 func testRebindFaults(h *harness, from, to *side, in btl.Injector) {
 	for _, kind := range []btl.FaultKind{btl.FaultErrorDelivered, btl.FaultErrorLost, btl.FaultSilence, btl.FaultLate, btl.FaultStale} {
 		for _, size := range []int{64, from.m.Attrs().MaxSendBytes} {
@@ -187,7 +188,8 @@ func testRebindFaults(h *harness, from, to *side, in btl.Injector) {
 	}
 }
 
-// testRebindPut: a Put writes what its memory held when it was posted, whatever Rebind returns.
+// testRebindPut: a Put writes the bytes that its memory held when it was posted, whatever Rebind
+// returns.
 func testRebindPut(h *harness, from, to *side) {
 	if h.lacks(from, btl.CapPut) {
 		return
@@ -208,8 +210,8 @@ func testRebindPut(h *harness, from, to *side) {
 	dst.release()
 }
 
-// takePutBack overwrites the memory of a Put once that is permitted: at once, or when it is called
-// back.
+// takePutBack overwrites the memory of a Put once that is permitted: at once, or when the Put is
+// called back.
 func (h *harness) takePutBack(tr *tracked, src *memory) {
 	h.t.Helper()
 	tr.side.mu.Lock()
@@ -219,8 +221,7 @@ func (h *harness) takePutBack(tr *tracked, src *memory) {
 	}
 }
 
-// testRebindPutFaults: a Put for which Rebind fails is called back, at the latest when its endpoint
-// is drained.
+// testRebindPutFaults: a Put for which Rebind fails is called back before its endpoint is Drained.
 func testRebindPutFaults(h *harness, from, to *side, in btl.Injector) {
 	if h.lacks(from, btl.CapPut) {
 		return

@@ -6,15 +6,15 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// tracked is an operation and its outcome.
+// tracked is an operation and its result.
 type tracked struct {
 	op         btl.Op
 	side       *side
 	ep         btl.Endpoint
 	verb       string
 	entry      *entry // of a Send
-	buf        []byte // the payload's memory, if it is to be overwritten after Done
-	pages      []byte // pages of its own that the payload lies on, nil if there are none
+	buf        []byte // the payload's memory, if the suite overwrites it after Done
+	pages      []byte // the payload's own pages, nil if there are none
 	generation int
 
 	// Guarded by the harness's mu.
@@ -26,14 +26,14 @@ type tracked struct {
 
 var _ btl.Events = (*side)(nil)
 
-// Calls inside which a module may report events.
+// Calls in which a module may report events.
 const (
 	inProgress = "Progress"
 	inFail     = "Fail"
 	inClose    = "Close"
 )
 
-// enter notes that the module is called, and returns the function that undoes that.
+// enter records that the module is being called, and returns a function that undoes that.
 func (s *side) enter(what string) func() {
 	before := s.calling
 	s.calling = what
@@ -131,8 +131,8 @@ func (s *side) Drained(m btl.Module, to btl.Path) {
 	s.drains++
 }
 
-// overwrite changes memory that is the caller's again, so that a BTL which still reads it is
-// noticed.
+// overwrite changes memory that the caller owns again, so that a BTL that still reads it is
+// detected.
 func overwrite(b []byte) {
 	if len(b) > 0 {
 		b[0] ^= 0xff
@@ -146,7 +146,7 @@ func overwrite(b []byte) {
 func done(op *btl.Op, err error) {
 	tr, ok := op.Owner.(*tracked)
 	if !ok || &tr.op != op {
-		panic("btltest: Owner of an operation was changed") // there is no test to report to
+		panic("btltest: Owner of an operation was changed") // no test can be told
 	}
 	s := tr.side
 	var be *btl.Error
@@ -160,7 +160,7 @@ func done(op *btl.Op, err error) {
 	case err != nil && s.calling != inProgress && s.calling != inFail && s.calling != inClose:
 		s.h.violationLocked("%s: Done with an error called from inside %q", s.name, s.calling)
 	case err != nil && !errors.As(err, &be):
-		s.h.violationLocked("%s: Done with %v, which is no *btl.Error", s.name, err)
+		s.h.violationLocked("%s: Done with %v, which is not a *btl.Error", s.name, err)
 	case err != nil && s.calling != inClose && s.failed != tr.generation && (be.Class != btl.ClassUsage || tr.verb == "Send"):
 		s.h.violationLocked("%s: Done with an error, before Failed: %v", s.name, err)
 	case s.drained >= tr.generation:

@@ -57,14 +57,14 @@ func (h *harness) register(s *side, n int, access btl.Access, rng *rand.Rand) *m
 	return m
 }
 
-// lent is memory that a module has made, until it is given back: after Close, which an Allocator
-// must permit.
+// lent is memory that a module has allocated. It is freed after Close, which an Allocator must
+// permit.
 type lent struct {
 	from btl.Allocator
 	mems [][]byte
 }
 
-// bytes makes n bytes that can be registered with m.
+// bytes allocates n bytes that can be registered with m.
 func (l *lent) bytes(m btl.Module, n int, access btl.Access) ([]byte, error) {
 	a, ok := m.(btl.Allocator)
 	if !ok || access == btl.AccessLocal {
@@ -192,7 +192,7 @@ func testMoves(verb string, needs btl.Caps) func(h *harness, from, to *side) {
 	}
 }
 
-// testPutThenSend: a fragment that is sent after a Put's Done finds the bytes there.
+// testPutThenSend: when a fragment sent after a Put's Done arrives, the Put's bytes are there.
 func testPutThenSend(h *harness, from, to *side) {
 	if h.lacks(from, btl.CapPut) {
 		return
@@ -210,8 +210,8 @@ func testPutThenSend(h *harness, from, to *side) {
 	}
 }
 
-// usageError expects a Put or a Get to end with ClassUsage. If that has failed the endpoint (C4),
-// it connects the next incarnation.
+// usageError expects a Put or a Get to end with ClassUsage. If the endpoint has failed too (C4), it
+// connects the next incarnation.
 func (h *harness) usageError(tr *tracked, why string) {
 	h.t.Helper()
 	h.postRemote(tr)
@@ -259,7 +259,7 @@ func testAccess(h *harness, from, to *side) {
 	}
 }
 
-// testReleasedKey: once Release has returned, the key is not valid, also when another region took
+// testReleasedKey: once Release has returned, the key is invalid, even if another region has taken
 // its place.
 func testReleasedKey(h *harness, from, to *side) {
 	h.connect()
@@ -290,7 +290,7 @@ func testReleasedKey(h *harness, from, to *side) {
 	}
 }
 
-// testForgedKey: a key that no module has made is not valid (C8).
+// testForgedKey: a key that no module has made is invalid (C8).
 func testForgedKey(h *harness, from, to *side) {
 	h.connect()
 	for _, verb := range h.verbs(from) {
@@ -303,7 +303,7 @@ func testForgedKey(h *harness, from, to *side) {
 		for name, key := range map[string]btl.Key{"zero": {}, "ones": ones, "random": random, "own": mine.region.Key()} {
 			h.usageError(mine.access(verb, 0, 16, key, 0), verb+" with a key of "+name)
 		}
-		// The meaning of a flipped bit is up to the BTL: an error of ClassUsage, or no difference.
+		// The BTL decides what a flipped bit means: an error of ClassUsage, or no difference.
 		for i := range keyBytes {
 			key := theirs.region.Key()
 			key[i] ^= 1 << (i % 8)
@@ -322,8 +322,8 @@ func testForgedKey(h *harness, from, to *side) {
 	}
 }
 
-// testFence: when the end of the target is Drained, nothing of the incarnation writes to its memory
-// any more, whatever the other end does (C4).
+// testFence: once the target's end is Drained, nothing of the incarnation writes to the target's
+// memory, whatever the other end does (C4).
 func testFence(h *harness, from, to *side) {
 	if h.lacks(from, btl.CapPut) {
 		return
@@ -369,7 +369,7 @@ func testRandomRemote(h *harness) {
 	const room, pieces = 32 << 10, 16
 	type view struct {
 		s *side
-		// source of its Puts and target of its Gets: one piece for each operation in flight
+		// Source of its Puts and target of its Gets: one piece for each operation in flight.
 		mine *memory
 		open *memory // target of the other side's Puts and source of its Gets
 		want []byte  // the expected content of open

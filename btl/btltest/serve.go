@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Serve makes a module and serves the other end of conn, a [Dial], until that closes the
-// connection. Call it in the child process of a test, with the function that makes the module
+// Serve makes a module and serves it to [Dial] at the other end of conn, until Dial's end closes
+// the connection. Call it in the child process of a test, with the function that makes the module
 // there. It closes the module before it returns.
 func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error {
 	s := &server{enc: gob.NewEncoder(conn), ops: map[*btl.Op]*served{}, regions: map[int]*servedRegion{}}
@@ -44,7 +44,7 @@ func Serve(conn io.ReadWriter, mk func(ev btl.Events) (btl.Module, error)) error
 	}
 }
 
-// server makes the calls of the other process, and collects the events that the module reports
+// server executes the calls of the other process, and collects the events that the module reports
 // meanwhile.
 type server struct {
 	enc     *gob.Encoder
@@ -89,8 +89,8 @@ func (s *server) Drained(_ btl.Module, to btl.Path) {
 func (s *server) done(op *btl.Op, err error) {
 	sv := s.ops[op]
 	if sv == nil {
-		// Called twice, or for an operation that was never accepted: the parent finds no operation
-		// of number 0, and reports that.
+		// Done was called twice, or for an operation that was never accepted. The parent finds no
+		// operation with number 0, and reports that.
 		s.res.Events = append(s.res.Events, event{Kind: eventDone})
 		return
 	}
@@ -165,7 +165,7 @@ func (s *server) rebind(req *request) bool {
 	return false
 }
 
-// endpoint is the number of an endpoint.
+// endpoint returns the number of an endpoint.
 func (s *server) endpoint(ep btl.Endpoint) int {
 	if i := slices.Index(s.eps, ep); i >= 0 {
 		return i

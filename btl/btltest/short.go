@@ -10,10 +10,10 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestReceiveShort checks that to, the peer's end of from, takes the fragment that it expects and
-// no other. slotBytes is the longest fragment that goes into a slot of the transport, longest the
-// longest of all, 1,100 or more; both count the header. arrive makes one turn of progress at to,
-// and returns the last fragment that was handed up in it, nil if there was none.
+// TestReceiveShort checks that to takes the expected fragment and no other. to is the peer's end of
+// from. slotBytes is the longest fragment that fits into a slot of the transport. longest is the
+// longest fragment of all, at least 1,100. Both include the header. arrive makes one progress call
+// at to, and returns the last fragment that it handed up, or nil if there was none.
 func TestReceiveShort(t *testing.T, from btl.ShortSender, to btl.ShortReceiver, slotBytes, longest int, arrive func() []byte) {
 	const header, tag, first, second = 16, 3, 0x1122334455667788, 0x99aabbccddeeff00
 	room := make([]byte, longest)

@@ -16,8 +16,8 @@ type side struct {
 	peer  int
 	other *side
 
-	// mu stands for the lock of a rank's engine: it is held around every call of the module and of
-	// its endpoints. It guards the fields up to the blank line. Callbacks run with it held.
+	// mu stands for the lock of a rank's engine: every call of the module and of its endpoints
+	// holds it. It guards the fields up to the blank line. Callbacks run with it held.
 	mu      engineLock
 	m       btl.Module
 	ep      btl.Endpoint
@@ -27,7 +27,7 @@ type side struct {
 	// Guarded by the harness's mu, which may be taken with side.mu held.
 	sent         ledger
 	outstanding  map[*tracked]bool
-	generation   int  // of the connection that ep is of
+	generation   int  // of the connection of ep
 	failed       int  // generation of the last Failed
 	drained      int  // generation of the last Drained
 	failing      bool // Failed for the peer, not yet Drained
@@ -45,8 +45,8 @@ type side struct {
 	stop   atomic.Bool
 }
 
-// engineLock is a mutex that reports whether another goroutine waits for it, so that a driver which
-// takes it again and again can give way.
+// engineLock is a mutex that reports whether another goroutine waits for it, so that a driver that
+// takes it repeatedly can give way.
 type engineLock struct {
 	sync.Mutex
 	wanted atomic.Int32
@@ -59,11 +59,10 @@ func (l *engineLock) Lock() {
 	l.wanted.Add(-1)
 }
 
-// path is what the side calls the path to the other one. No BTL gives the number of its module a
-// meaning.
+// path is the side's name of the path to the other side. BTLs do not interpret its module number.
 func (s *side) path() btl.Path { return btl.Path{Peer: s.peer, Module: 7} }
 
-// isPath reports whether an event is about that path. Before Connect the BTL cannot know the
+// isPath reports whether an event concerns that path. Before Connect the BTL cannot know the
 // module's number.
 func (s *side) isPath(to btl.Path) bool {
 	return to == s.path() || s.ep == nil && to == btl.Path{Peer: s.peer}
@@ -131,14 +130,14 @@ func (s *side) newSendExactly(hdr, size int) *tracked {
 	return tr
 }
 
-// send posts a fragment, once.
+// send tries once to post a fragment.
 func (s *side) send(tr *tracked) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sendLocked(tr)
 }
 
-// sendLocked is send from inside a callback.
+// sendLocked does what send does, inside a callback.
 func (s *side) sendLocked(tr *tracked) error {
 	hdr := int(tr.op.HdrLen)
 	s.h.mu.Lock()
@@ -158,7 +157,7 @@ func (s *side) sendLocked(tr *tracked) error {
 	return err
 }
 
-// post posts an operation, once.
+// post tries once to post an operation.
 func (s *side) post(tr *tracked) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

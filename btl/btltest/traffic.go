@@ -26,7 +26,7 @@ func trafficTests() []namedTest {
 	}
 }
 
-// sizesAround lists sizes up to limit at which a transport may change what it does.
+// sizesAround lists sizes up to limit around which a transport may behave differently.
 func sizesAround(limit int, marks ...int) []int {
 	sizes := []int{0, 1, 2, 7, 8, 9, 63, 64, 65}
 	for _, m := range marks {
@@ -44,7 +44,7 @@ func headers(size int) []int {
 	return slices.DeleteFunc([]int{0, 1, 16, 24, btl.MaxHeaderBytes}, func(n int) bool { return n > size })
 }
 
-// testSizes: every fragment arrives whole, header and payload in one piece.
+// testSizes: every fragment arrives completely, header and payload in one piece.
 func testSizes(h *harness, from, to *side) {
 	h.connect()
 	at := from.m.Attrs()
@@ -56,7 +56,8 @@ func testSizes(h *harness, from, to *side) {
 	}
 }
 
-// testInlineSizes: SendInline takes what Attrs says, after some progress calls at most.
+// testInlineSizes: SendInline takes fragments of up to Attrs.InlineBytes, at the latest after some
+// progress calls.
 func testInlineSizes(h *harness, from, to *side) {
 	if h.lacks(from, btl.CapInline) {
 		return
@@ -71,7 +72,7 @@ func testInlineSizes(h *harness, from, to *side) {
 	}
 }
 
-// testTooLong: a fragment over MaxSendBytes is refused, and nothing of it is sent.
+// testTooLong: a fragment longer than MaxSendBytes is refused, and nothing of it is sent.
 func testTooLong(h *harness, from, to *side) {
 	h.connect()
 	limit := from.m.Attrs().MaxSendBytes
@@ -87,8 +88,7 @@ func testTooLong(h *harness, from, to *side) {
 	require.Equal(h.t, 1, h.arrived(from))
 }
 
-// sendSomehow sends inline or not, as rng decides, and reports whether the endpoint took the
-// fragment.
+// sendSomehow sends a fragment, inline if rng says so, and reports whether the endpoint took it.
 func (h *harness) sendSomehow(s *side, rng *rand.Rand, size int) bool {
 	h.t.Helper()
 	at := s.m.Attrs()
@@ -104,7 +104,7 @@ func (h *harness) sendSomehow(s *side, rng *rand.Rand, size int) bool {
 	return err == nil
 }
 
-// randomSize is small in most cases.
+// randomSize returns a size that is mostly small.
 func randomSize(rng *rand.Rand, limit int) int {
 	if rng.IntN(8) == 0 {
 		return rng.IntN(limit + 1)
@@ -135,22 +135,22 @@ func (h *harness) flood(from *side, size int) int {
 			return n
 		}
 	}
-	h.t.Fatalf("%s takes more than %d bytes without anybody polling at the other end", from.name, most)
+	h.t.Fatalf("%s takes more than %d bytes although the other end does not poll", from.name, most)
 	return 0
 }
 
-// testBackPressure: a sender that is faster than its receiver gets ErrResource (C6); nothing is
-// lost, and nothing is sent twice.
+// testBackPressure: a sender that is faster than its receiver gets ErrResource (C6); no fragment is
+// lost, and none is sent twice.
 func testBackPressure(h *harness, from, to *side) {
 	h.connect()
 	for _, size := range []int{8, 100, from.m.Attrs().EagerBytes, from.m.Attrs().MaxSendBytes} {
 		n := 0
-		// A fragment may arrive before the room that it leaves is known here.
+		// A fragment may arrive before this side knows that there is room again.
 		h.until("room", func() bool {
 			n = h.flood(from, size)
 			return n > 0
 		})
-		// A progress call of the sender does not make room at the other end without bound.
+		// A progress call of the sender does not make unlimited room at the other end.
 		from.progress()
 		n += h.flood(from, size)
 		for range n {
@@ -161,7 +161,7 @@ func testBackPressure(h *harness, from, to *side) {
 	require.Equal(h.t, len(from.sent.entries), h.arrived(from))
 }
 
-// testBothDirections: two floods that meet.
+// testBothDirections: both sides flood each other.
 func testBothDirections(h *harness) {
 	h.connect()
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -229,8 +229,8 @@ func testPostFromArrived(h *harness) {
 	})
 }
 
-// testPostFromDone: the next fragment is posted from inside the Done of the last one, also if that
-// is inside Send.
+// testPostFromDone: the next fragment is posted from inside the Done of the last one, even if that
+// Done is called inside Send.
 func testPostFromDone(h *harness, from, to *side) {
 	h.connect()
 	left := 100

@@ -93,9 +93,9 @@ func sentinels() []error {
 // wireError carries an error: its text and its identity.
 type wireError struct {
 	Text  string
-	Exact int        // one more than the index of the sentinel that it is, or 0
+	Exact int        // one more than the index of the sentinel that it equals, or 0
 	Is    []int      // indices of the sentinels that it wraps
-	Btl   *btl.Error // without Err; nil if it is none, though it may wrap one
+	Btl   *btl.Error // without Err; nil if the error is not a *btl.Error itself
 	Cause *wireError // Err of Btl
 }
 
