@@ -2,13 +2,13 @@ package progress
 
 // Dozing is progress while no goroutine waits, because the program computes: a goroutine sleeps on
 // the Wakeup as a driver does, with the pollers armed, and makes turns when an event comes. It
-// gives way at once to a goroutine that waits: that disarms the pollers, whose flags would make
-// every message of a peer a wake-up.
+// gives way at once to a goroutine that waits. That goroutine disarms the pollers, because with
+// their flags set each message of a peer would cause a wake-up.
 
 // Doze sleeps until an event comes, a timer is due, a goroutine waits, or Undoze is called, and
-// makes turns before and after. It reports whether a goroutine waits or the engine is stopped; it
-// returns at once if that is so already. Lock held; Doze gives it up while it sleeps. One goroutine
-// at a time may call it.
+// makes turns before and after. It reports whether a goroutine waits or the engine is stopped. If
+// either is already the case, it returns at once. Lock held; Doze releases it while it sleeps. One
+// goroutine at a time may call it.
 func (e *Engine) Doze() (gaveWay bool) {
 	if e.driver != nil || e.stopErr != nil || e.dozing || e.cfg.Idle != nil {
 		return true
@@ -18,7 +18,7 @@ func (e *Engine) Doze() (gaveWay bool) {
 	first := min(nanos, napNanos) // as in a driver's sleep
 	for _, part := range []int64{first, nanos - first, 0} {
 		n := e.fullTurn()
-		gave := e.letOthers() // they may have left something to poll for
+		gave := e.letOthers() // they may have left work for the pollers
 		if !e.dozing {
 			return true
 		}
@@ -47,7 +47,7 @@ func (e *Engine) Undoze() {
 	}
 }
 
-// undoze disarms the pollers. A goroutine that is in Doze returns when it has the lock.
+// undoze disarms the pollers. A goroutine in Doze returns once it has the lock.
 func (e *Engine) undoze() {
 	e.dozing, e.sleeping = false, false
 	e.disarm()
@@ -56,7 +56,8 @@ func (e *Engine) undoze() {
 	}
 }
 
-// awaitDozer waits until no other goroutine is in Wakeup.Sleep, which only one may be.
+// awaitDozer waits until no other goroutine is in Wakeup.Sleep, because only one may be there at a
+// time.
 func (e *Engine) awaitDozer() {
 	for e.inSleep {
 		e.cfg.Wakeup.Wake()

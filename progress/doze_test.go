@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDozeHandlesEventsUntilAGoroutineWaits: a goroutine that dozes makes turns when it is woken. A
+// TestDozeHandlesEventsUntilAGoroutineWaits: a dozing goroutine makes turns when it is woken. A
 // goroutine that waits disarms the pollers and polls by itself.
 func TestDozeHandlesEventsUntilAGoroutineWaits(t *testing.T) {
 	e := New(Config{})
@@ -21,7 +21,7 @@ func TestDozeHandlesEventsUntilAGoroutineWaits(t *testing.T) {
 	}
 	locked(e, func() { e.AddPoller(p) })
 	// doze dozes until an event is handled or Doze gives way. Doze also ends when another goroutine
-	// wants the lock, as this test does to look.
+	// wants the lock, which this test takes for its checks.
 	doze := func() <-chan error {
 		return spawn(func() error {
 			e.Lock()
@@ -75,7 +75,7 @@ type queued struct{ run func() }
 func (q *queued) Run() { q.run() }
 
 // TestQueuedTasksRunAfterTheTurn: tasks that pollers queue run when all pollers were polled, in
-// order, and those that tasks queue run too. A Waiter queues its task when all signals have come.
+// order, and tasks that they queue run too. A Waiter queues its task when all signals have come.
 func TestQueuedTasksRunAfterTheTurn(t *testing.T) {
 	e := New(Config{})
 	defer e.Close()
@@ -106,7 +106,7 @@ func TestQueuedTasksRunAfterTheTurn(t *testing.T) {
 	require.Equal(t, slices.Concat(turn, turn, []string{"task", "last"}, turn), order)
 }
 
-// TestQueuedTaskRunsInSpin: a wait that polls one poller only runs the tasks that this has led to.
+// TestQueuedTaskRunsInSpin: a wait that polls only one poller also runs the tasks that result.
 func TestQueuedTaskRunsInSpin(t *testing.T) {
 	e := New(Config{SpinTurns: 1000})
 	defer e.Close()
@@ -118,7 +118,7 @@ func TestQueuedTaskRunsInSpin(t *testing.T) {
 	require.True(t, w.Done())
 }
 
-// TestDozeLetsOthersHaveTheLock: also while event follows on event.
+// TestDozeLetsOthersHaveTheLock: Doze gives way to others even if each turn has an event.
 func TestDozeLetsOthersHaveTheLock(t *testing.T) {
 	e := New(Config{})
 	locked(e, func() { e.AddPoller(&pollFunc{func() int { return 1 }}) })
@@ -138,8 +138,8 @@ func TestDozeLetsOthersHaveTheLock(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestPollEndsDoze: a goroutine that polls once does not leave the dozing one asleep, with nothing
-// to wake it.
+// TestPollEndsDoze: a goroutine that polls once does not leave the dozing one asleep without a
+// wakeup.
 func TestPollEndsDoze(t *testing.T) {
 	e := New(Config{})
 	p := &idler{promises: true}

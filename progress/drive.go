@@ -9,25 +9,26 @@ const (
 	// yieldsPerClockRead: reading the clock costs as much as a turn, so a driver that yields reads
 	// it only after this many yields.
 	yieldsPerClockRead = 16
-	// goschedEvery: Gosched wakes further threads of the process, which look for work on processors
-	// that other ranks could use. A driver that yields to other processes therefore calls Gosched
-	// only at every goschedEvery-th yield.
+	// goschedEvery: Gosched wakes further threads of the process. They search for work on
+	// processors that other ranks could use. A driver that yields to other processes therefore
+	// calls Gosched only at every goschedEvery-th yield.
 	goschedEvery = 32
-	// quickPerGosched: the thread that Gosched wakes may take the next yields, which are not quick
-	// then. With Config.QuickYields, several times as many yields come between two calls of it.
+	// quickPerGosched: the thread that Gosched wakes may run during the next yields, so that they
+	// are not quick. With Config.QuickYields, there are quickPerGosched times as many yields
+	// between two calls of Gosched.
 	quickPerGosched = 4
-	// goschedEveryAlone replaces goschedEvery where GOMAXPROCS is 1: no further thread exists that
-	// could be woken, or could run the other goroutines of the process.
+	// goschedEveryAlone replaces goschedEvery if GOMAXPROCS is 1: then no further thread exists
+	// that could be woken, or could run the other goroutines of the process.
 	goschedEveryAlone = 4
-	// yieldsPerOrigin: a driver that never sleeps notes its origin after this many yields.
+	// yieldsPerOrigin: a driver that never sleeps records its origin after this many yields.
 	yieldsPerOrigin = 1024
 	// letGoYields bounds the number of Gosched calls after which the driver takes its lock back.
 	letGoYields = 100
-	// napNanos bounds a sleep when some poller cannot promise to wake it, and the first part of
-	// any.
+	// napNanos bounds a sleep that some poller cannot promise to end, and the first part of every
+	// other sleep.
 	napNanos = int64(time.Millisecond)
-	// sleepNanos bounds every sleep: a lost wake-up costs no more than this, and checks at low
-	// frequency (is the peer alive?) still run.
+	// sleepNanos bounds every sleep: a lost wake-up delays events by no more than this, and
+	// infrequent checks, such as whether a peer is alive, still run.
 	sleepNanos = int64(100 * time.Millisecond)
 )
 
@@ -35,7 +36,7 @@ const (
 func (e *Engine) drive(w *Waiter, empty int) {
 	e.driver = w
 	e.Undoze()
-	defer func() { // also if a poller panics: the parked goroutines need another driver then
+	defer func() { // even if a poller panics: parked goroutines then need another driver
 		e.driver = nil
 		e.handOver()
 	}()
@@ -55,7 +56,7 @@ func (e *Engine) drive(w *Waiter, empty int) {
 			e.idle()
 			continue
 		}
-		yields := empty - e.cfg.SpinTurns // so far
+		yields := empty - e.cfg.SpinTurns // number of yields so far
 		empty++
 		switch {
 		case yields < 0:
@@ -86,7 +87,7 @@ func (e *Engine) drive(w *Waiter, empty int) {
 // idle calls Config.Idle without the lock.
 func (e *Engine) idle() {
 	call := e.Leave()
-	defer e.Return(call) // also if it panics: the function that recovers unlocks
+	defer e.Return(call) // even if it panics, because the function that recovers unlocks
 	e.cfg.Idle()
 }
 
@@ -115,7 +116,8 @@ func (e *Engine) yield() {
 	}
 }
 
-// noteYield has the driver sleep if its yields, of which one took so long, give the core to nobody.
+// noteYield records how long a yield took. It makes the driver sleep if its yields give the core to
+// no other process.
 func (e *Engine) noteYield(took int64) {
 	q := &e.quickYields
 	if q.took(took); !q.isOver() {
@@ -128,16 +130,16 @@ func (e *Engine) noteYield(took int64) {
 	q.rest()
 }
 
-// relax spaces the turns of a wait that spins, of which empty have found no event.
+// relax spaces the turns of a spinning wait. empty is the number of turns without an event.
 func (e *Engine) relax(empty int) {
 	if !e.spinYield(empty) {
 		Relax()
 	}
 }
 
-// spinYield yields to other processes now and then, and reports whether it did. What the wait is
-// for may need this core: another goroutine of this rank or of the peer, whose thread the kernel
-// has put here. It keeps the lock.
+// spinYield occasionally yields to other processes, and reports whether it did. The event may
+// depend on another thread of this rank or of the peer, which the kernel may have placed on this
+// core. It keeps the lock.
 func (e *Engine) spinYield(empty int) bool {
 	cpu := e.cfg.Processor
 	if cpu == nil || !e.spinYields.isDue(empty) {
@@ -149,8 +151,8 @@ func (e *Engine) spinYield(empty int) bool {
 	return true
 }
 
-// letOthers lets those goroutines run that wait for the lock or were woken. It reports whether
-// there were any.
+// letOthers lets goroutines run that wait for the lock or were woken. It reports whether there were
+// any.
 func (e *Engine) letOthers() bool {
 	switch {
 	case e.wanted.Load() != 0:
@@ -163,8 +165,8 @@ func (e *Engine) letOthers() bool {
 	return true
 }
 
-// letGo gives the lock to the goroutines that wait for it in Lock, and the processor to those that
-// were woken and are about to.
+// letGo gives the lock to the goroutines that wait for it in Lock, and the processor to goroutines
+// that were woken and will take the lock.
 func (e *Engine) letGo(yields int) {
 	call := e.Leave()
 	for range yields {
@@ -209,7 +211,7 @@ func (e *Engine) blockFor(nanos int64) (woken bool) {
 	return e.cfg.Wakeup.Sleep(nanos)
 }
 
-// fullTurn is a turn that runs the timers in any case.
+// fullTurn is a turn that always runs the timers.
 func (e *Engine) fullTurn() int {
 	n := e.Turn()
 	if e.turn%timersEvery != 0 {
@@ -218,7 +220,7 @@ func (e *Engine) fullTurn() int {
 	return n
 }
 
-// arm arms all pollers that can be, and returns how long the engine may sleep.
+// arm arms all pollers that are Idlers, and returns how long the engine may sleep.
 func (e *Engine) arm() (nanos int64) {
 	nanos = sleepNanos
 	for _, p := range e.pollers {

@@ -19,8 +19,8 @@ const (
 	// turnsPerAhead: a look ahead, and the turn after it, take about as long as this many turns
 	// with a Relax after each.
 	turnsPerAhead = 16
-	// turnsPerPoll: one Poll, with the caller's own loop around it, takes about as long as this
-	// many turns of Spin.
+	// turnsPerPoll: one Poll, including the caller's loop, takes about as long as this many turns
+	// of Spin.
 	turnsPerPoll = 4
 )
 
@@ -28,22 +28,22 @@ const (
 type Config struct {
 	// Clock is the engine's time, nil for the system's monotonic clock.
 	Clock Clock
-	// Wakeup is what the driver sleeps on, nil for a ChanWakeup. Close closes it.
+	// The driver sleeps on Wakeup; nil means a ChanWakeup. Close closes it.
 	Wakeup Wakeup
 	// SpinTurns is the number of turns without an event after which a driver yields.
 	SpinTurns int
 	// YieldNanos is how long a driver yields between turns before it sleeps.
 	YieldNanos int64
-	// NoSleep makes a driver yield for ever.
+	// NoSleep makes a driver yield forever.
 	NoSleep bool
 	// Processor makes a yield also give up the processor to other processes; nil for ranks of one
 	// process.
 	Processor Processor
-	// QuickYields, if not 0, is after how many yields in a row that gave the processor to nobody a
-	// driver sleeps.
+	// QuickYields, if not 0, is the number of consecutive yields that gave the core to no other
+	// process after which a driver sleeps.
 	QuickYields int
-	// Idle replaces the whole idle policy. It is called, without the lock, after every turn of a
-	// driver and every Poll without an event, perhaps by several goroutines at once. It is for
+	// Idle replaces the whole idle policy. The engine calls it without the lock after every turn of
+	// a driver and every Poll without an event, possibly from several goroutines at once. It is for
 	// tests and simulations that control the time.
 	Idle func()
 }
@@ -51,25 +51,25 @@ type Config struct {
 // Counters of an engine since New.
 type Counters struct {
 	Turns  uint64
-	Events uint64 // as the pollers report them, and timers that ran
+	Events uint64 // events that the pollers report, and timers that ran
 	Yields uint64
 	Sleeps uint64
 	Parks  uint64 // waits of goroutines while another one drove
 	Done   uint64 // completed operations
 }
 
-// Engine drives one rank; New makes one. Lock, TryLock, Now, Stop and Close may be called from
-// anywhere. All other methods need the lock.
+// Engine drives one rank; New makes one. Any goroutine may call Lock, TryLock, Now, Stop and Close.
+// All other methods need the lock.
 type Engine struct {
 	mu     sync.Mutex
 	wanted atomic.Int32 // goroutines in Lock that did not get mu at once
 
 	// Calls records the calls of the rank; nil if nothing observes them. It is set before the first
-	// call, and never changed.
+	// call, and never changes.
 	Calls *calls.Recorder
 
-	// ownEvery: every ownEvery-th yield to other processes is also one to other goroutines. Never
-	// changes.
+	// ownEvery: every ownEvery-th yield to other processes is also a yield to other goroutines. It
+	// never changes.
 	ownEvery uint64
 
 	// mu guards everything below.
@@ -82,7 +82,7 @@ type Engine struct {
 	driver   *Waiter   // the wait of the goroutine that drives, nil if none does
 	parked   []*Waiter // waits of the parked goroutines, oldest first
 	coming   int       // parked goroutines that were woken and do not have the lock yet
-	sleeping bool      // the driver, or Doze, is in Wakeup.Sleep or on its way there
+	sleeping bool      // the driver, or Doze, is in Wakeup.Sleep or about to call it
 	armed    []Idler   // to be disarmed after the sleep
 	dozing   bool      // the pollers are armed for Doze
 	inSleep  bool      // a goroutine in Doze is in Wakeup.Sleep
@@ -128,7 +128,7 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// Lock takes the rank's lock. A driver that holds it releases it at its next turn.
+// Lock takes the rank's lock. If the driver holds it, the driver releases it at its next turn.
 func (e *Engine) Lock() {
 	if e.mu.TryLock() {
 		return
@@ -170,15 +170,15 @@ func (e *Engine) Turn() int {
 	return n
 }
 
-// Queue has a task run once, at the end of the turn, or of the next one if this is not a turn. Lock
-// held.
+// Queue makes a task run once, at the end of the current turn, or of the next one if no turn is
+// running. Lock held.
 func (e *Engine) Queue(t Task) {
 	e.queue = append(e.queue, t)
 	e.Wake()
 }
 
-// runQueue runs the queued tasks, also those that are queued meanwhile. A task may give up the lock
-// for a time; another goroutine then runs the others.
+// runQueue runs the queued tasks, including those that are queued meanwhile. A task may release the
+// lock for a time. Another goroutine then runs the other tasks.
 func (e *Engine) runQueue() {
 	for len(e.queue) > 0 {
 		t := e.queue[e.ran]
@@ -234,14 +234,14 @@ func (e *Engine) Counters() Counters {
 // Now is the engine's time in nanoseconds. The lock is not needed.
 func (e *Engine) Now() int64 { return e.cfg.Clock.Now() }
 
-// Wake ends the sleep of a sleeping driver, because there is something new to poll for. Lock held.
+// Wake wakes a sleeping driver, because there is new work for its polls. Lock held.
 func (e *Engine) Wake() {
 	if e.sleeping {
 		e.cfg.Wakeup.Wake()
 	}
 }
 
-// Stop makes every wait, present and future, return err (ErrStopped if nil), unless its operations
+// Stop makes all current and future waits return err (ErrStopped if nil), unless their operations
 // have completed. Only the first Stop counts. Stop takes the lock itself.
 func (e *Engine) Stop(err error) {
 	e.Lock()
@@ -260,7 +260,7 @@ func (e *Engine) Stop(err error) {
 	e.Undoze()
 }
 
-// Stopped is the error of Stop, or nil. Lock held.
+// Stopped returns the error of Stop, or nil. Lock held.
 func (e *Engine) Stopped() error { return e.stopErr }
 
 // Close stops the engine and closes its Wakeup. It takes the lock itself.

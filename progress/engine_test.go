@@ -13,7 +13,7 @@ func TestTurnPollsEveryTimeAndRunsTimersEveryEighth(t *testing.T) {
 	e.Lock()
 	defer e.Unlock()
 	var polls, timers int
-	// A timer that makes itself anew, due at once, must not keep the turn from ending.
+	// A timer that makes itself again, due at once, must not keep the turn from ending.
 	var again func()
 	again = func() { timers++; e.After(0, again) }
 	e.After(0, again)
@@ -86,7 +86,7 @@ func TestPollWithoutEventsYields(t *testing.T) {
 	}
 }
 
-// Simulated time must pass for callers of Test too.
+// Simulated time must also pass for callers of Test.
 func TestPollWithoutEventsCallsIdle(t *testing.T) {
 	idled := 0
 	found := 0
@@ -157,7 +157,7 @@ func TestWakeWithoutSleeperDoesNothing(t *testing.T) {
 	assert.Zero(t, wakeup.wakes)
 }
 
-// After the first wait, none allocates.
+// After the first wait, no wait allocates.
 func TestWaitAllocatesNothing(t *testing.T) {
 	e := New(Config{})
 	e.Lock()

@@ -48,7 +48,7 @@ type handClock struct{ nanos atomic.Int64 }
 
 func (c *handClock) Now() int64 { return c.nanos.Load() }
 
-// logWakeup is a Wakeup whose Sleep returns at once and records how long it was to sleep.
+// logWakeup is a Wakeup whose Sleep returns at once and records its duration.
 type logWakeup struct {
 	mu      sync.Mutex
 	wakes   int
@@ -88,14 +88,14 @@ func locked(e *Engine, f func()) {
 	f()
 }
 
-// waitIn is Wait, with the lock taken for it.
+// waitIn calls Wait with the lock held.
 func waitIn(ctx context.Context, e *Engine, w *Waiter) error {
 	e.Lock()
 	defer e.Unlock()
 	return e.Wait(ctx, w)
 }
 
-// wait is waitIn without a context.
+// wait calls waitIn without a context.
 func wait(e *Engine, w *Waiter) error { return waitIn(context.Background(), e, w) }
 
 // waiter makes a Waiter for need signals.

@@ -179,7 +179,7 @@ func TestSleepTime(t *testing.T) {
 	}
 }
 
-// Nobody wakes the driver for an event from just before the flag was up. The poll after arming must
+// No wakeup comes for an event from just before the flag was raised. The poll after arming must
 // find it.
 func TestEventBeforeFlagIsUpPreventsSleep(t *testing.T) {
 	wakeup := new(logWakeup)
@@ -201,8 +201,8 @@ func TestEventBeforeFlagIsUpPreventsSleep(t *testing.T) {
 	assert.EqualValues(t, 1, e.Counters().Events)
 }
 
-// The poll after arming may miss an event whose store and the flag's store crossed. That costs a
-// nap, not a sleep.
+// The poll after arming may miss an event that was stored while the flag was stored. That costs a
+// nap, not a long sleep.
 func TestEventMissedByPollAfterArmingCostsANap(t *testing.T) {
 	wakeup := new(logWakeup)
 	e := New(Config{Wakeup: wakeup})
@@ -246,8 +246,8 @@ func TestAddPollerDuringSleepWakesAndArms(t *testing.T) {
 	assert.Equal(t, wakes, wakeup.wakes, "Wake of an engine that does not sleep")
 }
 
-// Each of these ends a driver's sleep at once. Time is synctest's: the wait ends at the instant of
-// the cause, so the cause ended the sleep and not its time limit.
+// Each of these ends a driver's sleep at once. The time is synctest's: the wait ends at the instant
+// of the cause, so the cause ended the sleep, not its time limit.
 func TestSleeperIsWoken(t *testing.T) {
 	const at = 10*time.Second + 12345*time.Nanosecond // during a sleep
 	for _, test := range []struct {
@@ -303,7 +303,7 @@ func TestSleeperIsWoken(t *testing.T) {
 	}
 }
 
-// A due timer ends the sleep, also a timer that was made during the sleep.
+// A due timer ends the sleep, even a timer that was made during the sleep.
 func TestTimerEndsSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{})
@@ -348,7 +348,7 @@ func TestLongWaitSleeps(t *testing.T) {
 	}
 }
 
-// TestLongWaitSleeps with the Wakeup and the clock that processes use.
+// TestLongWaitSleeps uses the Wakeup and the clock that processes use.
 func TestLongWaitSleepsOnPipe(t *testing.T) {
 	wakeup, err := NewPipeWakeup()
 	require.NoError(t, err)

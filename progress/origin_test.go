@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOriginNamesCallerOfSleepingAndParkedWaits: a report finds the line of each call that waits,
-// and not the line of an earlier wait with the same waiter.
+// TestOriginNamesCallerOfSleepingAndParkedWaits: a report finds the line of each waiting call, and
+// not the line of an earlier wait with the same waiter.
 func TestOriginNamesCallerOfSleepingAndParkedWaits(t *testing.T) {
 	e := New(Config{})
 	ws, dones := parkedBehind(t.Context(), t, e, 2)
@@ -59,7 +59,7 @@ func TestWaiterIsSmall(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(Waiter{}), uintptr(104))
 }
 
-// TestOriginIsNotedAgainWithoutAllocation: a wait that sleeps costs an allocation once a Waiter.
+// TestOriginIsNotedAgainWithoutAllocation: only the first sleeping wait with a Waiter allocates.
 func TestOriginIsNotedAgainWithoutAllocation(t *testing.T) {
 	e, o := New(Config{}), origin{}
 	o.note(e)

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SystemProcessor is the Processor of this process.
+// SystemProcessor returns the Processor of this process.
 func SystemProcessor() Processor { return systemProcessor{} }
 
 type systemProcessor struct{}
 
-// Yield implements Processor. The system call is a raw one: it does not block, so the runtime need
-// not know of it.
+// Yield implements Processor. It is a raw system call: it does not block, so the runtime need not
+// know about it.
 func (systemProcessor) Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // Delay implements Processor.
@@ -32,7 +32,7 @@ func (systemProcessor) Delay() (nanos int64, ok bool) {
 	return nanos, ok
 }
 
-// queueTime is the time that a thread has spent on a run queue: the second number of the file.
+// queueTime returns the time that a thread has spent on a run queue: the second number of the file.
 func queueTime(path string) (nanos int64, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -9,7 +9,7 @@
 //
 // A rank has one lock, the engine's. It guards the engine, the requests, the PML and the BTLs of
 // the rank. A call of the library takes it once. The driver holds it while it polls, and releases
-// it whenever another goroutine stands in [Engine.Lock]. A program that communicates from one
+// it whenever another goroutine waits in [Engine.Lock]. A program that communicates from one
 // goroutine never contends for it. A doc comment that says "Lock held" means that the caller holds
 // this lock.
 //
@@ -34,16 +34,16 @@
 //	       earlier if yields give the core to nobody
 //	       (quickyields.go)
 //
-// With Config.NoSleep the driver yields for ever. Config.Idle replaces the whole policy.
+// With Config.NoSleep the driver yields forever. Config.Idle replaces the whole policy.
 //
-// A sleep goes in this order:
+// A sleep has these steps:
 //
 //  1. The driver arms every poller ([Idler]): it raises a flag that the peers can see.
-//  2. It polls once more, because nobody wakes it for an event from before the flag was up.
+//  2. It polls once more, because no peer wakes it for an event from before the flag was raised.
 //  3. It sleeps until a peer that sees the flag wakes it, or a timer is due, at most 1 ms.
-//  4. It polls once more. A peer may have missed the flag if it sent while the flag went up and
-//     neither side has a full fence; this poll finds what it sent.
-//  5. If nobody woke it, it sleeps for the rest of 100 ms, and polls. It skips this step if a
+//  4. It polls once more. If a peer sent while the flag was raised, and neither side has a full
+//     fence, the peer may have missed the flag. This poll finds its message.
+//  5. If it was not woken, it sleeps for the rest of 100 ms, and polls. It skips this step if a
 //     poller cannot promise to wake it.
 //  6. It disarms the pollers.
 //
@@ -56,11 +56,11 @@ type Poller interface {
 	Progress() int
 }
 
-// Task is work that an event leads to, but that must not be done inside the poller which has
-// reported the event.
+// Task is work that follows from an event, but must not be done inside the poller that reported the
+// event.
 type Task interface {
 	// Run is called with the engine's lock held, at the end of a turn of any goroutine. It does not
-	// wait or panic. It may give up the lock for something that takes long.
+	// wait or panic. It may release the lock for long work.
 	Run()
 }
 
@@ -80,20 +80,20 @@ type Clock interface {
 	Now() int64
 }
 
-// Processor is how a driver gives the processor core that it runs on to other processes.
+// Processor lets a driver give its processor core to other processes.
 type Processor interface {
-	// Yield lets another process run that is ready to run on this core (sched_yield). It returns
-	// when this one runs again.
+	// Yield lets another process run that is ready on this core (sched_yield). It returns when this
+	// process runs again.
 	Yield()
-	// Delay is for how long threads of this process have been ready without a core to run on, all
-	// together, since they began. It is less than before if some of them have ended. ok is false if
-	// the system does not tell. It takes some tens of microseconds.
+	// Delay returns the total time for which the threads of this process have been ready without a
+	// core to run on. It decreases when threads end. ok is false if the system does not say. The
+	// call takes some tens of microseconds.
 	Delay() (nanos int64, ok bool)
 }
 
-// Wakeup is what a driver with nothing to do sleeps on. Wake may be called from any goroutine, and
-// before Sleep: the next Sleep then returns at once, so no wake-up is lost. Several calls of Wake
-// before a Sleep count as one.
+// Wakeup is what an idle driver sleeps on. Wake may be called from any goroutine. If it is called
+// before Sleep, the next Sleep returns at once, so no wake-up is lost. Several calls of Wake before
+// a Sleep count as one.
 type Wakeup interface {
 	Wake()
 	// Sleep returns true when Wake was called, and false after nanos nanoseconds. Only one

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	turnYield = int64(6_000)      // others had their turns
+	turnYield = int64(6_000)      // other processes ran meanwhile
 	someTime  = int64(30_000_000) // between two measurements
-	someDelay = someTime / 3      // of a process that waits for its core a third of the time
+	someDelay = someTime / 3      // of a process that waits for its core for a third of the time
 )
 
 func TestYieldsToNobodyMakeDriverSleep(t *testing.T) {
 	const quick = 64
 	type measurement struct {
 		others int   // yields to others before the quick ones
-		delay  int64 // since the measurement before
+		delay  int64 // since the previous measurement
 		known  bool
 		want   int // sleeps
 	}
@@ -28,7 +28,7 @@ func TestYieldsToNobodyMakeDriverSleep(t *testing.T) {
 	alone, little, ended, unknown, shared := waits, waits, waits, waits, waits
 	alone.delay, ended.delay, unknown.known = someTime/stillFutileShare-1, -1, false
 	little.delay = someTime/futileShare - 1
-	// An eighth of all, together with those after the measurement before.
+	// An eighth of all yields, together with those after the previous measurement.
 	shared.others = 2*quick/7 + 2
 	for _, test := range []struct {
 		name string
@@ -40,7 +40,7 @@ func TestYieldsToNobodyMakeDriverSleep(t *testing.T) {
 		{"they are gone", []measurement{with(waits, 1), with(waits, skipFutile), with(alone, 1), with(waits, skipFutile)}},
 		{"other yields give the core away", []measurement{with(waits, 1), with(shared, 1), with(shared, 1)}},
 		{"a thread has ended", []measurement{with(waits, 1), with(ended, 1), with(waits, skipFutile)}},
-		{"the system does not tell", []measurement{with(unknown, 1), with(unknown, 1), with(waits, 1), with(waits, skipFutile)}},
+		{"the system does not say", []measurement{with(unknown, 1), with(unknown, 1), with(waits, 1), with(waits, skipFutile)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			q := quickYields{limit: quick}
@@ -77,7 +77,7 @@ func TestYieldsToNobodyMakeDriverSleep(t *testing.T) {
 	}
 }
 
-// Without a limit, and where an event comes in time, a driver does not sleep.
+// Without a limit, or if an event comes in time, a driver does not sleep.
 func TestYieldsToNobodyOfShortWaitsAreNotCountedTogether(t *testing.T) {
 	unlimited, limited := quickYields{}, quickYields{limit: 64}
 	for range 1000 {
@@ -102,7 +102,7 @@ type core struct {
 
 	since int64 // when the rank's slice began
 	ran   int64 // for how long the peer ran in this wait
-	needs int64 // for how long it has to
+	needs int64 // for how long it must run
 	w     *Waiter
 }
 
@@ -110,13 +110,13 @@ type coreKind int
 
 const (
 	peerElsewhere coreKind = iota // on another core; this one is the rank's own
-	peerHere                      // on the same core, where a yield gives it a turn
-	peerInGroup                   // on the same core, but of another group
+	peerHere                      // on the same core; a yield lets it run
+	peerInGroup                   // on the same core, but in another group
 )
 
 const coreSlice, coreTurn = sliceYield, int64(1000)
 
-// passes has the rank run for so long.
+// passes lets the rank run for the given time.
 func (c *core) passes(nanos int64) {
 	c.now += nanos
 	if c.kind == peerElsewhere {
@@ -127,7 +127,7 @@ func (c *core) passes(nanos int64) {
 	}
 }
 
-// away has another process run for so long, although the rank is ready.
+// away lets another process run for the given time, although the rank is ready.
 func (c *core) away(nanos int64) {
 	c.now, c.delay, c.ran = c.now+nanos, c.delay+nanos, c.ran+nanos
 	c.since = c.now
@@ -157,7 +157,8 @@ func (c *core) Arm() bool { return true }
 func (c *core) Disarm()   {}
 func (c *core) Wake()     {}
 
-// Sleep gives the core to the peer until it wakes the rank, which has to wait a little then.
+// Sleep gives the core to the peer until it wakes the rank. The rank then waits a little for the
+// core.
 func (c *core) Sleep(nanos int64) (woken bool) {
 	slept := min(max(c.needs-c.ran, 0), nanos)
 	c.now, c.ran = c.now+slept, c.ran+slept
@@ -186,7 +187,7 @@ func (c *core) waits(n int, cfg Config) (Counters, int64) {
 	return e.Counters(), (c.now - start) / int64(n)
 }
 
-// In each world a wait takes not much longer than what the peer needs, and a rank sleeps only where
+// In each world, a wait does not take much longer than the peer needs, and a rank sleeps only where
 // that is as good as yielding.
 func TestDriverYieldsWhereThatHelpsAndSleepsElsewhere(t *testing.T) {
 	const n, yieldNanos = 2000, 20_000_000
@@ -199,7 +200,7 @@ func TestDriverYieldsWhereThatHelpsAndSleepsElsewhere(t *testing.T) {
 		{peerElsewhere, 20_000, 25_000, true},
 		{peerElsewhere, 1_000_000, 1_050_000, false},
 		{peerHere, 20_000, 40_000, true},
-		{peerHere, 10_000_000, 13_000_000, true}, // turns of all others, again and again
+		{peerHere, 10_000_000, 13_000_000, true}, // several others take turns
 		{peerInGroup, 20_000, 50_000, false},
 		{peerInGroup, 1_000_000, 1_150_000, false},
 	} {
@@ -216,7 +217,7 @@ func TestDriverYieldsWhereThatHelpsAndSleepsElsewhere(t *testing.T) {
 }
 
 func TestSystemTellsDelay(t *testing.T) {
-	if nanos, ok := SystemProcessor().Delay(); ok { // not every kernel tells
+	if nanos, ok := SystemProcessor().Delay(); ok { // not every kernel reports it
 		assert.Positive(t, nanos)
 	}
 }

@@ -2,11 +2,11 @@ package progress
 
 import "github.com/mpigo/mpigo/internal/calls"
 
-// What the engine tells the recorder of calls, if the rank has one: which call holds the lock, and
-// when a wait is long.
+// If the rank has a recorder of calls, the engine tells it which call holds the lock, and when a
+// wait is long.
 
-// call is the call of the goroutine that holds the lock, if calls are recorded. resume makes it the
-// current one again when the goroutine has taken the lock back.
+// call returns the call of the goroutine that holds the lock, if calls are recorded. resume makes
+// it the current call again after the goroutine has taken the lock back.
 func (e *Engine) call() *calls.Call {
 	if e.Calls == nil {
 		return nil
@@ -20,8 +20,8 @@ func (e *Engine) resume(c *calls.Call) {
 	}
 }
 
-// Leave gives the lock up in the middle of a call, and Return takes it back. Return gets what Leave
-// has returned.
+// Leave releases the lock in the middle of a call, and Return takes it back. The result of Leave is
+// passed to Return.
 func (e *Engine) Leave() *calls.Call {
 	c := e.call()
 	e.mu.Unlock()
@@ -34,7 +34,7 @@ func (e *Engine) Return(c *calls.Call) {
 	e.resume(c)
 }
 
-// waits says that the current call waits, and waited that its wait is over.
+// waits records that the current call waits, and waited that its wait is over.
 func (e *Engine) waits() *calls.Call {
 	e.Calls.Waits()
 	return e.Calls.Current()
@@ -45,7 +45,8 @@ func (e *Engine) waited(c *calls.Call) {
 	e.Calls.Waited()
 }
 
-// spinRecorded is spin that tells the recorder of calls when the wait is long, and when it is over.
+// spinRecorded does what spin does, and also tells the recorder of calls when the wait is long, and
+// when it is over.
 func (e *Engine) spinRecorded(need *int32, ahead Ahead) (empty int) {
 	first := min(e.cfg.SpinTurns, turnsUntilLong)
 	empty = e.spin(need, ahead, first)
@@ -60,6 +61,6 @@ func (e *Engine) spinRecorded(need *int32, ahead Ahead) (empty int) {
 	return min(empty+first, e.cfg.SpinTurns)
 }
 
-// turnsUntilLong is how many turns without an event a wait spins before it reads the clock: some
-// microseconds.
+// turnsUntilLong is the number of turns without an event after which a spinning wait reads the
+// clock: some microseconds.
 const turnsUntilLong = 256

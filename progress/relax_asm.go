@@ -3,8 +3,9 @@
 package progress
 
 // Relax tells the processor that the caller polls memory that another processor is about to write.
-// Without it, a loop has many loads of the line under way: they delay the write, and when it has
-// come the processor has to discard them. Relax takes some tens of nanoseconds at most.
+// Without it, a loop has many loads of the cache line in flight. They delay the write, and the
+// processor has to discard them once the write arrives. Relax takes some tens of nanoseconds at
+// most.
 //
 // PAUSE: Intel SDM volume 2B. YIELD: Arm Architecture Reference Manual, section C6.
 //

@@ -2,5 +2,5 @@
 
 package progress
 
-// Relax would be a hint to the processor. For this one none is known.
+// Relax does nothing: no such hint is known for this processor.
 func Relax() {}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	shortYield = int64(300) // nobody else ran
+	shortYield = int64(300) // no other process ran
 	sliceYield = int64(3_000_000)
 )
 
@@ -33,7 +33,7 @@ func TestSpinningWaitYieldsMoreAndMoreRarely(t *testing.T) {
 // the engine's processor and poller at once.
 type sharedCore struct {
 	w    *Waiter
-	runs bool // whether the other goroutine had the core
+	runs bool // whether the other goroutine has had the core
 }
 
 func (c *sharedCore) Yield() { c.runs = true }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// SystemClock is the monotonic clock of the system.
+// SystemClock returns the monotonic clock of the system.
 func SystemClock() Clock { return systemClock{time.Now()} }
 
 type systemClock struct{ origin time.Time }
@@ -21,8 +21,8 @@ type Timer struct {
 	index int // in the heap, -1 when not waiting
 }
 
-// After makes a timer: fn runs with the lock held, in one of the first eight turns that begin nanos
-// nanoseconds from now or later. Lock held.
+// After makes a timer: fn runs with the lock held, in one of the first eight turns that begin at
+// least nanos nanoseconds from now. Lock held.
 func (e *Engine) After(nanos int64, fn func()) *Timer {
 	now := e.Now()
 	at := now + max(nanos, 0)
@@ -47,8 +47,8 @@ func (e *Engine) StopTimer(t *Timer) bool {
 	return true
 }
 
-// runTimers runs the timers that are due. Timers that their functions make wait for a later turn:
-// else a timer that makes itself anew, due at once, would keep the turn from ending.
+// runTimers runs the timers that are due. Timers that these functions make wait for a later turn.
+// Otherwise a timer that makes itself again, due at once, would keep the turn from ending.
 func (e *Engine) runTimers() int {
 	if len(e.timers) == 0 {
 		return 0 // without a read of the clock

@@ -19,7 +19,7 @@ func timerEngine(t *testing.T) (*Engine, *handClock) {
 	return e, clock
 }
 
-// turn8 runs the eight turns of which one runs the timers.
+// turn8 runs eight turns, one of which runs the timers.
 func turn8(e *Engine) (events int) {
 	for range timersEvery {
 		events += e.Turn()

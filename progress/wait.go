@@ -8,7 +8,7 @@ import (
 
 // Waiter counts down the signals that a goroutine, or a Task, waits for. The zero value waits for
 // none; Reset and ResetTask set the number. The engine's lock guards it, and one Wait at a time
-// uses it. A Waiter that is used again costs no allocation.
+// uses it. Reusing a Waiter costs no allocation.
 type Waiter struct {
 	eng    *Engine
 	need   int32
@@ -16,7 +16,8 @@ type Waiter struct {
 	task   Task          // runs when all signals have come; nil if a goroutine waits
 	ch     chan struct{} // made when the goroutine first parks, empty when it is not parked
 	parked bool
-	// mayGiveUp: the wait's context may end. Only for reports; not set while the wait still spins.
+	// mayGiveUp: the wait's context may end. It is used only for reports, and not set while the
+	// wait still spins.
 	mayGiveUp bool
 	origin    origin
 }
@@ -24,7 +25,7 @@ type Waiter struct {
 // Reset prepares w to wait for need signals.
 func (w *Waiter) Reset(need int) { w.need, w.ctxErr, w.eng, w.task = int32(need), nil, nil, nil }
 
-// ResetTask prepares w to queue a task after need signals, of which there is at least one.
+// ResetTask prepares w to queue a task after need signals. need is at least 1.
 func (w *Waiter) ResetTask(need int, e *Engine, t Task) {
 	w.need, w.ctxErr, w.eng, w.task = int32(need), nil, e, t
 }
@@ -71,7 +72,7 @@ func (e *Engine) Wait(ctx context.Context, w *Waiter) error {
 	return e.WaitOn(ctx, w, e.Spin(&w.need, nil))
 }
 
-// WaitOn is the rest of Wait after a Spin; empty is what that returned.
+// WaitOn does the rest of Wait after a Spin; empty is the result of Spin.
 func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 	if w.need <= 0 {
 		return nil
@@ -84,7 +85,7 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// The function runs on a goroutine of its own, perhaps after this wait has ended.
+		// The function runs on its own goroutine, possibly after this wait has ended.
 		waiting := true
 		stop := context.AfterFunc(ctx, func() {
 			e.Lock()
@@ -107,7 +108,7 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 			e.park(w)
 		}
 	}
-	// If w was woken to drive and does not need to any more, another one must.
+	// If w was woken to drive and no longer needs to, another one must drive.
 	e.handOver()
 	if w.need <= 0 {
 		return nil
@@ -119,14 +120,18 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 }
 
 // Spin is the first stage of a wait, and mostly the only one: it polls until *need is not positive.
-// The completion of the operation counts *need down, under the lock. Spin keeps the lock and
-// ignores contexts. So it gives up when another goroutine drives or wants the lock, when the engine
-// is stopped, when an operation fails, because the caller may wait for several, and after
-// Config.SpinTurns turns, with or without events. It returns the number of turns since the last
-// event, for WaitOn. Lock held, and given up only by tasks or ahead if these do so; not from a
-// poller or timer.
+// The completion of the operation decrements *need, under the lock. Spin keeps the lock and ignores
+// contexts. Therefore it returns early in these cases:
 //
-// ahead, if not nil, looks before each turn, until it cannot look any more.
+//   - Another goroutine drives or wants the lock.
+//   - The engine is stopped.
+//   - An operation fails, because the caller may wait for several.
+//   - Config.SpinTurns turns were made, with or without events.
+//
+// Spin returns the number of turns since the last event, for WaitOn. Lock held; only tasks or ahead
+// may release it. Spin must not be called from a poller or timer.
+//
+// ahead, if not nil, is called before each turn, until it cannot look any more.
 func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
 	if *need <= 0 || e.driver != nil || e.stopErr != nil || e.cfg.Idle != nil {
 		return 0
@@ -138,7 +143,7 @@ func (e *Engine) Spin(need *int32, ahead Ahead) (empty int) {
 	return e.spin(need, ahead, e.cfg.SpinTurns)
 }
 
-// spin is Spin for so many turns.
+// spin does what Spin does, for the given number of turns.
 func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 	failed := e.failed
 	if ahead != nil {
@@ -151,8 +156,8 @@ func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 		if e.turn%timersEvery == timersEvery-1 || e.hot >= len(e.pollers) {
 			n = e.Turn()
 		} else {
-			// Polling the others too would delay the next read of the cache line that the event is
-			// expected on.
+			// Polling the others too would delay the next read of the cache line on which the event
+			// is expected.
 			n = e.pollers[e.hot].Progress()
 			e.turn++
 			e.events += uint64(n)
@@ -176,11 +181,11 @@ func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 // YieldsAtOnce reports whether waits on this engine yield without polling first.
 func (e *Engine) YieldsAtOnce() bool { return e.cfg.SpinTurns == 0 }
 
-// YieldUntil yields to other processes, up to so many times, until one has stored target at a word
+// YieldUntil yields to other processes, up to yields times, until one has stored target at a word
 // in shared memory. It returns how often it has yielded, and whether *word is target. It keeps the
-// lock, ignores contexts and makes no progress, so it yields only while nobody else drives or wants
-// the lock. It is for waits that are mostly short: the caller waits in another way after it. Lock
-// held; not from a poller or timer.
+// lock, ignores contexts and makes no progress. Therefore it stops once another goroutine drives or
+// wants the lock. It is for waits that are mostly short; afterwards, the caller waits in another
+// way. Lock held; it must not be called from a poller or timer.
 func (e *Engine) YieldUntil(word *uint64, target uint64, yields int) (yielded int, ok bool) {
 	for atomic.LoadUint64(word) != target {
 		if yielded == yields || e.cfg.Processor == nil || e.quickYields.skip > 0 || e.cfg.Idle != nil || e.driver != nil || e.coming > 0 || e.wanted.Load() != 0 {
@@ -193,16 +198,16 @@ func (e *Engine) YieldUntil(word *uint64, target uint64, yields int) (yielded in
 	return yielded, true
 }
 
-// Ahead looks for the one event that a wait needs, by a shorter way than a turn of progress.
+// Ahead looks for the one event that a wait needs, faster than a turn of the engine.
 type Ahead interface {
 	// Look looks for a fraction of a microsecond, and handles the event if it comes. It returns the
 	// number of events, and whether it was able to look. The engine's lock is held; handling the
-	// event may give it up meanwhile.
+	// event may release it meanwhile.
 	Look() (events int, able bool)
 }
 
-// spinAhead is spin while ahead can look. It returns the turns that are left, and the number of
-// turns since the last event.
+// spinAhead does what spin does while ahead can look. It returns the number of turns that are left,
+// and the number of turns since the last event.
 func (e *Engine) spinAhead(need *int32, ahead Ahead, most int) (turns, empty int) {
 	failed := e.failed
 	for turns = most; turns > 0 && e.coming == 0 && e.wanted.Load() == 0 && e.failed == failed; turns -= turnsPerAhead {
@@ -227,14 +232,14 @@ func (e *Engine) spinAhead(need *int32, ahead Ahead, most int) (turns, empty int
 	return turns, empty
 }
 
-// handOver wakes a parked goroutine to drive if nobody does.
+// handOver wakes a parked goroutine to drive if no goroutine drives.
 func (e *Engine) handOver() {
 	if e.driver == nil && len(e.parked) > 0 {
 		e.unpark(e.parked[0])
 	}
 }
 
-// park waits until w is signalled, or until the goroutine has to drive.
+// park waits until w is signalled, or the goroutine must drive.
 func (e *Engine) park(w *Waiter) {
 	if w.ch == nil {
 		w.ch = make(chan struct{}, 1)
@@ -256,7 +261,7 @@ func (e *Engine) park(w *Waiter) {
 		e.parked = nil
 	}
 	select {
-	case <-w.ch: // woken a second time before it had the lock
+	case <-w.ch: // woken a second time before it took the lock
 		e.coming--
 	default:
 	}
@@ -272,7 +277,7 @@ func (e *Engine) signalled(w *Waiter) {
 	}
 }
 
-// unpark makes a parked goroutine look again.
+// unpark makes a parked goroutine check its wait again.
 func (e *Engine) unpark(w *Waiter) {
 	select {
 	case w.ch <- struct{}{}:
@@ -295,10 +300,10 @@ func (e *Engine) GetWaiter(need int) *Waiter {
 }
 
 // maxWaiters bounds the pool of Waiters, and the capacity kept for parked ones: a burst of waiting
-// goroutines must not cost its memory for ever.
+// goroutines must not keep its memory forever.
 const maxWaiters = 1024
 
-// PutWaiter gives back a Waiter that nobody signals any more. Lock held.
+// PutWaiter gives back a Waiter that gets no more signals. Lock held.
 func (e *Engine) PutWaiter(w *Waiter) {
 	if len(e.waiters) < maxWaiters {
 		e.waiters = append(e.waiters, w)

@@ -84,7 +84,8 @@ func TestContextEndEndsWait(t *testing.T) {
 			}
 			assert.Nil(t, e.driver)
 			assert.Empty(t, e.parked)
-			// The same waiter serves another wait, which does not see the old context's end.
+			// The same waiter is reused for another wait, which does not see the end of the old
+			// context.
 			locked(e, func() {
 				e.AddPoller(&pollFunc{after(3, ws[0].Signal)})
 				assert.NoError(t, e.Wait(context.Background(), ws[0]))
@@ -186,7 +187,7 @@ func TestStopEndsAllWaits(t *testing.T) {
 	}
 }
 
-// Parked waits end without the driver, which may be in Config.Idle.
+// Parked waits end without the driver's help, because it may be in Config.Idle.
 func TestStopEndsParkedWaitsWithoutTheDriver(t *testing.T) {
 	idling, release := make(chan struct{}, 1), make(chan struct{})
 	e := New(Config{Idle: func() { idling <- struct{}{}; <-release }})
@@ -237,8 +238,8 @@ func TestHandOverFindsAnotherDriver(t *testing.T) {
 			e := New(Config{YieldNanos: 1000})
 			ws, dones := parkedBehind(context.Background(), t, e, 3)
 			locked(e, func() {
-				// Each has parked once, and once more if the driver has slept so long that it had
-				// them note their origins.
+				// Each has parked once, and once more if the driver has slept so long that it made
+				// them record their origins.
 				assert.GreaterOrEqual(t, e.Counters().Parks, uint64(3))
 				assert.LessOrEqual(t, e.Counters().Parks, uint64(6))
 			})
@@ -277,7 +278,7 @@ func TestHandOverFindsAnotherDriver(t *testing.T) {
 	}
 }
 
-// A panic ends the driver's wait. The other waits go on.
+// A panic ends the driver's wait. The other waits continue.
 func TestPanicWhileDrivingHandsOver(t *testing.T) {
 	for _, where := range []string{"poller", "timer", "idle"} {
 		t.Run(where, func(t *testing.T) {
@@ -482,7 +483,8 @@ func TestLockDuringDriveSucceedsSoon(t *testing.T) {
 	}
 }
 
-// With one processor and a driver that finds events at every turn, a woken goroutine runs soon.
+// A woken goroutine runs soon, even with one processor and a driver that finds events at every
+// turn.
 func TestWokenGoroutineRunsSoonOnOneProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	e := New(Config{SpinTurns: 1 << 40})
@@ -574,7 +576,7 @@ func TestContextEndEndsBusyWait(t *testing.T) {
 	}
 }
 
-// A burst of waiting goroutines does not cost its memory for ever.
+// A burst of waiting goroutines does not keep its memory forever.
 func TestPoolOfWaitersIsBounded(t *testing.T) {
 	const n = 2 * maxWaiters
 	e := New(Config{})
@@ -640,7 +642,7 @@ func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
 					require.Equal(t, spinTurns, empty)
 				}
 			})
-			// As without ahead, turns between those of the timers poll only the hot poller.
+			// As without ahead, turns that do not run timers poll only the hot poller.
 			if test.ableFor == 0 {
 				require.Less(t, polls, spinTurns/5)
 			}
@@ -648,8 +650,8 @@ func TestSpinAsksAheadUntilItCannotLook(t *testing.T) {
 	}
 }
 
-// TestYieldUntilKeepsTheLockForAShortTime: it ends when the word is stored, after so many yields,
-// or when somebody else drives or wants the lock.
+// TestYieldUntilKeepsTheLockForAShortTime: it ends when the word is stored, after the given number
+// of yields, or when another goroutine drives or wants the lock.
 func TestYieldUntilKeepsTheLockForAShortTime(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -660,7 +662,7 @@ func TestYieldUntilKeepsTheLockForAShortTime(t *testing.T) {
 	}{
 		{"stored before", Config{Processor: SystemProcessor()}, func(_ *Engine, word *uint64) { *word = 7 }, 0, true},
 		{"never stored", Config{Processor: SystemProcessor()}, nil, 4, false},
-		{"yields help nobody", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.quickYields.skip = 1 }, 0, false},
+		{"yields are futile", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.quickYields.skip = 1 }, 0, false},
 		{"no process to yield to", Config{}, nil, 0, false},
 		{"another goroutine drives", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.driver = waiter(1) }, 0, false},
 		{"one was woken", Config{Processor: SystemProcessor()}, func(e *Engine, _ *uint64) { e.coming = 1 }, 0, false},

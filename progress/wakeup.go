@@ -55,9 +55,9 @@ func (u *ChanWakeup) Close() error {
 	return nil
 }
 
-// PipeWakeup is a Wakeup that other processes can use too. It is a pipe: a process that may look
-// into this process's /proc/PID/fd, as those of the same user may, opens the pipe's write end there
-// and writes a byte. The sleeper waits in the runtime's network poller and holds no thread.
+// PipeWakeup is a Wakeup that other processes can use too. It is a pipe. Another process opens the
+// pipe's write end in this process's /proc/PID/fd, which processes of the same user may do, and
+// writes a byte. The sleeper waits in the runtime's network poller and holds no thread.
 type PipeWakeup struct {
 	r, w   *os.File
 	raw    syscall.RawConn // of w
@@ -66,8 +66,8 @@ type PipeWakeup struct {
 	buf    [pipeBytes]byte // the sleeper's
 }
 
-// pipeBytes is the capacity of the pipe, if the system permits one so small. One read empties it,
-// so any number of wake-ups ends only one sleep.
+// pipeBytes is the capacity of the pipe, if the system permits such a small one. One read empties
+// it, so any number of wake-ups ends only one sleep.
 const pipeBytes = 4096
 
 // NewPipeWakeup makes a PipeWakeup.
@@ -90,7 +90,8 @@ func NewPipeWakeup() (*PipeWakeup, error) {
 	return u, nil
 }
 
-// WriteFD is the descriptor of the write end in this process. Peers open its entry in /proc/PID/fd.
+// WriteFD returns the descriptor of the write end in this process. Peers open its entry in
+// /proc/PID/fd.
 func (u *PipeWakeup) WriteFD() int { return u.wfd }
 
 var wakeByte = []byte{1} // never written

@@ -30,7 +30,7 @@ func eachWakeup(t *testing.T, test func(t *testing.T, newWakeup func() Wakeup)) 
 	})
 }
 
-// sleeps reports whether Sleep sleeps for its whole time, that is, no wake-up is pending.
+// sleeps reports whether Sleep sleeps for its whole time, which means that no wake-up is pending.
 func sleeps(u Wakeup) bool {
 	const nanos = int64(5 * time.Millisecond)
 	start := time.Now()
