@@ -243,7 +243,11 @@ func TestLostPeerIsToldByAllRailsOfAModule(t *testing.T) {
 	resolve(w)
 	r := w.ranks[0]
 	r.ProtocolError(r.Peer(1), ErrMalformed)
+	r.Progress()
 	w.rails[0][0].drain(1)
+	w.rails[1][0].drain(1)
+	r.Drained(w.rails[0][0], btl.Path{Peer: 1, Module: 1})
+	require.True(t, r.Peer(1).IsLost())
 	r.Arrived(w.rails[0][0], 1, TagProbe, railMessage(railHeader{}))
 	r.Progress()
 	slices.Sort(opened)

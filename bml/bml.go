@@ -50,7 +50,8 @@ type Upper interface {
 	// NewPeer makes the record of a rank, and returns the Peer in it.
 	NewPeer(rank int) *Peer
 	// Admit is called for each numbered fragment when it comes for the first time, before its
-	// Handle. early: it came before its turn, and is kept until then. An error loses the peer.
+	// Handle. early: it came before its turn, and is kept until then. An error says that the
+	// fragment breaks the protocol.
 	Admit(pr *Peer, tag btl.Tag, frag []byte, early bool) error
 	// Forget says that a fragment that was admitted early is no longer kept: its Handle is called
 	// next, or the peer is lost.
@@ -68,7 +69,7 @@ type Upper interface {
 // Stats counts what a BML did.
 type Stats struct {
 	// Early counts fragments that came before one of a lower number; Duplicates, fragments that had
-	// come before, and were dropped; Malformed, fragments that lost their peer or came from no
+	// come before, and were dropped; Malformed, fragments that broke the protocol or came from no
 	// rank.
 	Early, Duplicates, Malformed uint64
 	// Retries counts operations that had to wait because a rail had no room.

@@ -46,23 +46,23 @@
 //	failing     given up: nothing is posted, and the endpoints drain
 //	lost        given up for good: what still arrives is dropped
 //
-// The endpoints of a lost peer are usually drained; after a protocol error they drain afterwards.
 // The last rail has failed for good in one of three cases: the peer has closed it, no rail to the
 // peer can be opened again, or there is no grace time.
 //
 //	from        to          when
 //	new         connecting  BML.Resolve has found rails
-//	            failing     the peer has ended, or given this rank up; or a module of this rank that
-//	                        may have led there has failed and is not drained
-//	            lost        no rail leads there; the peer broke the protocol; or Close
+//	            failing     it has ended, given this rank up or broken the protocol; or a module
+//	                        of this rank that may have led there has failed and is not drained
+//	            lost        no rail leads there, or Close
 //	connecting  up          a rail is up
 //	            failing     the grace time is over; or as for up
 //	            lost        as for up
 //	up          degraded    a rail failed, and another one is up
 //	            no path     the last rail failed
-//	            failing     the peer has ended, or given this rank up; all rails failed for good;
-//	                        no rail delivers an operation; or a device lost acknowledged messages
-//	            lost        the peer broke the protocol, or Close
+//	            failing     it has ended, given this rank up or broken the protocol; all rails
+//	                        failed for good; no rail delivers an operation; or a device lost
+//	                        acknowledged messages
+//	            lost        Close
 //	degraded    up          a rail came back, and no other one is missing
 //	            no path     the last rail failed
 //	            failing     as for up

@@ -34,6 +34,9 @@ func TestPieceForLostPeer(t *testing.T) {
 	var end error
 	op.Then = func(op *Op, err error) { end = err; r.PutOp(op) }
 	r.ProtocolError(pr, ErrMalformed)
+	r.Progress()
+	w.rails[0][0].drain(1)
+	require.True(t, pr.IsLost())
 	r.PostPiece(op)
 	require.ErrorIs(t, end, ErrMalformed)
 	require.Empty(t, tr.Pieces())

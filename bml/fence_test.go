@@ -257,3 +257,67 @@ func TestFenceBringsDownProbingRail(t *testing.T) {
 	require.Equal(t, railFailing, pr.rails[0].state)
 	require.False(t, r.IsSettled(tr))
 }
+
+// The memory of a failed rail is not given back before the rail is drained, even if the peer breaks
+// the protocol meanwhile.
+func TestAfterDrainOfPeerThatBreaksTheProtocol(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec))
+	resolve(w)
+	r, pr := w.ranks[0], w.ranks[0].Peer(1)
+	w.isRead = true
+	w.rails[0][0].fail(1, pathError(0))
+	given := false
+	require.True(t, r.AfterDrain(pr, func() { given = true }))
+	r.ProtocolError(pr, ErrMalformed)
+	require.False(t, given)
+	r.Progress()
+	require.False(t, given)
+	w.rails[0][0].drain(1)
+	w.rails[1][0].drain(1)
+	require.True(t, given)
+}
+
+// Nothing that comes from a peer is handed up once it has broken the protocol, although what comes
+// from a failing peer usually is.
+func TestPeerThatBreaksTheProtocolIsIgnored(t *testing.T) {
+	for _, isFailing := range []bool{false, true} {
+		w := newWire(t, 2, withRails(2), withGrace(10*sec), mended)
+		resolve(w)
+		r, pr := w.ranks[0], w.ranks[0].Peer(1)
+		if isFailing {
+			w.rails[0][0].fail(1, peerGone(0))
+		}
+		w.arrive(1, 1, 0, tagNumbered, numbered(0, "before"))
+		breaksProtocol(w)
+		w.arrive(1, 1, 0, tagNumbered, numbered(1, "after"))
+		require.Equal(t, []string{"before"}, r.got)
+		require.Equal(t, PeerFailing, pr.state)
+		require.EqualValues(t, 1, r.Stats().Malformed)
+		r.Progress()
+		w.rails[0][0].drain(1)
+		require.False(t, pr.IsLost())
+		w.rails[1][0].drain(1)
+		require.True(t, pr.IsLost())
+		require.Equal(t, []string{"before"}, r.got)
+		if isFailing {
+			require.NotErrorIs(t, pr.Err(), ErrMalformed, "it failed for another reason")
+			continue
+		}
+		require.ErrorIs(t, pr.Err(), ErrMalformed)
+	}
+}
+
+// A peer that has broken the protocol is told that it is given up: it may only wait.
+func TestPeerThatBreaksTheProtocolIsTold(t *testing.T) {
+	w := newWire(t, 2, withRails(2), withGrace(10*sec), mended)
+	resolve(w)
+	w.arrive(1, 1, 0, tagNumbered, make([]byte, testHeaderBytes-1))
+	w.ranks[0].Progress()
+	require.Empty(t, w.on(TagRailDown))
+	w.rails[0][0].drain(1)
+	w.rails[1][0].drain(1)
+	w.ranks[0].Progress()
+	told := w.on(TagRailDown)
+	require.Len(t, told, 1)
+	require.Equal(t, 1, told[0].rail, "the rail by which it was heard")
+}

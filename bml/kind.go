@@ -25,7 +25,7 @@ type Kind struct {
 	// duplicate or kept for later. It is at least MatchBytes long.
 	Check func(frag []byte) error
 	// Handle takes a fragment that came by a module, a numbered one in its turn. frag is valid
-	// inside the call. An error says that the fragment breaks the protocol, and loses the peer.
+	// inside the call. An error says that the fragment breaks the protocol, and the peer fails.
 	Handle func(pr *Peer, by btl.Module, frag []byte) error
 }
 
@@ -69,11 +69,15 @@ func (b *BML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 		return
 	case PeerFailing:
 		pr.heard = m
+		if pr.isIgnored {
+			return
+		}
 	}
 	if pr.via == nil {
 		pr.via = m
 	}
 	if err := b.dispatch(pr, m, tag, frag); err != nil {
+		pr.heard = m
 		b.ProtocolError(pr, err)
 	}
 }

@@ -1,6 +1,7 @@
 package bml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +15,7 @@ import (
 // hands that up, and calls back what is under way, before it says that the endpoint is drained.
 // Until then the peer is failing:
 //
-//   - What comes from it is handed up as ever.
+//   - What comes from it is handed up as ever, unless it has broken the protocol.
 //   - Nothing is posted to it any more. New operations wait in the queue of the first rail.
 //   - Its other endpoints are failed too.
 //
@@ -127,11 +128,15 @@ func (b *BML) loseDrained(pr *Peer) {
 	}
 }
 
-// ProtocolError loses a peer, at once, that has sent what cannot be right. There is no going on:
-// what it meant would be missing from the sequence, or from a message.
+// ProtocolError gives a peer up that has sent what cannot be right. There is no going on: what it
+// meant would be missing from the sequence, or from a message. So nothing of it is handed up any
+// more. It is lost when its rails are drained, as any failing peer: until then they may read and
+// write the buffers of its operations.
 func (b *BML) ProtocolError(pr *Peer, err error) {
 	b.stats.Malformed++
-	b.lose(pr, fmt.Errorf("%w: rank %d broke the protocol: %w", request.ErrUnreachable, pr.rank, err))
+	pr.isIgnored = true
+	pr.heard = cmp.Or(pr.heard, pr.via) // its half of that rail does not fail by itself
+	b.fail(pr, fmt.Errorf("%w: rank %d broke the protocol: %w", request.ErrUnreachable, pr.rank, err), nil)
 }
 
 // lose ends all that has to do with a peer, for good. cause is why.

@@ -96,8 +96,10 @@ type Peer struct {
 	// traffic. first is one of up, if there is one.
 	getters, putters, up RailSet
 
-	// heard is the module by which something came while the peer was failing.
+	// heard is the module by which something came while the peer was failing, or made it fail.
 	heard btl.Module
+	// isIgnored: it has broken the protocol, and nothing that comes from it is handed up any more.
+	isIgnored bool
 
 	// waiting holds operations that no rail was up for.
 	waiting btl.Queue

@@ -93,7 +93,7 @@ var peerTransitions = []transition{
 		w.ranks[0].cfg.Resolve = func(int) ([]Route, error) { return nil, nil }
 		resolve(w)
 	}, nil},
-	{"protocol broken", PeerNew, PeerLost, 1, breaksProtocol, nil},
+	{"protocol broken", PeerNew, PeerFailing, 1, breaksProtocol, nil},
 	{"closed", PeerNew, PeerLost, 1, func(w *wire) {
 		w.ranks[0].Peer(1)
 		closes(w)
@@ -107,7 +107,7 @@ var peerTransitions = []transition{
 		w.rails[0][0].openError = peerGone(0)
 		w.pass(6 * msec)
 	}, nil},
-	{"protocol broken", PeerConnecting, PeerLost, 1, breaksProtocol, nil},
+	{"protocol broken", PeerConnecting, PeerFailing, 1, breaksProtocol, nil},
 	{"closed", PeerConnecting, PeerLost, 1, closes, nil},
 
 	{"rail failed", PeerUp, PeerDegraded, 2, failsWith(0), nil},
@@ -127,7 +127,7 @@ var peerTransitions = []transition{
 		returns(0)(w)
 		losesMessages(w)
 	}, nil},
-	{"protocol broken", PeerUp, PeerLost, 2, breaksProtocol, nil},
+	{"protocol broken", PeerUp, PeerFailing, 2, breaksProtocol, nil},
 	{"closed", PeerUp, PeerLost, 2, closes, nil},
 
 	{"rail returns", PeerDegraded, PeerUp, 2, returns(0), nil},
@@ -138,14 +138,14 @@ var peerTransitions = []transition{
 		w.ranks[0].Peer(1).rails[0].recovery.ours = deliveryCounters{epoch: 1, delivered: 2}
 		losesMessages(w)
 	}, nil},
-	{"protocol broken", PeerDegraded, PeerLost, 2, breaksProtocol, nil},
+	{"protocol broken", PeerDegraded, PeerFailing, 2, breaksProtocol, nil},
 	{"closed", PeerDegraded, PeerLost, 2, closes, nil},
 
 	{"rail returns", PeerNoPath, PeerUp, 1, returns(0), nil},
 	{"one of two returns", PeerNoPath, PeerDegraded, 2, returns(1), nil},
 	{"grace time over", PeerNoPath, PeerFailing, 1, func(w *wire) { w.pass(11 * sec) }, nil},
 	{"process ends", PeerNoPath, PeerFailing, 1, processEnds, nil},
-	{"protocol broken", PeerNoPath, PeerLost, 1, breaksProtocol, nil},
+	{"protocol broken", PeerNoPath, PeerFailing, 1, breaksProtocol, nil},
 	{"closed", PeerNoPath, PeerLost, 1, closes, nil},
 
 	{"drained", PeerFailing, PeerLost, 2, func(w *wire) {
@@ -153,7 +153,6 @@ var peerTransitions = []transition{
 		w.rails[0][0].drain(1)
 		w.rails[1][0].drain(1)
 	}, nil},
-	{"protocol broken", PeerFailing, PeerLost, 2, breaksProtocol, nil},
 	{"closed", PeerFailing, PeerLost, 2, closes, nil},
 }
 

@@ -164,37 +164,38 @@ func (p *PML) keepEarlyContext(pr *peer, in *incoming, data []byte) error {
 
 // rejectEarlyContext rejects the fragments that wait for a context which this rank will not make.
 func (p *PML) rejectEarlyContext(id ContextID) {
-	early := p.takeEarlyContext(id)
-	for i := range early {
-		f := &early[i]
+	p.takeEarlyContext(id, func(f *earlyContextFragment) (err error) {
 		if isMessage(f.in.kind) {
 			p.reject(f.from, &f.in, len(f.data), freed)
-		} else if _, err := p.deliverOrphan(f.from, &f.in, f.data); err != nil {
-			p.bml.ProtocolError(&f.from.Peer, err)
+		} else {
+			_, err = p.deliverOrphan(f.from, &f.in, f.data)
 		}
-	}
+		return err
+	})
 }
 
-// takeEarlyContext returns the fragments that wait for a context, which are no longer buffered.
-func (p *PML) takeEarlyContext(id ContextID) []earlyContextFragment {
+// takeEarlyContext takes the fragments that wait for a context out of the buffer, and handles each.
+// Those of a peer that follow one which breaks the protocol are dropped.
+func (p *PML) takeEarlyContext(id ContextID, handle func(f *earlyContextFragment) error) {
 	early := p.earlyContext[id]
 	delete(p.earlyContext, id)
 	for i := range early {
 		f := &early[i]
 		p.unbuffer(f.from, f.in.kind, len(f.data))
 	}
-	return early
+	for len(early) > 0 {
+		f := early[0]
+		early = early[1:]
+		if err := handle(&f); err != nil {
+			p.bml.ProtocolError(&f.from.Peer, err)
+			early = slices.DeleteFunc(early, func(other earlyContextFragment) bool { return other.from == f.from })
+		}
+	}
 }
 
 // deliverEarlyContext delivers the fragments that waited for a context that is now made.
 func (p *PML) deliverEarlyContext(c *Context) {
-	early := p.takeEarlyContext(c.id)
-	for i := range early {
-		f := &early[i]
-		if err := p.deliver(f.from, &f.in, f.data); err != nil {
-			p.bml.ProtocolError(&f.from.Peer, err)
-		}
-	}
+	p.takeEarlyContext(c.id, func(f *earlyContextFragment) error { return p.deliver(f.from, &f.in, f.data) })
 }
 
 // reject drops a message that no receive will take. It tells the sender, if that waits for an

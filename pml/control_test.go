@@ -236,6 +236,7 @@ func TestForgedControlFragmentLosesPeer(t *testing.T) {
 			_, h := addControlled(p, controlledContext, NewGroup([]int{0, 1}), 0)
 			h.control, h.arriving = errFailedTag, errFailedTag
 			p.Arrived(w.modules[0], f.from, f.tag, f.frag)
+			p.Progress()
 			require.ErrorIs(t, p.Lost(c[0], f.from), f.want)
 			require.Zero(t, p.Stats().UnexpectedBytes)
 		})

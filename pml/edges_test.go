@@ -73,11 +73,13 @@ func TestFragOutsideItsMessageLosesPeer(t *testing.T) {
 	for _, offset := range []int64{-1, 901, 1000, 1 << 62} {
 		w, r := newStreamingRecv(t)
 		w.pmls[1].Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name, offset: offset}, make([]byte, 100)...))
+		w.pmls[1].Progress()
 		requireFailure(t, errMalformed, r)
 	}
 	w, r := newStreamingRecv(t)
 	r.got = 10
 	w.pmls[1].Arrived(w.modules[1], 0, tagFrag, fragOf(fragHdr{recv: r.name, offset: 9}, make([]byte, 100)...))
+	w.pmls[1].Progress()
 	requireFailure(t, errMalformed, r)
 }
 
@@ -149,6 +151,7 @@ func TestLongFragmentThatIsNoMessageLosesPeer(t *testing.T) {
 					frag = inSequence(frag, 1)
 				}
 				p.Arrived(w.modules[0], 1, tag, frag)
+				p.Progress()
 				require.ErrorIs(t, p.peer(1).Err(), errMalformed, "early: %v", early)
 				require.Zero(t, p.Stats().UnexpectedBytes)
 			}

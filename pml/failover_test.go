@@ -96,8 +96,9 @@ func TestDetachAfterFailureWaitsForDrain(t *testing.T) {
 	requireSuccess(t, s)
 }
 
-// TestDetachmentEndsWithLostPeer: the peer breaks the protocol while its rail drains.
-func TestDetachmentEndsWithLostPeer(t *testing.T) {
+// TestDetachmentOfPeerThatBreaksProtocolWaitsForDrain: the rail that has called the message back
+// may still read the buffer.
+func TestDetachmentOfPeerThatBreaksProtocolWaitsForDrain(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1), withAsync(true))
 	p := w.pmls[0]
 	s := p.Isend(c[0], pattern(90, 1), 1, 7, Standard, "send")
@@ -107,8 +108,13 @@ func TestDetachmentEndsWithLostPeer(t *testing.T) {
 	f.op.Done(f.op, pathErr)
 	d := s.Detach()
 	p.Arrived(w.rails[1][0], 1, tagAck, nil)
+	p.Progress()
+	require.True(t, p.peer(1).IsFailing())
+	require.Equal(t, request.Active, d.State())
+	w.rails[0][0].drain(1)
 	require.True(t, p.peer(1).IsLost())
 	require.Equal(t, request.Complete, d.State())
+	requireFailure(t, errMalformed, s)
 }
 
 // TestReplayOfMessageUpToEagerCopyBytes: the rail fails, and the other one, which takes shorter

@@ -439,9 +439,9 @@ func TestProtocolErrorFailsEndpointOnce(t *testing.T) {
 	p := w.pmls[0]
 	p.Isend(c[0], pattern(8, 1), 1, 1, Standard, "send").Abandon()
 	p.Arrived(w.modules[0], 1, tagMatch, []byte("no header"))
-	require.Error(t, p.Lost(c[0], 1))
 	require.Empty(t, w.modules[0].failed, "the endpoint failed from inside a call of the rail")
 	p.Progress()
 	p.Progress()
+	require.Error(t, p.Lost(c[0], 1))
 	require.Equal(t, []int{1}, w.modules[0].failed)
 }

@@ -53,6 +53,7 @@ func TestSendBeyondWindowLosesPeer(t *testing.T) {
 			}
 			require.NoError(t, p.Lost(c[0], 1), "%s %s: lost within the window", where, name)
 			p.Arrived(w.modules[0], 1, f.kind, f.frag(h))
+			p.Progress()
 			require.ErrorIs(t, p.Lost(c[0], 1), errWindow, "%s %s", where, name)
 			require.LessOrEqual(t, p.Stats().UnexpectedPeakBytes, int64(window)+maxNotices*controlBytes)
 			require.Zero(t, p.blockedPeers)

@@ -132,6 +132,7 @@ func TestMalformedFragmentLosesPeer(t *testing.T) {
 				}
 			}
 			p.Arrived(w.modules[0], 1, f.tag, frag)
+			p.Progress()
 			for _, r := range []ended{streaming, send, waiting} {
 				require.Equal(t, request.Complete, r.State())
 				err := requireFailure(t, request.ErrUnreachable, r)
@@ -314,7 +315,8 @@ func TestForgedFinEndsOnlyItsMessage(t *testing.T) {
 	arrived(t, w, s, r, in, out)
 }
 
-// TestMessageFromNonMemberLosesPeer: a rank that is not in a communicator sends in it.
+// TestMessageFromNonMemberLosesPeer: a rank that is not in a communicator sends in it, twice. The
+// second message is ignored.
 func TestMessageFromNonMemberLosesPeer(t *testing.T) {
 	for name, kept := range map[string]bool{"known context": false, "unknown context": true} {
 		t.Run(name, func(t *testing.T) {
@@ -324,19 +326,23 @@ func TestMessageFromNonMemberLosesPeer(t *testing.T) {
 			frag := matchOf(matchHdr{context: id, tag: 1}, 7)
 			if kept {
 				p.Arrived(nil, 2, tagMatch, frag)
-				require.EqualValues(t, 1, p.Stats().UnexpectedBytes)
+				p.Arrived(nil, 2, tagMatch, inSequence(frag, 1))
+				require.EqualValues(t, 2, p.Stats().UnexpectedBytes)
 			}
 			pair := p.AddContext(id, NewGroup([]int{0, 1}), 0, testCaller{})
 			out := make([]byte, 1)
 			r := p.Irecv(pair, out, 1, request.AnySource, request.AnyTag, "recv")
 			if !kept {
 				p.Arrived(nil, 2, tagMatch, frag)
+				p.Arrived(nil, 2, tagMatch, inSequence(frag, 1))
 			}
 			require.Equal(t, request.Active, r.State())
 			require.Zero(t, out[0])
+			p.Progress()
 			require.ErrorIs(t, p.Lost(c[0], 2), errNotMember)
 			require.NoError(t, p.Lost(c[0], 1))
 			require.Zero(t, p.Stats().UnexpectedBytes)
+			require.EqualValues(t, 1, p.Stats().Malformed)
 		})
 	}
 }
@@ -357,6 +363,7 @@ func TestTooManyEarlyFragmentsLosePeer(t *testing.T) {
 		p.Arrived(nil, 1, tagMatch, frag)
 		p.Arrived(nil, 1, tagMatch, frag) // a duplicate
 	}
+	p.Progress()
 	requireFailure(t, errWindow, r)
 	require.Zero(t, p.Stats().UnexpectedBytes)
 	require.EqualValues(t, most, p.Stats().Duplicates)

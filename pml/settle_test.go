@@ -120,6 +120,7 @@ func TestFinAfterTooManyFragmentsLosesPeer(t *testing.T) {
 		w, _, r, _, _ := writing(t, 100_000)
 		fin := finOf(finHdr{handle: r.name, ofReceive: true, fragments: 100_000 + tooMany})
 		w.pmls[1].Arrived(w.modules[1], 0, tagFin, inSequence(fin, 1))
+		w.pmls[1].Progress()
 		require.Equal(t, tooMany > 0, r.State() == request.Complete)
 		if tooMany > 0 {
 			requireFailure(t, errMalformed, r)

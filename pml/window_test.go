@@ -236,6 +236,7 @@ func TestForgedCreditLosesPeer(t *testing.T) {
 	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCostBytes)))
 	require.NoError(t, p.Lost(c[0], 1))
 	p.Arrived(w.modules[0], 1, tagCredit, creditOf(3*(20+fragmentCostBytes)+1))
+	p.Progress()
 	require.ErrorIs(t, p.Lost(c[0], 1), errCredit)
 	require.ErrorIs(t, p.Lost(c[0], 1), request.ErrUnreachable)
 	require.EqualValues(t, 1, p.Stats().Malformed)

@@ -84,10 +84,16 @@ func TestLostPeerHasNoEarlyAnswers(t *testing.T) {
 	require.Equal(t, [2]int64{}, [2]int64{r.earlyAnswerBytes(), r.p.Stats().UnexpectedBytes})
 }
 
-// lose makes a rank give up a peer.
+// lose makes a rank give up a peer, and not tell it.
 func (r *rank) lose(peer int) {
-	const unknown = bml.NumKinds
-	r.call(func(p *pml.PML) { p.Arrived(r.taps[0], peer, unknown, nil) })
+	r.call(func(p *pml.PML) {
+		path := btl.Path{Peer: peer}
+		p.Failed(r.taps[0], path, &btl.Error{Rail: "verbs0", Peer: peer, Class: btl.ClassPeerGone})
+		p.Drained(r.taps[0], path)
+	})
+	for r.w.pass(1e6); r.p.PeerState(peer) != bml.PeerLost; r.w.pass(1e6) {
+		r.turn()
+	}
 }
 
 // The bytes of a message exceed the window. Early answers that are no longer held do not hide that.
@@ -120,7 +126,7 @@ func TestBlockedSendDiscoversLoss(t *testing.T) {
 func TestSendThatIsNotBlockedMustEnd(t *testing.T) {
 	w := quietWorld(t, Loop, 1, 300_000_000)
 	w.plan.setup.ending = Breaks
-	w.ranks[0].lose(1)
+	w.ranks[0].call(func(p *pml.PML) { require.NoError(t, p.Close(btl.ErrInjected)) })
 	w.ranks[0].taps[0].until = math.MaxInt64
 	require.Equal(t, "bounded", failureOf(w.discoverLosses))
 	up, _ := w.ranks[1].p.RailsUp(0)
