@@ -94,6 +94,7 @@ type trustee struct {
 	deliveredBytes, seenBytes int64
 	peak                      peak            // highest rate of its rails
 	timer                     *progress.Timer // of the period; nil in full health
+	hasGained                 bool            // by a TRIAL, in this period
 	peer                      *Peer           // nil: a module of this rank
 }
 
@@ -188,35 +189,42 @@ func penaltyOf(class btl.Class, side btl.Side) (own, far health) {
 	return 0, 0
 }
 
-// penalizeEnd takes from the health of a module.
+// penalizeEnd takes from the health of a module. What was delivered before in this period gives
+// nothing back.
 func (b *BML) penalizeEnd(t *trustee, penalty health) {
-	if before := t.health; penalty > 0 && before > 0 {
+	if penalty == 0 {
+		return
+	}
+	b.stopTimer(&t.timer)
+	if before := t.health; before > 0 {
 		t.health = max(before-penalty, 0)
 		b.preferBy(t) // looks at all peers, to each of which a rail may have failed just now
-		b.recover(t)
 	}
+	b.recover(t)
 }
 
-// recover gives health back for what is delivered: a step for each period in which something was.
-// If nothing was, a rail of it that is up and idle is tried, and its delivery counts. Without a
-// rail that is up this ends, and goes on when one returns, by the PROBE that was delivered.
+// recover gives health back for what is delivered: one step for each period in which something was.
+// If nothing was, a rail of it that is up and idle is tried. The delivery of that gives a step at
+// once, which is the only one of its period. Without a rail that is up this ends, and goes on when
+// one returns.
 func (b *BML) recover(t *trustee) {
 	if t.timer != nil || t.health == fullHealth {
 		return
 	}
-	t.seenBytes = t.deliveredBytes
+	t.seenBytes, t.hasGained = t.deliveredBytes, false
 	t.timer = b.eng.After(int64(recoverPeriod), func() {
 		t.timer = nil
 		up := slices.DeleteFunc(b.railsOf(t), func(rl *Rail) bool { return rl.state != railUp })
 		if len(up) == 0 {
 			return
 		}
-		if t.deliveredBytes > t.seenBytes {
+		if t.deliveredBytes > t.seenBytes && !t.hasGained {
 			b.gain(t)
 		} else if i := slices.IndexFunc(up, (*Rail).isIdle); i >= 0 {
 			rl := up[i]
 			b.try(rl, func(err error) {
-				if err == nil && rl.state == railUp && t.deliveredBytes > t.seenBytes {
+				if err == nil && rl.state == railUp && !t.hasGained {
+					t.hasGained = true
 					b.gain(t)
 				}
 			})
@@ -230,7 +238,7 @@ func (rl *Rail) isIdle() bool { return rl.underWay == 0 && rl.queue.Empty() }
 
 // gain gives a step of health back.
 func (b *BML) gain(t *trustee) {
-	t.health, t.seenBytes = min(t.health+recoverStep, fullHealth), t.deliveredBytes
+	t.health = min(t.health+recoverStep, fullHealth)
 	b.preferBy(t)
 	if t.health == fullHealth {
 		b.stopTimer(&t.timer)

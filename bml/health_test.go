@@ -300,6 +300,48 @@ func TestIdleRailGainsHealthByTrials(t *testing.T) {
 	require.Equal(t, recoverStep, rl.health)
 }
 
+// A period has one step of health: what is delivered in it besides a TRIAL gives no other one, and
+// a TRIAL that is delivered late gives none beside another.
+func TestPeriodGivesOneStepOfHealth(t *testing.T) {
+	w := newWire(t, 3, withGrace(10*sec))
+	r := w.ranks[0]
+	require.NoError(t, r.Resolve(r.Peer(1)))
+	require.NoError(t, r.Resolve(r.Peer(2)))
+	own := r.Peer(1).rails[0].own
+	own.health = 0
+	r.recover(&own.trustee)
+	period := recoverPeriod.Nanoseconds()
+	w.pass(period + msec)
+	require.Len(t, w.on(TagTrial), 1)
+	w.pass(period)
+	require.Len(t, w.on(TagTrial), 2, "by rails to both peers")
+	w.acknowledge()
+	require.Equal(t, recoverStep, own.health)
+	r.send(1, "a")
+	w.step(0)
+	w.pass(period)
+	require.Equal(t, recoverStep, own.health)
+	w.passDelivering(period / 2)
+	require.Equal(t, 2*recoverStep, own.health)
+}
+
+// What was delivered before a failure in the same period gives no health back.
+func TestPeriodOfFailureGivesNoHealth(t *testing.T) {
+	w := newWire(t, 3, withGrace(10*sec))
+	r := w.ranks[0]
+	require.NoError(t, r.Resolve(r.Peer(1)))
+	require.NoError(t, r.Resolve(r.Peer(2)))
+	own := r.Peer(1).rails[0].own
+	own.health = 900
+	r.recover(&own.trustee)
+	w.pass(recoverPeriod.Nanoseconds() / 2)
+	r.send(1, "a")
+	w.step(0)
+	w.rails[0][0].lose(2, sideError(btl.SideLocal))
+	w.pass(recoverPeriod.Nanoseconds()/2 + 2*msec)
+	require.Equal(t, 900-modulePenalty, own.health)
+}
+
 // A rail that delivers gains health without TRIALs, and so do the modules at its ends. One that
 // delivers nothing of what is under way gains none, and is not tried.
 func TestBusyRailGainsHealthByWhatItDelivers(t *testing.T) {
