@@ -74,9 +74,10 @@ type Stats struct {
 	Early, Duplicates, Malformed uint64
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
-	// RailsFailed and RailsReturned count the rails to peers that failed and came back, Resent the
-	// operations that were posted again because of that, and ResentBytes what a rail may have
-	// carried of them.
+	// RailsFailed and RailsReturned count the rails to peers that failed and came back.
+	// Resent counts the fragments and pieces that go again after a rail had taken them and ended
+	// them with an error, even if the rail has not failed (btl.ClassUsage), and ResentBytes their
+	// bytes. What a rail refused when it was posted, or had no room for, does not count.
 	RailsFailed, RailsReturned, Resent uint64
 	ResentBytes                        int64
 	// TwiceBytes counts the bytes at the end of messages that were sent by a second rail, because

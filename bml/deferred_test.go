@@ -56,6 +56,27 @@ func TestRetryIsDeferred(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, w.ranks[1].got)
 }
 
+// An operation that rails refuse when it is posted is tried by others, and not counted as resent:
+// no rail has carried it. One that a rail has taken, and then calls wrong, is.
+func TestRefusedFragmentIsNotResent(t *testing.T) {
+	w, r, _ := newDeferredWire(t)
+	r.send(1, string(pattern(w.attrs[0].MaxSendBytes, 1)))
+	w.settle()
+	require.Len(t, r.sent, 1)
+	require.True(t, IsRefused(r.sent[0]))
+	require.Zero(t, r.Stats().Resent)
+	require.Zero(t, r.Stats().ResentBytes)
+
+	r.send(1, "a")
+	f := w.flying[0]
+	w.flying = nil
+	w.end(f, &btl.Error{Rail: "wire0", Peer: 1, Class: btl.ClassUsage})
+	w.settle()
+	require.NoError(t, r.sent[1])
+	require.EqualValues(t, 1, r.Stats().Resent)
+	require.EqualValues(t, testHeaderBytes+1, r.Stats().ResentBytes)
+}
+
 // An operation that a rail called back with an error, while no rail drains, is posted again at the
 // next turn. One turn posts all such operations, in order.
 func TestReplayIsDeferred(t *testing.T) {

@@ -334,8 +334,11 @@ func (b *BML) settled(pr *Peer) {
 		return
 	}
 	pr.empty(&pr.replay, func(op *Op) {
-		b.stats.Resent++
-		b.stats.ResentBytes += int64(op.Len())
+		if op.isResent {
+			op.isResent = false
+			b.stats.Resent++
+			b.stats.ResentBytes += int64(op.Len())
+		}
 		if op.mistakes > 0 && pr.up != 0 {
 			b.post(pr.nextRail(op.rail), op)
 		} else {

@@ -44,6 +44,7 @@ type Op struct {
 	// by another rail. isCopy: it is one.
 	older, younger  *Op
 	hasCopy, isCopy bool
+	isResent        bool  // a rail had taken it, and it is to go again
 	retries         uint8 // how often it was posted again
 	mistakes        uint8 // how often a rail called it wrong in itself
 	trouble         trouble
@@ -104,7 +105,7 @@ func (op *Op) Reset() {
 	op.Answered, op.bound, op.numbered, op.isReplacement = false, false, false, false
 	op.retries, op.mistakes, op.trouble = 0, 0, trouble{}
 	op.isAgain, op.isCovered, op.twin = false, false, nil
-	op.hasCopy, op.isCopy = false, false
+	op.hasCopy, op.isCopy, op.isResent = false, false, false
 }
 
 // opOf is the operation that a BTL or a queue holds.

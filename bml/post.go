@@ -239,6 +239,7 @@ func (b *BML) end(op *Op, err error, isPosting bool) {
 	case op.bound:
 		op.Then(op, err)
 	default:
+		op.isResent = op.isResent || wasPosted
 		b.replay(op, err)
 	}
 }

@@ -42,11 +42,13 @@ type Stats struct {
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
 	// RailsFailed and RailsReturned count how often a rail to another rank failed and came back.
-	// Resent counts the fragments and pieces that were sent again because of that. StaleFragments
-	// counts the fragments that were dropped because they had come before.
+	// Resent counts the fragments and pieces that went again after a rail had taken them and ended
+	// them with an error: it failed, or rejected them then. What a rail did not take does not
+	// count. StaleFragments counts the fragments that were dropped because they had come before.
 	RailsFailed, RailsReturned, Resent, StaleFragments uint64
-	// ResentBytes is how much of Resent the failed rails may have carried. TwiceBytes counts the
-	// bytes at the end of messages that a second rail sent too, because the first one was late.
+	// ResentBytes is the bytes of Resent: as much as the rails may have carried of it. TwiceBytes
+	// counts the bytes at the end of messages that a second rail sent too, because the first one
+	// was late.
 	ResentBytes, TwiceBytes int64
 	// Restarts counts the messages that went on in fragments, because remote access was refused or
 	// no rail had it any more.

@@ -77,11 +77,10 @@ type Stats struct {
 	Early, Duplicates uint64
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
-	// RailsFailed and RailsReturned count rails to peers that failed and came back, and Resent the
-	// fragments and pieces that were sent again because of that, and ResentBytes what the failed
-	// rails may have carried of them. TwiceBytes counts the bytes at the end of messages that a
-	// second rail sent too, because the first was late. StaleFragments counts the fragments that
-	// were dropped because they had come before.
+	// RailsFailed and RailsReturned count rails to peers that failed and came back. Resent and
+	// ResentBytes count what went again after a rail had taken it (bml.Stats). TwiceBytes counts
+	// the bytes at the end of messages that a second rail sent too, because the first was late.
+	// StaleFragments counts the fragments that were dropped because they had come before.
 	RailsFailed, RailsReturned, Resent, StaleFragments uint64
 	ResentBytes, TwiceBytes                            int64
 	// Restarts counts the transfers that went on in fragments, because remote access was refused

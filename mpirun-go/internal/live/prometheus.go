@@ -39,7 +39,7 @@ var counterFamilies = [...]struct{ name, help, counter string }{
 	{"retried_operations_total", "Operations that waited because a rail had no room.", "Retries"},
 	{"rails_failed_total", "Rails that failed.", "RailsFailed"},
 	{"rails_returned_total", "Rails that came back.", "RailsReturned"},
-	{"resent_fragments_total", "Fragments that were sent again because a rail had failed.", "Resent"},
+	{"resent_fragments_total", "Fragments that went again after a rail had taken them.", "Resent"},
 	{"restarted_transfers_total", "Long messages that started again because a rail had failed.", "Restarts"},
 	{"refused_operations_total", "Operations that every rail refused.", "Refused"},
 }
