@@ -20,6 +20,9 @@ import (
 // The second case is for paths that deliver probes and lose what follows. A rail that comes back
 // does not restart that time; only delivery ends it.
 //
+// In the first case it does not end while a rail that was never needed before is probed for the
+// first time: that may have had to wait until others were probed (probe.go).
+//
 // A timer counts the time in parts. So a rank that makes no calls for long, and tries nothing,
 // loses one part at most. A part in which a PROBE was delivered, but not answered, does not count:
 // the peer is only busy.
@@ -98,8 +101,13 @@ func (b *BML) gracePartOver(pr *Peer, parts uint32) {
 	if !delivers {
 		pr.grace.parts += parts
 	}
+	isOver := pr.AwaitsPath() && pr.grace.parts >= pr.graceEnd
+	if isOver && pr.triesUntried() {
+		pr.graceEnd = pr.grace.parts + 1 + uint32(int64(probePeriod)/b.gracePart())
+		isOver = false
+	}
 	switch {
-	case pr.AwaitsPath() && pr.grace.parts >= pr.graceEnd:
+	case isOver:
 		b.fail(pr, b.CauseOf(pr.whyNoPath()), nil)
 	case pr.AwaitsPath() || pr.grace.isNeeded():
 		b.startGracePart(pr)
@@ -170,10 +178,27 @@ func (b *BML) checkPath(rl *Rail, err error) {
 	}
 }
 
-// hasUntried reports whether a rail leads to the peer that was never up, because it was not needed.
+// isUntried reports whether a rail was never up, because it was not needed.
+func (pr *Peer) isUntried(rl *Rail) bool {
+	return rl.reopen != nil && !rl.recovery.wasUp && (rl.tier > pr.rails[0].tier || rl.alternate)
+}
+
+// hasUntried reports whether such a rail leads to the peer.
 func (pr *Peer) hasUntried() bool {
 	for i := range pr.rails {
-		if rl := &pr.rails[i]; rl.reopen != nil && !rl.recovery.wasUp && (rl.tier > pr.rails[0].tier || rl.alternate) {
+		if pr.isUntried(&pr.rails[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// triesUntried reports whether such a rail is being probed for the first time. That ends after
+// maxProbes periods at the latest.
+func (pr *Peer) triesUntried() bool {
+	for i := range pr.rails {
+		rl := &pr.rails[i]
+		if rc := &rl.recovery; pr.isUntried(rl) && rl.state == railProbing && rc.attempts == 1 && rc.isProbing {
 			return true
 		}
 	}

@@ -231,6 +231,36 @@ func TestPeerStateAfterLastRailFails(t *testing.T) {
 	}
 }
 
+// A spare rail that was never needed before is probed to the end, though it had to wait for its
+// turn and the grace time is over meanwhile.
+func TestGraceTimeWaitsForFirstProbesOfSpareRail(t *testing.T) {
+	for _, answers := range []bool{false, true} {
+		w := newWire(t, 2, withRails(2), withGrace(100*msec), mended, withRoutes(func(all []Route) {
+			all[1].Endpoint, all[1].Tier = nil, 1
+			all[0].Reopen = func() (btl.Endpoint, error) { return nil, btl.ErrFailed }
+		}))
+		resolve(w)
+		pr := w.ranks[0].Peer(1)
+		spare := &pr.rails[1]
+		spare.own.probes = maxUnprovenProbes // other rails of the module are probed
+		w.rails[0][0].lose(1, pathError(0))
+		w.pass(1500 * msec)
+		require.Equal(t, railProbing, spare.state)
+		require.Empty(t, w.on(TagProbe))
+		spare.own.probes = 0
+		w.pass(1500 * msec)
+		require.Len(t, w.on(TagProbe), 1)
+		require.True(t, pr.AwaitsPath(), "the grace time, of two seconds, is over while the rail is probed")
+		if answers {
+			w.arrive(1, 1, 0, TagProbeAck, railMessage(railHeader{sender: 1, receiver: 1, epoch: spare.endpoint.Epoch()}))
+			require.True(t, pr.HasPath())
+			continue
+		}
+		w.pass(maxProbes * probePeriod.Nanoseconds())
+		require.False(t, pr.IsAlive(), "its time has an end")
+	}
+}
+
 // A spare rail that was up and failed gets no more time than the grace time.
 func TestSpareRailThatFailedHasNoExtraTime(t *testing.T) {
 	isSpare := func(all []Route) { all[1].Tier = 1 }

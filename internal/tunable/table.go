@@ -92,7 +92,7 @@ func table() []Tunable {
 		{Key: "pml.eager.bytes", Kind: Bytes, Default: "0", Min: 0, Max: 1 << 30,
 			Doc: "largest message that is sent at once, without waiting for its receive; unless set, each rail's own limit"},
 		{Key: "pml.grace", Kind: Duration, Default: "10s", Min: 0, Max: int64(time.Hour),
-			Doc: "time that operations wait for a rail when none to the peer is up, before they fail; 0: they fail at once"},
+			Doc: "time that operations wait for a rail when none to the peer is up, before they fail, and at least 2 s if a rail leads there that was not needed before; 0: they fail at once otherwise"},
 		{Key: "pml.notices", Kind: Bool, Default: "true",
 			Doc: "print a line on standard error for each rail that fails or recovers"},
 		{Key: "pml.protocol", Kind: String, Default: "auto",
