@@ -30,8 +30,10 @@ const (
 // recovery is what is known of a rail since it failed.
 type recovery struct {
 	cause error  // of the last failure while it was up, or why it never was; nil if none
-	wasUp bool   // it has been up at some time
 	epoch uint32 // of the incarnation that failed last
+	// wasUp: it has been up at some time. A rail with an endpoint when the peer was resolved starts
+	// up, before the peer has answered by it. The peer may have had none, and see it otherwise.
+	wasUp bool
 
 	failedAt int64 // engine's time of the failure; 0 once its operations were posted again
 
@@ -59,7 +61,7 @@ type RailEvent struct {
 	Rail string // name
 	Peer int    // rank in the job
 	Up   bool
-	// Again: the rail had been up before.
+	// Again: the rail had been up before, or was opened when the peer was resolved.
 	Again bool
 	// Alternate: it leads to another module of the peer than the other rail of this name.
 	Alternate bool
@@ -157,7 +159,8 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	if !isEvidence(class) {
 		return
 	}
-	// A rail that was never up may lead nowhere, which says nothing of its modules.
+	// A rail that was only ever probed may lead nowhere, which says nothing of its modules. One
+	// that had an endpoint from the start is expected to lead there.
 	if rc.wasUp {
 		own, far := penaltyOf(class, side)
 		b.penalizeEnd(&rl.own.trustee, own)
