@@ -17,8 +17,8 @@ type EventKind uint8
 const (
 	RailFailed   EventKind = iota + 1 // a rail is down; its messages go on by other ones
 	RailReturned                      // a rail that was down is up
-	RailOpened                        // a rail is up for the first time, perhaps in place of one that failed
-	RailSlow                          // a rail delivers at less than a quarter of what the others do
+	RailOpened                        // a rail is up for the first time, late or as another one
+	RailSlow                          // a rail delivers less than a quarter of what others do
 	RailNormal                        // a slow rail is not slow any more
 	RankFailed                        // a rank has failed, or cannot be reached any more
 )
@@ -48,15 +48,15 @@ const maxEvents = 1024
 // rates are worth a line to a person.
 const slowPeriod = int64(time.Second)
 
-// Events returns the events of this rank from now on, to range over in a goroutine: rails that fail,
-// return or become slow, and ranks that fail. The loop waits for each event. It ends when ctx ends,
-// and, after the last event, when this rank leaves the job.
+// Events returns the events of this rank from now on, to range over in a goroutine: rails that
+// fail, return or become slow, and ranks that fail. The loop waits for each event. It ends when ctx
+// ends, and, after the last event, when this rank leaves the job.
 //
 // Events are those of the whole job, whatever the communicator. A rank notices them when it makes
-// progress: in a call that waits, tests or sends, or while [Request.Done] waits. Each call of Events
-// has a queue of its own until ctx ends, which keeps the latest 1024 events: of a loop that falls
-// further behind, the oldest are lost. A loop that was left can be begun again. Goroutines may call
-// Events; only one may range over what it returns.
+// progress: in a call that waits, tests or sends, or while [Request.Done] waits. Each call of
+// Events has a queue of its own until ctx ends, which keeps the latest 1024 events: of a loop that
+// falls further behind, the oldest are lost. A loop that was left can be begun again. Goroutines
+// may call Events; only one may range over what it returns.
 func (c *Comm) Events(ctx context.Context) iter.Seq[Event] {
 	if c.isNull() {
 		return func(func(Event) bool) {}

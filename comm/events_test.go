@@ -160,8 +160,8 @@ func TestEventsEndWithContextAndGoOnAfterBreak(t *testing.T) {
 	}, comm.WithRails(2), comm.WithSetting("pml.notices", "false"))
 }
 
-// eventsProgram breaks a connection of the rank, and goes on until both ranks have been told so, and
-// of its return.
+// eventsProgram breaks a connection of the rank, and goes on until both ranks have been told so,
+// and of its return.
 func eventsProgram(w *comm.Comm) error {
 	events := collectEvents(context.Background(), w)
 	for range 10 { // so that all connections are made
