@@ -60,7 +60,9 @@ type recovery struct {
 type RailEvent struct {
 	Rail string // name
 	Peer int    // rank in the job
-	Up   bool
+	// Remote is the number of the peer's module at the other end.
+	Remote int
+	Up     bool
 	// Again: the rail had been up before, or was opened when the peer was resolved.
 	Again bool
 	// Alternate: it leads to another module of the peer than the other rail of this name.
@@ -81,7 +83,7 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 			left++
 		}
 	}
-	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate || rl.isFurther(), Cause: cause, Left: left})
+	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Remote: int(rl.remote), Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate || rl.isFurther(), Cause: cause, Left: left})
 }
 
 // isFurther reports whether another rail of the same module, and so of the same name, comes before.

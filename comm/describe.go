@@ -107,7 +107,7 @@ func (j *job) metrics(m *introspect.Metrics) {
 	m.Progress = j.progress()
 	m.Counters = countersOf(j.pml.Stats())
 	rails := j.pml.Rails()
-	m.Rails, m.RailBytes = foldRails(railsOf(rails, isUsed)), railBytes(rails)
+	m.Rails, m.RailBytes = foldRails(railsOf(rails, isUsed(rails))), railBytes(rails)
 	for _, t := range j.pml.Traffic() {
 		m.SentMessages += uint64(t.Messages)
 		m.SentBytes += uint64(t.Bytes)
@@ -117,11 +117,23 @@ func (j *job) metrics(m *introspect.Metrics) {
 // DumpTrace implements introspect.Describer.
 func (d *describer) DumpTrace() error { return d.job.dumpTrace(d.locked) }
 
-// isUsed reports whether a rail is more than a spare one that was never of use, or one to a rank
-// that has left.
-func isUsed(s pml.RailStatus, _ bool) bool {
-	wasTried := s.Cause != nil && (s.Bytes > 0 || !s.Alternate)
-	return s.State != "closed" && (s.State == "up" || wasTried)
+// isUsed returns a function that leaves out rails to ranks that have left, and spare rails that
+// were never of use and are not needed: another rail of the same name is up.
+func isUsed(list []pml.RailStatus) func(s pml.RailStatus, isPeerUp bool) bool {
+	type ownEnd struct {
+		peer int
+		name string
+	}
+	up := make(map[ownEnd]bool)
+	for _, s := range list {
+		if s.State == "up" {
+			up[ownEnd{s.Peer, s.Rail}] = true
+		}
+	}
+	return func(s pml.RailStatus, _ bool) bool {
+		wasTried := s.Cause != nil && (s.Bytes > 0 || !s.Alternate || !up[ownEnd{s.Peer, s.Rail}])
+		return s.State != "closed" && (s.State == "up" || wasTried)
+	}
 }
 
 // foldRails makes one of the rails of a name that are up, not slow, and have never failed.

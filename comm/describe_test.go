@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -72,6 +73,22 @@ func TestReportLeavesOutSpareRails(t *testing.T) {
 	assert.Len(t, all, len(list))
 	assert.False(t, all[0].PeerUp)
 	assert.True(t, all[1].PeerUp)
+}
+
+// TestMetricsShowSpareRailThatIsNeeded: a spare rail without a path is shown if no other rail of its
+// name is up.
+func TestMetricsShowSpareRailThatIsNeeded(t *testing.T) {
+	list := []pml.RailStatus{
+		{Peer: 1, Rail: "a", State: "up"}, {Peer: 1, Rail: "a", Remote: 1, Alternate: true, State: "down", Cause: io.EOF},
+		{Peer: 2, Rail: "a", State: "down", Cause: io.ErrUnexpectedEOF}, {Peer: 2, Rail: "a", Remote: 1, Alternate: true, State: "down", Cause: io.EOF},
+		{Peer: 2, Rail: "b", State: "up"}, {Peer: 2, Rail: "b", Remote: 1, Alternate: true, State: "down"},
+		{Peer: 3, Rail: "a", Alternate: true, State: "closed", Cause: io.EOF},
+	}
+	var got []string
+	for _, r := range railsOf(list, isUsed(list)) {
+		got = append(got, fmt.Sprint(r.Peer, r.Name, " ", r.State, " ", r.Error))
+	}
+	assert.Equal(t, []string{"1a up ", "2a down unexpected EOF", "2a down EOF", "2b up "}, got)
 }
 
 // TestDescriberOfLockedRankAnswers: a rank that does not give its lock away says so.

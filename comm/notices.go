@@ -39,8 +39,8 @@ type notices struct {
 	last     int64 // when told was last updated
 	withheld int
 
-	rails map[noticeRail]*railNotices // those that have failed in the last noticeWindow
-	down  map[noticeRail]*downRails   // those that have failed and are not back
+	// rails has those that are down, or have failed in the last noticeWindow.
+	rails map[noticeRail]*railNotices
 	// timer is for what is due first, at timerAt; nil: nothing is.
 	timer   *progress.Timer
 	timerAt int64
@@ -56,18 +56,11 @@ type noticeRail struct {
 	alternate bool
 }
 
-// downRails are the rails of an interface that are down.
-type downRails struct {
-	names map[string]bool
-	most  int // of them that were down at one time, since all were up
-}
-
-// name of these rails, given that of one of them, for a line about all.
-func (d *downRails) name(of string) string {
-	if d.most < 2 {
-		return of
-	}
-	return fmt.Sprintf("%s (%d connections)", interfaceOf(of), d.most)
+// connection is one of the rails of an interface. Rails of one name lead to different modules of
+// the peer.
+type connection struct {
+	name   string
+	remote int
 }
 
 // interfaceOf is the name of a rail without what tells it from others of its interface.
@@ -76,21 +69,40 @@ func interfaceOf(rail string) string {
 	return name
 }
 
-// railNotices is what is still to be said of a rail that has failed.
+// railNotices is what is known of the rails of an interface that failed, and is still to be told.
 type railNotices struct {
-	held     []notice // to be told at holdEnd: the first failure, and perhaps its end
-	holdEnd  int64    // 0: nothing is held
-	end      int64    // of the window
-	failures int      // in the window, after the first
-	last     notice   // what happened last
-	failure  notice   // the last failure
-	failedAt int64    // when it was
+	// down has the number of the line by which the failure of a connection was told; 0: no line
+	// has told it yet.
+	down  map[connection]int
+	lines int // those about failures so far
+
+	// failed are the connections that have failed since the last line about failures, each with
+	// the number of the failure. Those that fail within noticeHold are one failure, which began at
+	// failedAt. The last failure is event; the first of its connections says why.
+	failed   map[connection]int
+	failures int
+	failedAt int64
+	event    pml.RailEvent
+	tellAt   int64 // when that is told at the latest
+	isMore   bool  // a line about failures was told in this window
+	end      int64 // of the window in which failures are summed up
+
+	// back are the connections of which a line has told that they failed, but none that they have
+	// come back, which is told at backAt.
+	back   map[connection]bool
+	backAt int64
 }
 
-// notice is an event, and the name of the rails that it is about.
-type notice struct {
-	pml.RailEvent
-	name string
+// nameOf names connections of an interface for a line about all of them.
+func nameOf[T any](connections map[connection]T) string {
+	name := ""
+	for c := range connections {
+		name = c.name
+	}
+	if len(connections) > 1 {
+		name = fmt.Sprintf("%s (%d connections)", interfaceOf(name), len(connections))
+	}
+	return name
 }
 
 // admit reports whether a line may be printed now, and how many were withheld before it.
@@ -107,65 +119,110 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 	return withheld, true
 }
 
-// add takes an event. It returns the line that is to be told at once, "" if none is. Of an
-// interface with several rails, those that fail within noticeHold are one failure, and its end is
-// that of the last one.
-func (n *notices) add(event pml.RailEvent, now int64) (line string) {
-	key := noticeRail{interfaceOf(event.Rail), event.Peer, event.Alternate}
-	down := n.note(key, event)
-	if event.Up && (len(down.names) > 0 || !event.Again && event.Rail != key.name) {
-		return ""
-	}
-	e := notice{event, down.name(event.Rail)}
+// add takes an event. It returns the line that is to be told at once, "" if none is.
+func (n *notices) add(e pml.RailEvent, now int64) (line string) {
+	key, c := noticeRail{interfaceOf(e.Rail), e.Peer, e.Alternate}, connection{e.Rail, e.Remote}
 	r := n.rails[key]
-	switch {
-	case r == nil && e.Up:
-		return e.describe()
-	case r == nil:
+	if e.Up {
+		if r != nil {
+			if _, wasDown := r.down[c]; wasDown {
+				return r.returned(c, now)
+			}
+		}
+		if !e.Again && e.Rail != key.name {
+			return "" // the interface's first rail tells it
+		}
+		return describeRail(e)
+	}
+	if r == nil {
+		r = &railNotices{down: map[connection]int{}, failed: map[connection]int{}, back: map[connection]bool{}}
 		if n.rails == nil {
 			n.rails = map[noticeRail]*railNotices{}
 		}
-		n.rails[key] = &railNotices{held: []notice{e}, holdEnd: now + noticeHold, end: now + noticeWindow, last: e, failure: e, failedAt: now}
-		return ""
+		n.rails[key] = r
 	}
-	r.last = e
-	switch {
-	case !e.Up && len(down.names) > 1 && now < r.failedAt+noticeHold:
-		e.RailEvent.Rail, e.Cause = r.failure.Rail, r.failure.Cause // the first says why
-		r.failure = e
-		if i := len(r.held) - 1; i >= 0 && !r.held[i].Up {
-			r.held[i] = e
-		}
-	case !e.Up:
-		r.failures++
-		r.failure, r.failedAt = e, now
-	case r.failures > 0: // the summary says so
-	case r.holdEnd == 0:
-		return e.describe()
-	default:
-		r.held = append(r.held, e)
-	}
+	r.fail(c, e, now)
 	return ""
 }
 
-// note notes which rails of an interface are down after an event.
-func (n *notices) note(key noticeRail, e pml.RailEvent) *downRails {
-	d := n.down[key]
-	if d == nil {
-		d = &downRails{names: map[string]bool{}}
-	}
-	if e.Up {
-		if delete(d.names, e.Rail); len(d.names) == 0 {
-			delete(n.down, key)
+// fail notes that a connection has failed.
+func (r *railNotices) fail(c connection, e pml.RailEvent, now int64) {
+	if r.failures == 0 {
+		r.tellAt, r.isMore = r.end, true
+		if now >= r.end {
+			r.tellAt, r.isMore, r.end = now+noticeHold, false, now+noticeWindow
 		}
-		return d
 	}
-	if n.down == nil {
-		n.down = map[noticeRail]*downRails{}
+	if r.failures == 0 || r.failed[c] == r.failures || now >= r.failedAt+noticeHold {
+		r.failures++
+		r.failedAt, r.event = now, e
 	}
-	n.down[key], d.names[e.Rail] = d, true
-	d.most = max(d.most, len(d.names))
-	return d
+	r.event.Left = e.Left
+	r.failed[c], r.down[c] = r.failures, 0
+	delete(r.back, c)
+}
+
+// returned notes that a connection is back. Connections whose failure one line has told are told
+// together, once all of them are back, or after noticeHold.
+func (r *railNotices) returned(c connection, now int64) (line string) {
+	told := r.down[c]
+	delete(r.down, c)
+	if told == 0 {
+		return "" // the line that tells the failure says so
+	}
+	if len(r.back) == 0 {
+		r.backAt = now + noticeHold
+	}
+	r.back[c] = true
+	for _, other := range r.down {
+		if other == told {
+			return ""
+		}
+	}
+	return r.tellBack()
+}
+
+// tellBack returns the line about the connections that are back.
+func (r *railNotices) tellBack() string {
+	line := describeReturn(r.event, nameOf(r.back))
+	clear(r.back)
+	return line
+}
+
+// failuresDue is when the failures since the last line are to be told.
+func (r *railNotices) failuresDue() int64 {
+	for c := range r.failed {
+		if _, isDown := r.down[c]; isDown && r.isMore {
+			return min(r.tellAt, r.failedAt+noticeLasting)
+		}
+	}
+	return r.tellAt
+}
+
+// tellFailures returns the lines about the failures since the last such lines.
+func (r *railNotices) tellFailures(now int64) (lines []string) {
+	r.lines++
+	back := map[connection]bool{}
+	for c := range r.failed {
+		if _, isDown := r.down[c]; isDown {
+			r.down[c] = r.lines
+		} else {
+			back[c] = true
+		}
+	}
+	name := nameOf(r.failed)
+	if r.isMore || r.failures > 1 {
+		lines = append(lines, r.summary(name, len(back)))
+		r.end = now + noticeWindow
+	} else {
+		lines = append(lines, describeFailure(r.event, name))
+		if len(back) > 0 {
+			lines = append(lines, describeReturn(r.event, nameOf(back)))
+		}
+	}
+	r.failures = 0
+	clear(r.failed)
+	return lines
 }
 
 // due returns the lines that are to be told by now, and when the next are; 0: never. isOver reports
@@ -178,32 +235,29 @@ func (n *notices) due(now int64, isOver func(peer int) bool) (lines []string, ne
 		r := n.rails[key]
 		if isOver(key.peer) {
 			delete(n.rails, key)
-			delete(n.down, key)
 			continue
 		}
-		if r.holdEnd != 0 && now >= r.holdEnd {
-			for _, e := range r.held {
-				lines = append(lines, e.describe())
-			}
-			r.held, r.holdEnd = nil, 0
+		if len(r.back) > 0 && now >= r.backAt {
+			lines = append(lines, r.tellBack())
 		}
-		isDown := r.failures > 0 && !r.last.Up
+		if r.failures > 0 && now >= r.failuresDue() {
+			lines = append(lines, r.tellFailures(now)...)
+		}
+		at := int64(0)
 		switch {
-		case now >= r.end && r.failures == 0:
+		case r.failures > 0:
+			at = r.failuresDue()
+		case now < r.end:
+			at = r.end
+		}
+		if len(r.back) > 0 && (at == 0 || r.backAt < at) {
+			at = r.backAt
+		}
+		if at == 0 && len(r.down) == 0 {
 			delete(n.rails, key)
-			continue
-		case now >= r.end, isDown && now >= r.failedAt+noticeLasting:
-			lines = append(lines, r.summary())
-			r.failures, r.end, isDown = 0, now+noticeWindow, false
 		}
-		lasting := int64(0)
-		if isDown {
-			lasting = r.failedAt + noticeLasting
-		}
-		for _, at := range []int64{r.holdEnd, r.end, lasting} {
-			if at != 0 && (next == 0 || at < next) {
-				next = at
-			}
+		if at != 0 && (next == 0 || at < next) {
+			next = at
 		}
 	}
 	return lines, next
@@ -219,17 +273,24 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// summary says in one line what happened to the rail since the last line about it.
-func (r *railNotices) summary() string {
+// summary says in one line what failed since the last line about failures. So many of these
+// connections are back.
+func (r *railNotices) summary(name string, back int) string {
 	now := "it is down"
-	if r.last.Up {
+	switch down := len(r.failed) - back; {
+	case down == 0:
 		now = "it is up"
+	case back > 0:
+		now = fmt.Sprintf("%d of them down", down)
 	}
-	times := "once more"
-	if r.failures > 1 {
+	times := fmt.Sprintf("%d times", r.failures)
+	switch {
+	case r.isMore && r.failures == 1:
+		times = "once more"
+	case r.isMore:
 		times = fmt.Sprintf("%d more times", r.failures)
 	}
-	return fmt.Sprintf("%s failed %s in the last minute, the last time because of: %s; %s", describeName(r.failure.RailEvent, r.failure.name), times, describeCause(r.failure.RailEvent), now)
+	return fmt.Sprintf("%s failed %s in the last minute, the last time because of: %s; %s", describeName(r.event, name), times, describeCause(r.event), now)
 }
 
 // onRail tells the user and the program of a rail that has failed or come back. Lock held.
@@ -304,18 +365,23 @@ func (j *job) printNotice(level slog.Level, line string) {
 }
 
 // describeRail says in one line what happened to a rail, and what the rank does now.
-func describeRail(e pml.RailEvent) string { return notice{e, e.Rail}.describe() }
-
-// describe is describeRail under the name of the notice.
-func (e notice) describe() string {
+func describeRail(e pml.RailEvent) string {
 	switch {
-	case e.Up && e.Alternate:
-		return fmt.Sprintf("rail %s to another port of rank %d is up", e.name, e.Peer)
-	case e.Up && e.Again:
-		return fmt.Sprintf("rail %s to rank %d is back", e.name, e.Peer)
-	case e.Up:
-		return fmt.Sprintf("rail %s to rank %d is up, for the first time", e.name, e.Peer)
+	case !e.Up:
+		return describeFailure(e, e.Rail)
+	case e.Alternate:
+		return describeName(e, e.Rail) + " is up"
+	case e.Again:
+		return describeReturn(e, e.Rail)
 	}
+	return describeName(e, e.Rail) + " is up, for the first time"
+}
+
+// describeReturn says that rails of this name, of which the event is one, are back.
+func describeReturn(e pml.RailEvent, name string) string { return describeName(e, name) + " is back" }
+
+// describeFailure says that rails of this name have failed, the last of them with the event.
+func describeFailure(e pml.RailEvent, name string) string {
 	now := "no other rail there is up: waiting for a rail"
 	switch {
 	case e.Left == 1:
@@ -323,7 +389,7 @@ func (e notice) describe() string {
 	case e.Left > 1:
 		now = fmt.Sprintf("continuing on the %d that are left", e.Left)
 	}
-	return fmt.Sprintf("%s failed: %s; %s", describeName(e.RailEvent, e.name), describeCause(e.RailEvent), now)
+	return fmt.Sprintf("%s failed: %s; %s", describeName(e, name), describeCause(e), now)
 }
 
 // describeName names the rail of an event, given its own name.

@@ -100,6 +100,9 @@ func TestFlappingRailIsSummedUp(t *testing.T) {
 		"rail tcp:r0 to rank 1 failed 9 more times in the last minute, the last time because of: cut; it is up",
 		"rail tcp:r0 to another port of rank 1 failed once more in the last minute, the last time because of: cut; it is down",
 	}, n.after(50*time.Second))
+	otherBack := railBack
+	otherBack.Alternate = true
+	require.Equal(t, []string{"rail tcp:r0 to another port of rank 1 is back"}, n.event(otherBack))
 	require.Empty(t, n.event(railCut))
 	require.Empty(t, n.event(railBack))
 	require.Equal(t, []string{"rail tcp:r0 to rank 1 failed once more in the last minute, the last time because of: cut; it is up"}, n.after(time.Minute))
@@ -159,12 +162,12 @@ func TestInterfaceOfSeveralRailsIsToldOnce(t *testing.T) {
 	fail() // and stays down for longer than the notices are kept
 	require.Equal(t, []string{failed}, n.after(time.Second))
 	require.Empty(t, n.after(time.Hour))
-	require.Empty(t, n.rails)
 	require.Equal(t, []string{isBack}, back())
 	fail()
 	require.Empty(t, back())
 	require.Equal(t, []string{failed, isBack}, n.after(time.Second))
-	require.Empty(t, n.down)
+	require.Empty(t, n.after(time.Minute))
+	require.Empty(t, n.rails)
 }
 
 // TestSingleRailOfAnInterfaceIsNamed: where not all rails of an interface fail, or not at once, the
@@ -180,8 +183,8 @@ func TestSingleRailOfAnInterfaceIsNamed(t *testing.T) {
 	require.Len(t, n.after(3*time.Second), 1)
 	require.Empty(t, n.event(connectionEvent(railCut, 1, 2)))
 	require.Empty(t, n.event(connectionEvent(railCut, 4, 1)))
-	require.Empty(t, n.event(connectionEvent(railBack, 2, 2)), "others are down")
-	require.Equal(t, []string{"rail tcp:r0 (3 connections) to rank 1 failed once more in the last minute, the last time because of: cut; it is down"},
+	require.Equal(t, []string{"rail tcp:r0#2 to rank 1 is back"}, n.event(connectionEvent(railBack, 2, 2)), "others are down")
+	require.Equal(t, []string{"rail tcp:r0 (2 connections) to rank 1 failed once more in the last minute, the last time because of: cut; it is down"},
 		n.after(time.Duration(noticeLasting)))
 }
 
@@ -192,4 +195,71 @@ func TestFirstRailOfAnInterfaceTellsThatItHasCome(t *testing.T) {
 	come := pml.RailEvent{Peer: 1, Up: true}
 	require.Equal(t, []string{"rail tcp:r0 to rank 1 is up, for the first time"}, n.event(connectionEvent(come, 1, 1)))
 	require.Empty(t, n.event(connectionEvent(come, 2, 2)))
+}
+
+// TestConnectionThatFailsIsToldThoughAnotherIsDown: a connection has been down for minutes. Another
+// one fails, and is back a moment later: one has failed, not two.
+func TestConnectionThatFailsIsToldThoughAnotherIsDown(t *testing.T) {
+	var n railTeller
+	require.Empty(t, n.event(connectionEvent(railCut, 2, 3)))
+	require.Len(t, n.after(2*time.Minute), 1)
+	require.Empty(t, n.after(time.Minute))
+	require.Empty(t, n.event(connectionEvent(railCut, 3, 2)))
+	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 failed: cut; continuing on the 2 that are left"}, n.after(time.Second))
+	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 is back"}, n.event(connectionEvent(railBack, 3, 3)))
+	require.Empty(t, n.after(time.Minute))
+	require.Equal(t, []string{"rail tcp:r0#2 to rank 1 is back"}, n.event(connectionEvent(railBack, 2, 4)))
+	require.Empty(t, n.after(time.Minute))
+	require.Empty(t, n.rails)
+}
+
+// TestReturnIsToldThoughTheOthersStayDown: of three connections that failed together, one comes
+// back, then another one, and it fails again.
+func TestReturnIsToldThoughTheOthersStayDown(t *testing.T) {
+	var n railTeller
+	for number := 1; number <= 3; number++ {
+		require.Empty(t, n.event(connectionEvent(railCut, number, 3-number)))
+	}
+	require.Empty(t, n.event(connectionEvent(railBack, 3, 1)))
+	require.Equal(t, []string{
+		"rail tcp:r0 (3 connections) to rank 1 failed: cut; no other rail there is up: waiting for a rail",
+		"rail tcp:r0#3 to rank 1 is back",
+	}, n.after(time.Second))
+	require.Empty(t, n.event(connectionEvent(railBack, 2, 2)))
+	require.Equal(t, []string{"rail tcp:r0#2 to rank 1 is back"}, n.after(time.Second))
+	require.Empty(t, n.event(connectionEvent(railCut, 2, 1)))
+	require.Equal(t, []string{"rail tcp:r0#2 to rank 1 failed once more in the last minute, the last time because of: cut; it is down"}, n.after(time.Duration(noticeLasting)))
+	require.Equal(t, []string{"rail tcp:r0 to rank 1 is back"}, n.event(connectionEvent(railBack, 1, 2)))
+}
+
+// TestSparePairDoesNotTellThatTheFailedRailIsUp: two rails of one name lead to different modules of
+// the peer.
+func TestSparePairDoesNotTellThatTheFailedRailIsUp(t *testing.T) {
+	var n railTeller
+	require.Empty(t, n.event(railCut))
+	require.Len(t, n.after(time.Second), 1)
+	spare := pml.RailEvent{Peer: 1, Remote: 1, Up: true, Alternate: true, Left: 1}
+	require.Equal(t, []string{"rail tcp:r0 to another port of rank 1 is up"}, n.event(spare))
+	other := spare
+	other.Remote = 2
+	spare.Up, spare.Cause = false, railCut.Cause
+	require.Empty(t, n.event(spare))
+	require.Len(t, n.after(time.Second), 1)
+	require.Equal(t, []string{"rail tcp:r0 to another port of rank 1 is up"}, n.event(other))
+	spare.Up, spare.Again = true, true
+	require.Equal(t, []string{"rail tcp:r0 to another port of rank 1 is back"}, n.event(spare))
+	require.Equal(t, []string{"rail tcp:r0 to rank 1 is back"}, n.event(railBack))
+}
+
+// TestConnectionsThatFlapAtOnceAreCounted: what fails again before its first failure was told is
+// counted.
+func TestConnectionsThatFlapAtOnceAreCounted(t *testing.T) {
+	var n railTeller
+	for range 3 {
+		for number := 1; number <= 2; number++ {
+			require.Empty(t, n.event(connectionEvent(railCut, number, 0)))
+		}
+		require.Empty(t, n.event(connectionEvent(railBack, 1, 1)))
+	}
+	require.Equal(t, []string{"rail tcp:r0 (2 connections) to rank 1 failed 3 times in the last minute, the last time because of: cut; 1 of them down"}, n.after(time.Second))
 }
