@@ -38,6 +38,8 @@ step tcp-failover with_hosts scripts/tcp-failover.sh -marks
 step slow-rails   with_hosts scripts/slow-rails.sh -marks
 step cut-bytes    with_hosts scripts/cut-bytes.sh -marks
 step cut-verbs    scripts/cut-bytes-verbs.sh -marks
+step tcp-flows    with_hosts scripts/tcp-flows.sh
+step collectives-verbs scripts/collectives-verbs.sh
 step_once cost         scripts/failover-cost.sh -marks
 step_once docs         scripts/docs.sh
 step_once simulate     simulate
