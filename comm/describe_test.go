@@ -75,8 +75,8 @@ func TestReportLeavesOutSpareRails(t *testing.T) {
 	assert.True(t, all[1].PeerUp)
 }
 
-// TestMetricsShowSpareRailThatIsNeeded: a spare rail without a path is shown if no other rail of its
-// name is up.
+// TestMetricsShowSpareRailThatIsNeeded: a spare rail without a path is shown if no other rail of
+// its name is up.
 func TestMetricsShowSpareRailThatIsNeeded(t *testing.T) {
 	list := []pml.RailStatus{
 		{Peer: 1, Rail: "a", State: "up"}, {Peer: 1, Rail: "a", Remote: 1, Alternate: true, State: "down", Cause: io.EOF},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests failover on soft-RoCE, in the guest of btl/ibverbs/internal/softroce: a job of two ranks
 # with two rails exchanges and checks messages of all kinds while rails break and are mended. Prints
-# a row for each case, in the order of the table in docs/evidence/failover-verbs.md, and fails if a
+# a row for each case, in the order of the table in docs/evidence/failover-cases.md, and fails if a
 # case does.
 # Usage: failover-verbs.sh [-brief] [-v] [-marks] [CASE…]
 #   -brief  traffic for 1 s, not 3 s, after all is mended; its bandwidth is then less exact

@@ -2,7 +2,7 @@
 # Tests failover over TCP: two hosts, which are network namespaces of this machine, are joined by
 # two cables (veth), the rails, besides the network by which mpirun-go reaches them. A job of two
 # ranks exchanges and checks messages of all kinds while rails break and are mended. Prints a row
-# for each case, in the order of the table in docs/evidence/failover-tcp.md, and fails if a case
+# for each case, in the order of the table in docs/evidence/failover-cases.md, and fails if a case
 # does. Needs root, openssh-server, iproute2 and nftables.
 # Usage: tcp-failover.sh [-v] [-marks] [CASE…]
 #   -v      print the job's output, and the bandwidth and the rails over time

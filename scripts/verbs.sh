@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests real verbs: runs the tests of btl/ibverbs/libibverbs on soft-RoCE, in the guest of
-# btl/ibverbs/internal/softroce. The results must be those in docs/evidence/verbs-conformance.md.
+# btl/ibverbs/internal/softroce. The results must be those in docs/evidence/verbs.md.
 # Prints each case that differs from the tables or cannot be tested, and why; if tests fail, only
 # their output.
 # Usage: verbs.sh [PATTERN]
@@ -13,9 +13,9 @@ scratch
 
 mkdir "$out/job"
 go test -tags ibverbs -c -o "$out/job/libibverbs.test" ./btl/ibverbs/libibverbs
-cp docs/evidence/verbs-conformance.md "$out/job/"
+cp docs/evidence/verbs.md "$out/job/"
 cat >"$out/job/run" <<'SH'
-export MPIGO_TEST_VERBS_DEVICES=rxe0,prx0 MPIGO_TEST_VERBS_TABLE=verbs-conformance.md,rxe
+export MPIGO_TEST_VERBS_DEVICES=rxe0,prx0 MPIGO_TEST_VERBS_TABLE=verbs.md,rxe
 exec ./libibverbs.test -test.v -test.timeout=15m -test.run="$(cat pattern)"
 SH
 printf '%s' "$pattern" >"$out/job/pattern"

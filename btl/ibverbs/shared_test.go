@@ -503,7 +503,7 @@ func TestSharedReceivesWithLittleLockedMemory(t *testing.T) {
 }
 
 // TestLockedMemoryIsBounded: with shared receives, a rank with many connected peers has registered
-// no more than with few. The table comes from docs/evidence/verbs-memory.md.
+// no more than with few. The table comes from docs/evidence/verbs.md.
 func TestLockedMemoryIsBounded(t *testing.T) {
 	var own, shared []int64
 	counts := []int{1, 8, 64, 256, 1024}

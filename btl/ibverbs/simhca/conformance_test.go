@@ -140,7 +140,7 @@ func TestConformanceLatency(t *testing.T) {
 // TestConformanceInfiniBand runs the suite in one subnet, without global routes. The table has what
 // occurred there.
 func TestConformanceInfiniBand(t *testing.T) {
-	verbstest.Test(t, conformance(Config{}, onInfiniBand, false)).Table(t, "../../../docs/evidence/verbs-conformance.md", "simhca")
+	verbstest.Test(t, conformance(Config{}, onInfiniBand, false)).Table(t, "../../../docs/evidence/verbs.md", "simhca")
 }
 
 // TestConformanceInfiniBandVirtual runs the suite on a device that does less than others.
