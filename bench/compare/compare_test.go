@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/internal/svg"
 )
 
 func TestParse(t *testing.T) {
@@ -357,8 +359,8 @@ func TestTicksOfAxis(t *testing.T) {
 	for v, want := range map[float64][2]float64{
 		0.03: {0.02, 0.05}, 0.5: {0.5, 0.5}, 0.7: {0.5, 1}, 1: {1, 1}, 1.5: {1, 2}, 4: {2, 5}, 20: {20, 20}, 999: {500, 1000},
 	} {
-		require.InDelta(t, want[0], floorTick(v), want[0]*1e-9, "below %v", v)
-		require.InDelta(t, want[1], ceilTick(v), want[1]*1e-9, "above %v", v)
+		require.InDelta(t, want[0], 1/svg.Ceil(1/v), want[0]*1e-9, "below %v", v)
+		require.InDelta(t, want[1], svg.Ceil(v), want[1]*1e-9, "above %v", v)
 	}
 }
 

@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"math"
 	"strings"
+
+	"github.com/mpigo/mpigo/internal/svg"
 )
 
 // plot is a diagram of one experiment over size. Both axes are logarithmic.
@@ -32,18 +33,16 @@ func plotLines() []line {
 	return []line{
 		{name: "MPICH", colour: "#7b5ea7", contenders: []string{mpichSingle, mpichTwo, mpichTCP}},
 		{name: "Open MPI", colour: "#d9731a", contenders: []string{openMPISingle, openMPITwo, openMPITCP}},
-		{name: "mpigo, Alloc memory", colour: "#1f8a4c", dash: "7 4", contenders: []string{oursAlloc}},
-		{name: "mpigo", colour: "#1764c0", contenders: []string{ours, oursTCP}},
+		{name: "mpigo, Alloc memory", colour: svg.Green, dash: "7 4", contenders: []string{oursAlloc}},
+		{name: "mpigo", colour: svg.Blue, contenders: []string{ours, oursTCP}},
 	}
 }
 
-// Lengths in pixels, and styles.
+// Lengths in pixels.
 const (
 	plotWidth, plotHeight   = 760, 460
 	plotLeft, plotRight     = 74, 22
 	plotTop, plotBottom     = 44, 54
-	plotFont                = `font-family="Helvetica,Arial,sans-serif"`
-	plotInk, plotGrid       = "#24292f", "#e3e6ea"
 	legendWidth, legendLine = 176, 20
 )
 
@@ -67,97 +66,69 @@ func (p plot) draw(r *results) (string, bool) {
 	if lo > hi {
 		return "", false
 	}
-	x := axis{math.Log2(minX), math.Log2(max(maxX, 2*minX)), plotLeft + 8, plotWidth - plotRight - 8}
-	low := floorTick(lo)
-	y := axis{math.Log10(low), math.Log10(max(ceilTick(hi), 2*low)), plotHeight - plotBottom, plotTop}
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" fill="%s" %s role="img" aria-label="%s">`+"\n",
-		plotWidth, plotHeight, plotWidth, plotHeight, plotInk, plotFont, html.EscapeString(p.title))
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", plotWidth, plotHeight)
-	text(&b, plotLeft, 26, "start", 16, p.title)
-	drawGrid(&b, x, y)
-	text(&b, (plotLeft+plotWidth-plotRight)/2, plotHeight-12, "middle", 13, "message size")
-	fmt.Fprintf(&b, `<text transform="translate(18 %d) rotate(-90)" text-anchor="middle" font-size="13">%s</text>`+"\n",
-		(plotTop+plotHeight-plotBottom)/2, p.axis)
+	x := svg.Axis{Lo: math.Log2(minX), Hi: math.Log2(max(maxX, 2*minX)), From: plotLeft + 8, To: plotWidth - plotRight - 8}
+	low := 1 / svg.Ceil(1/lo) // the reciprocals of ticks are ticks
+	y := svg.Axis{Lo: math.Log10(low), Hi: math.Log10(max(svg.Ceil(hi), 2*low)), From: plotHeight - plotBottom, To: plotTop}
+	c := svg.NewFile(plotWidth, plotHeight, p.title)
+	c.Label(plotLeft, 26, "start", 16, p.title)
+	drawGrid(c, x, y)
+	c.Label((plotLeft+plotWidth-plotRight)/2, plotHeight-12, "middle", 13, "message size")
+	c.Upwards(18, (plotTop+plotHeight-plotBottom)/2, p.axis, `text-anchor="middle" font-size="13"`)
 	for _, l := range lines {
-		drawLine(&b, l, x, y)
+		drawLine(c, l, x, y)
 	}
-	drawLegend(&b, lines)
-	b.WriteString("</svg>\n")
-	return b.String(), true
+	drawLegend(c, lines)
+	return c.End(), true
 }
 
-// axis maps a logarithm to a coordinate.
-type axis struct{ lo, hi, from, to float64 }
-
-func (a axis) at(logarithm float64) float64 {
-	return a.from + (logarithm-a.lo)/(a.hi-a.lo)*(a.to-a.from)
-}
-
-// floorTick rounds down to a tick. The reciprocals of ticks are ticks.
-func floorTick(v float64) float64 { return 1 / ceilTick(1/v) }
-
-// ceilTick rounds up to a tick of the vertical axis: 1, 2 or 5 times a power of ten.
-func ceilTick(v float64) float64 {
-	ten := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, f := range []float64{1, 2, 5} {
-		if f*ten >= v {
-			return f * ten
+func drawGrid(c *svg.Canvas, x, y svg.Axis) {
+	const left, right, grid = plotLeft, plotWidth - plotRight, `stroke="` + svg.Faint + `"`
+	top, bottom := y.To, y.From
+	for e := math.Ceil(x.Lo); e <= x.Hi+1e-9; e++ {
+		at := x.At(e)
+		c.Line(at, top, at, bottom, grid)
+		if int(e)%2 == 0 || x.Hi-x.Lo < 8 {
+			c.Label(at, bottom+18, "middle", 11, shortSize(1<<int(e)))
 		}
 	}
-	return 10 * ten
-}
-
-func drawGrid(b *strings.Builder, x, y axis) {
-	top, bottom := y.to, y.from
-	var lines strings.Builder
-	for e := math.Ceil(x.lo); e <= x.hi+1e-9; e++ {
-		at := x.at(e)
-		fmt.Fprintf(&lines, "M%.1f %.1fV%.1f", at, top, bottom)
-		if int(e)%2 == 0 || x.hi-x.lo < 8 {
-			text(b, at, bottom+18, "middle", 11, shortSize(1<<int(e)))
-		}
-	}
-	for ten := math.Floor(y.lo); ten <= y.hi; ten++ {
+	for ten := math.Floor(y.Lo); ten <= y.Hi; ten++ {
 		for _, f := range []float64{1, 2, 5} {
 			v := math.Log10(f) + ten
-			if v < y.lo-1e-9 || v > y.hi+1e-9 {
+			if v < y.Lo-1e-9 || v > y.Hi+1e-9 {
 				continue
 			}
-			at := y.at(v)
-			fmt.Fprintf(&lines, "M%d %.1fH%d", plotLeft, at, plotWidth-plotRight)
-			text(b, plotLeft-8, at+4, "end", 11, tickName(f*math.Pow(10, ten)))
+			at := y.At(v)
+			c.Line(left, at, right, at, grid)
+			c.Label(left-8, at+4, "end", 11, tickName(f*math.Pow(10, ten)))
 		}
 	}
-	fmt.Fprintf(b, `<path d="%s" stroke="%s"/>`+"\n", lines.String(), plotGrid)
-	fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="%d" height="%.1f" fill="none" stroke="#9aa2ab"/>`+"\n",
-		plotLeft, top, plotWidth-plotRight-plotLeft, bottom-top)
+	c.Rect(left, top, right-left, bottom-top, `fill="none" stroke="`+svg.Edge+`"`)
 }
 
-func drawLine(b *strings.Builder, l line, x, y axis) {
+func drawLine(c *svg.Canvas, l line, x, y svg.Axis) {
 	if len(l.x) == 0 {
 		return
 	}
-	var points, dots strings.Builder
+	var points svg.Points
 	for i := range l.x {
-		cx, cy := x.at(math.Log2(l.x[i])), y.at(math.Log10(l.y[i]))
-		fmt.Fprintf(&points, "%.1f,%.1f ", cx, cy)
-		fmt.Fprintf(&dots, "M%.1f %.1fh0", cx, cy)
+		points = append(points, x.At(math.Log2(l.x[i])), y.At(math.Log10(l.y[i])))
 	}
-	fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="2.2" stroke-linejoin="round"%s points="%s"/>`+"\n",
-		l.colour, l.dashes(), points.String())
-	fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="5.6" stroke-linecap="round"/>`+"\n", dots.String(), l.colour)
+	c.Put(`<polyline fill="none" %s stroke-linejoin="round" points="%s"/>`, l.stroke(), points)
+	for i := 0; i < len(points); i += 2 {
+		c.Put(`<circle cx="%.1f" cy="%.1f" r="2.8" fill="%s"/>`, points[i], points[i+1], l.colour)
+	}
 }
 
-func (l line) dashes() string {
-	if l.dash == "" {
-		return ""
+func (l line) stroke() string {
+	s := fmt.Sprintf(`stroke="%s" stroke-width="2.2"`, l.colour)
+	if l.dash != "" {
+		s += fmt.Sprintf(` stroke-dasharray="%s"`, l.dash)
 	}
-	return fmt.Sprintf(` stroke-dasharray="%s"`, l.dash)
+	return s
 }
 
 // drawLegend names the lines, mpigo first, in the corner that is empty in all diagrams.
-func drawLegend(b *strings.Builder, lines []line) {
+func drawLegend(c *svg.Canvas, lines []line) {
 	var shown []line
 	for i := len(lines) - 1; i >= 0; i-- {
 		if len(lines[i].x) > 0 {
@@ -165,19 +136,12 @@ func drawLegend(b *strings.Builder, lines []line) {
 		}
 	}
 	const left, top = plotLeft + 14, plotTop + 12
-	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="#ffffff" fill-opacity="0.9" stroke="%s"/>`+"\n",
-		left, top, legendWidth, legendLine*len(shown)+10, plotGrid)
+	c.Rect(left, top, legendWidth, float64(legendLine*len(shown)+10), `rx="4" fill="#ffffff" fill-opacity="0.9" stroke="`+svg.Faint+`"`)
 	for i, l := range shown {
-		at := top + 15 + legendLine*i
-		fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2.2"%s/>`+"\n",
-			left+8, at, left+34, at, l.colour, l.dashes())
-		text(b, left+42, float64(at+4), "start", 12, l.name)
+		at := float64(top + 15 + legendLine*i)
+		c.Line(left+8, at, left+34, at, l.stroke())
+		c.Label(left+42, at+4, "start", 12, l.name)
 	}
-}
-
-func text(b *strings.Builder, x, y float64, anchor string, size int, s string) {
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d">%s</text>`+"\n",
-		x, y, anchor, size, html.EscapeString(s))
 }
 
 func tickName(v float64) string {

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"strings"
+
+	"github.com/mpigo/mpigo/internal/svg"
 )
 
 // The pictures are SVG inside the page. Numbers and fixed words are all that goes into them.
@@ -26,51 +27,37 @@ var partNames = [4]string{"program", "in calls", "moving bytes", "waiting for a 
 
 // balance draws a bar for each rank, of the parts of its time.
 func balance(times []Times) template.HTML {
-	const height, bottom = 220, 28
+	const height, bottom, base = 220, 28, 10 + 220
 	longest := 1.0
 	for _, t := range times {
 		longest = max(longest, t.App)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="time of each rank">`, pictureWidth, height+bottom+10)
-	for tick := 0.0; tick <= longest; tick += tickOf(longest) {
-		y := 10 + height - float64(height)*tick/longest
-		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text class="axis end" x="%d" y="%.1f">%s</text>`,
-			axisWidth, pictureWidth, y, y, axisWidth-8, y+4, timeText(tick))
+	c := svg.New(pictureWidth, height+bottom+10, "time of each rank")
+	y := svg.Axis{Hi: longest, From: base, To: 10}
+	for tick := 0.0; tick <= longest; tick += svg.Ceil(longest / 6) {
+		c.Line(axisWidth, y.At(tick), pictureWidth, y.At(tick), `class="grid"`)
+		c.Text(axisWidth-8, y.At(tick)+4, timeText(tick), `class="axis end"`)
 	}
 	step := float64(pictureWidth-axisWidth) / float64(len(times))
 	bar := min(step*0.8, 48)
 	every := int(math.Ceil(30 / step))
 	for i, t := range times {
-		x, y := axisWidth+step*(float64(i)+0.5)-bar/2, float64(10+height)
-		fmt.Fprintf(&b, `<g><title>rank %d on %s`, t.Rank, template.HTMLEscapeString(t.Host))
+		x, sum := axisWidth+step*(float64(i)+0.5)-bar/2, 0.0
+		title := fmt.Sprintf("rank %d on %s", t.Rank, template.HTMLEscapeString(t.Host))
 		for k, part := range t.parts() {
-			fmt.Fprintf(&b, "&#10;%s: %s", partNames[k], approximate(t.Estimated, timeText(part)))
+			title += fmt.Sprintf("&#10;%s: %s", partNames[k], approximate(t.Estimated, timeText(part)))
 		}
-		b.WriteString(`</title>`)
+		c.Put(`<g><title>%s</title>`, title)
 		for k, part := range t.parts() {
-			h := float64(height) * part / longest
-			y -= h
-			fmt.Fprintf(&b, `<rect class="part%d" x="%.1f" y="%.2f" width="%.1f" height="%.2f"/>`, k, x, y, bar, h)
+			sum += part
+			c.Rect(x, y.At(sum), bar, y.At(0)-y.At(part), fmt.Sprintf(`class="part%d"`, k))
 		}
-		b.WriteString(`</g>`)
+		c.Put(`</g>`)
 		if i%every == 0 {
-			fmt.Fprintf(&b, `<text class="axis middle" x="%.1f" y="%d">%d</text>`, x+bar/2, height+bottom, t.Rank)
+			c.Text(x+bar/2, height+bottom, fmt.Sprint(t.Rank), `class="axis middle"`)
 		}
 	}
-	b.WriteString(`</svg>`)
-	return template.HTML(b.String())
-}
-
-// tickOf is a round distance of ticks on an axis up to most: 1, 2 or 5 times a power of ten.
-func tickOf(most float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(most/4)))
-	for _, n := range []float64{1, 2, 5} {
-		if n*power >= most/6 {
-			return n * power
-		}
-	}
-	return 10 * power
+	return template.HTML(c.End())
 }
 
 // matrices draws what each rank has sent to each rank: bytes, and messages.
@@ -95,47 +82,45 @@ func heatMap(values []float64, cells, group int, text func(float64) string) temp
 	for _, v := range values {
 		most = max(most, v)
 	}
-	var b strings.Builder
 	cell := float64(side) / float64(cells)
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="matrix of ranks">`, left+side+10, top+side+legend)
-	fmt.Fprintf(&b, `<text class="axis middle" x="%d" y="12">receiver</text><text class="axis middle" transform="translate(12 %d) rotate(-90)">sender</text>`,
-		left+side/2, top+side/2)
+	c := svg.New(left+side+10, top+side+legend, "matrix of ranks")
+	c.Text(left+side/2, 12, "receiver", `class="axis middle"`)
+	c.Upwards(12, top+side/2, "sender", `class="axis middle"`)
 	gap := 0.0
 	if cell > 8 {
 		gap = 1
 	}
 	for i, v := range values {
 		from, to := i/cells, i%cells
-		class, level := "empty", 0.0
-		if v > 0 {
-			class, level = "cell", 0.12+0.88*v/most
+		x, y := left+cell*float64(to), top+cell*float64(from)
+		if v == 0 {
+			c.Rect(x, y, cell-gap, cell-gap, `class="empty"`)
+			continue
 		}
-		fmt.Fprintf(&b, `<rect class="%s" x="%.2f" y="%.2f" width="%.2f" height="%.2f"`, class, left+cell*float64(to), top+cell*float64(from), cell-gap, cell-gap)
-		if v > 0 {
-			fmt.Fprintf(&b, ` fill-opacity="%.3f"><title>%s to %s: %s</title></rect>`, level, cellName(from, group), cellName(to, group), text(v))
-			if cell >= 56 {
-				dark := ""
-				if level > 0.55 {
-					dark = " light"
-				}
-				fmt.Fprintf(&b, `<text class="value middle%s" x="%.1f" y="%.1f">%s</text>`, dark, left+cell*(float64(to)+0.5), top+cell*(float64(from)+0.5)+4, text(v))
+		level := 0.12 + 0.88*v/most
+		c.Put(`<g><title>%s to %s: %s</title>`, cellName(from, group), cellName(to, group), text(v))
+		c.Rect(x, y, cell-gap, cell-gap, fmt.Sprintf(`class="cell" fill-opacity="%.3f"`, level))
+		c.Put(`</g>`)
+		if cell >= 56 {
+			class := `class="value middle"`
+			if level > 0.55 {
+				class = `class="value middle light"`
 			}
-		} else {
-			b.WriteString("/>")
+			c.Text(x+cell/2, y+cell/2+4, text(v), class)
 		}
 	}
 	every := int(math.Ceil(22 / cell))
 	for i := 0; i < cells; i += every {
 		mid := cell * (float64(i) + 0.5)
-		fmt.Fprintf(&b, `<text class="axis middle" x="%.1f" y="%d">%d</text><text class="axis end" x="%d" y="%.1f">%d</text>`,
-			left+mid, top-5, i*group, left-6, top+mid+4, i*group)
+		c.Text(left+mid, top-5, fmt.Sprint(i*group), `class="axis middle"`)
+		c.Text(left-6, top+mid+4, fmt.Sprint(i*group), `class="axis end"`)
 	}
-	y := top + side + 14
+	const y = top + side + 14
 	for i := range 20 {
-		fmt.Fprintf(&b, `<rect class="cell" fill-opacity="%.3f" x="%d" y="%d" width="8.5" height="10"/>`, 0.12+0.88*float64(i)/19, left+8*i, y)
+		c.Rect(float64(left+8*i), y, 8.5, 10, fmt.Sprintf(`class="cell" fill-opacity="%.3f"`, 0.12+0.88*float64(i)/19))
 	}
-	fmt.Fprintf(&b, `<text class="axis" x="%d" y="%d">up to %s</text></svg>`, left+170, y+9, text(most))
-	return template.HTML(b.String())
+	c.Text(left+170, y+9, "up to "+text(most), `class="axis"`)
+	return template.HTML(c.End())
 }
 
 func cellName(i, group int) string {
