@@ -5,7 +5,6 @@ package examples_test
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"fmt"
 	"os"
 	"os/exec"
@@ -118,28 +117,20 @@ func TestExamples(t *testing.T) {
 	t.Run("failover", func(t *testing.T) {
 		// Without a launcher it cuts seven cables. The ranks at both ends tell of all failures. The
 		// later ones of a rail are in one line.
-		picture := filepath.Join(t.TempDir(), "one.svg")
-		stdout, stderr, err := p.run(t, 1, "failover", "-time", "1s", "-rate", "50", "-o", picture)
+		stdout, stderr, err := p.run(t, 1, "failover", "-time", "1s", "-rate", "50")
 		require.NoError(t, err, stderr)
-		assert.Regexp(t, `every byte checked\nrails      failed 7 times, came back 7 times; \d+\.\d [kM]B were sent again\npicture    `+regexp.QuoteMeta(picture)+`\n$`, stdout)
+		assert.Regexp(t, `every byte checked\nrails      failed 7 times, came back 7 times; \d+\.\d [kM]B were sent again\n$`, stdout)
 		failures := strings.Count(stderr, " failed: ") + strings.Count(stderr, " failed once more ")
-		for _, more := range regexp.MustCompile(` failed (\d+) more times `).FindAllStringSubmatch(stderr, -1) {
+		for _, more := range regexp.MustCompile(` failed (\d+) (?:more )?times `).FindAllStringSubmatch(stderr, -1) {
 			n, err := strconv.Atoi(more[1])
 			require.NoError(t, err)
 			failures += n
 		}
 		assert.Equal(t, 2*7, failures, stderr)
-		assert.NotContains(t, stderr, "it is down")
-		svg := readSVG(t, picture)
-		assert.Contains(t, svg, "cut by this program")
-		assert.Contains(t, svg, ">loop2<")
 
 		// As a job of two ranks it cuts nothing.
-		picture = filepath.Join(t.TempDir(), "two.svg")
-		stdout = p.mustRun(t, 2, "failover", "-time", "300ms", "-o", picture)
-		assert.Contains(t, stdout, "every byte checked\nrails      failed 0 times, came back 0 times; 0.0 kB were sent again\npicture    "+picture+"\n")
-		svg = readSVG(t, picture)
-		assert.NotContains(t, svg, "cut by this program")
+		stdout = p.mustRun(t, 2, "failover", "-time", "300ms")
+		assert.Contains(t, stdout, "every byte checked\nrails      failed 0 times, came back 0 times; 0.0 kB were sent again\n")
 	})
 
 	t.Run("errors", func(t *testing.T) {
@@ -159,7 +150,7 @@ func TestExamples(t *testing.T) {
 			{2, []string{"heat2d", "-size", "20x20", "-steps", "1", "-o", "no/such/folder.png"}, "no such file or directory\n"},
 			{2, []string{"failover", "-time", "0s"}, "rank 0: -time is 0s: it must be positive\n"},
 			{1, []string{"failover", "-every", "1us"}, "rank 0: -every is 1\u00b5s: it must be at least 10ms\n"},
-			{1, []string{"failover", "-rate", "-1"}, "rank 0: -rate is -1: it cannot be negative\n"},
+			{1, []string{"failover", "-rate", "-1"}, "rank 0: -rate is -1: it must be positive\n"},
 			{3, []string{"failover"}, "the program takes 2 ranks, or 1, which makes 2 itself; there are 3\n"},
 		} {
 			stdout, stderr, err := p.run(t, c.n, c.args[0], c.args[1:]...)
@@ -177,16 +168,4 @@ func TestExamples(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(p.mustRun(t, 4, example, "-help"), "Usage"), example)
 		}
 	})
-}
-
-// readSVG reads a picture and checks that it is an SVG document.
-func readSVG(t *testing.T, name string) string {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
-	var root struct {
-		XMLName xml.Name `xml:"http://www.w3.org/2000/svg svg"`
-	}
-	require.NoError(t, xml.Unmarshal(data, &root))
-	return string(data)
 }

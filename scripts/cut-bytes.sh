@@ -7,8 +7,8 @@
 #        cut-bytes.sh -picture FILE
 #   -marks    fail if the rails carry more than 1.05 of the message, or if nothing arrives for
 #             longer than 5 ms, or tcp.deadline where the failure is silent, in three runs in a row
-#   -picture  draw docs/failover.svg instead, by examples/failover, while the rails go down: one,
-#             the other one, and both
+#   -picture  draw docs/failover.svg instead, by scripts/failover, while the rails go down: one, the
+#             other one, and both
 # The cases are none, down, down-peer, reset, reject and drop. By default all run.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
@@ -24,7 +24,7 @@ esac
 [ $# -gt 0 ] || set -- none down down-peer reset reject drop
 
 scratch
-go build -o "$out/" ./mpirun-go ./scripts/cutbytes ./examples/failover
+go build -o "$out/" ./mpirun-go ./scripts/cutbytes ./scripts/failover
 cp scripts/cutbytes/{fault,first} "$out/"
 cd "$out"
 deadline=2s
@@ -49,26 +49,21 @@ uncable() {
     for n in n1 n2; do ip netns exec $n nft delete table ip faults 2>/dev/null || :; done
 }
 
-# links RAIL… up|down: sets both ends.
-links() {
-    local n r
-    for r in "${@:1:$#-1}"; do for n in n1 n2; do ip -n $n link set "$r" "${*: -1}"; done; done
-}
-
 if [ -n "$picture" ]; then
     cables
-    (
-        sleep 2
-        for rails in r0 r1 'r0 r1'; do
-            # shellcheck disable=SC2086 # several rails
-            links $rails down
-            sleep 0.7
-            # shellcheck disable=SC2086
-            links $rails up
-            sleep 1.5
-        done
-    ) &
-    "${job[@]}" ./failover -time 8s -rate 60 -every 200ms -o picture.svg
+    cat >pull <<'SH'
+#!/bin/bash
+echo broken
+for rails in r0 r1 'r0 r1'; do
+    for way in down up; do
+        for r in $rails; do for n in n1 n2; do ip -n $n link set $r $way; done; done
+        [ $way = up ] && sleep 1.5 || sleep 0.7
+    done
+done
+echo mended
+SH
+    chmod +x pull
+    "${job[@]}" ./failover -fault ./pull -calm 1s -after 100ms -rate 60 -every 200ms -o picture.svg >row
     mv picture.svg "$picture"
     exit
 fi

@@ -1,68 +1,68 @@
-// Failover exchanges messages between two ranks while the rails between them fail and come back,
-// and draws the bandwidth over time.
+// Failover streams messages from one rank to another while the rails between them fail and come
+// back, and prints the bandwidth over time.
 //
-//	go run ./examples/failover -o failover.svg
+//	go run ./examples/failover
 //
 // Without a launcher the program makes two ranks itself, as goroutines, joins them by three rails
 // in memory, and cuts and mends these rails while the messages go. As a job of two ranks it cuts
 // nothing: it shows the traffic over the rails that exist while you pull cables or set interfaces
 // down.
 //
-//	mpirun-go --tags ibverbs -n 2 --btl self,ibverbs ./examples/failover -time 20s -every 500ms
+//	mpirun-go -n 2 --tags ibverbs --btl self,ibverbs ./examples/failover -time 20s
 //
-// Package traffic holds the messages: an ordinary MPI program that knows nothing of rails. Failover
-// needs no code in a program. This one watches the rails only to draw them (package timeline).
+// Failover needs no code in a program: send and receive know nothing of rails.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/examples/failover/timeline"
-	"github.com/mpigo/mpigo/examples/failover/traffic"
 	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
 // config holds the flags' values.
 type config struct {
-	time    time.Duration // how long messages are exchanged, at least
-	rate    float64       // limit in bytes per second and direction; 0 for no limit
-	every   time.Duration // over which the picture's bandwidth is a mean
-	picture string        // file to write; empty for none
+	time  time.Duration // how long messages are sent, at least
+	every time.Duration // between two lines of output
+	rate  float64       // limit of the sender in bytes per second
 }
 
 const (
-	rails        = 3       // that join the program's own two ranks
-	largestBytes = 1 << 20 // of a message
+	rails   = 3 // that join the program's own two ranks
+	longest = 1 << 20
+
+	tagData = 1
+	tagEnd  = 2 // the sender's counters, after the last message
 )
+
+// railsToCut lists the rails that are cut together. With no rail left, messages wait for one, up to
+// the time of the setting pml.grace, which is 10 s by default.
+var railsToCut = [][]int{{1}, {0}, {1, 2}, {0, 1, 2}} // never written
 
 func main() {
 	var cfg config
 	flags := flag.NewFlagSet("failover", flag.ContinueOnError)
-	flags.DurationVar(&cfg.time, "time", 8*time.Second, "how long messages are exchanged, at least")
-	rate := flags.Float64("rate", 200, "limit of each rank's sends in `MB/s`; 0 for no limit")
-	flags.DurationVar(&cfg.every, "every", 100*time.Millisecond,
-		"time over which the bandwidth in the picture is a mean; slow rails need a longer one")
-	flags.StringVar(&cfg.picture, "o", "failover.svg", "`FILE` for the picture, which is overwritten; empty for none")
+	flags.DurationVar(&cfg.time, "time", 8*time.Second, "how long messages are sent, at least")
+	flags.DurationVar(&cfg.every, "every", 200*time.Millisecond, "time between two lines of output")
+	rate := flags.Float64("rate", 200, "limit of the sender in `MB/s`")
 	check := func() error {
 		switch {
 		case flags.NArg() > 0:
 			return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 		case cfg.time <= 0:
 			return fmt.Errorf("-time is %v: it must be positive", cfg.time)
-		case cfg.every < timeline.MinEvery:
-			return fmt.Errorf("-every is %v: it must be at least %v", cfg.every, timeline.MinEvery)
-		case cfg.picture != "" && !isDir(filepath.Dir(cfg.picture)):
-			return fmt.Errorf("-o is %s: there is no such directory", cfg.picture)
-		case !(*rate >= 0):
-			return fmt.Errorf("-rate is %v: it cannot be negative", *rate)
+		case cfg.every < 10*time.Millisecond:
+			return fmt.Errorf("-every is %v: it must be at least 10ms", cfg.every)
+		case !(*rate > 0):
+			return fmt.Errorf("-rate is %v: it must be positive", *rate)
 		}
 		cfg.rate = *rate * 1e6
 		return nil
@@ -76,142 +76,182 @@ func main() {
 	})
 }
 
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}
-
 // run is the program of one rank. Only rank 1, or the only rank, writes to out.
 func run(world *comm.Comm, cfg config, out io.Writer) error {
 	switch world.Size() {
 	case 1:
-		return runLocal(cfg, out)
+		return comm.RunLocal(2, func(world *comm.Comm) error {
+			return stream(world, cfg, cut, out)
+		}, comm.WithRails(rails))
 	case 2:
-		return runRank(world, cfg, nil, out)
+		return stream(world, cfg, wait, out)
 	}
 	return fmt.Errorf("the program takes 2 ranks, or 1, which makes 2 itself; there are %d", world.Size())
 }
 
-// runLocal makes two ranks and cuts the rails between them.
-func runLocal(cfg config, out io.Writer) error {
-	cuts := &cutter{}
-	return comm.RunLocal(2,
-		func(world *comm.Comm) error { return runRank(world, cfg, cuts, out) },
-		comm.WithRails(rails))
-}
-
-// runRank is one rank of two. With cuts nil, no rail is cut.
-func runRank(world *comm.Comm, cfg config, cuts *cutter, out io.Writer) error {
-	if cuts != nil {
-		cuts.join(world)
+// stream sends messages from rank 0 to rank 1 until meanwhile has returned at rank 0.
+func stream(world *comm.Comm, cfg config, meanwhile func(context.Context, *comm.Comm, time.Duration) error, out io.Writer) error {
+	if world.Rank() == 1 {
+		return receive(world, cfg, out)
 	}
-	if err := world.Barrier(); err != nil { // brings the rails up
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- meanwhile(ctx, world, cfg.time) }()
+	if err := send(world, cfg, over); err != nil {
+		cancel()
 		return err
 	}
-	line := timeline.Start(world, 1-world.Rank())
-	var exchanging, cutting error
-	if world.Rank() == 0 {
-		exchanging, cutting = exchangeAndCut(world, cfg, cuts, line)
-	} else {
-		exchanging = exchange(world, cfg, line, nil)
-	}
-	line.Stop()
-	again := []int64{-1}
-	if exchanging == nil {
-		exchanging = comm.Reduce(world, []int64{world.Stats().ResentBytes}, again, comm.Sum, 1)
-	}
-	if world.Rank() == 0 {
-		return errors.Join(exchanging, cutting)
-	}
-	// The picture is worth having also if the peer was lost.
-	return errors.Join(exchanging, report(world, cfg, cuts, line, again[0], out))
-}
-
-// exchangeAndCut exchanges messages until all cuts are made and the time is over.
-func exchangeAndCut(world *comm.Comm, cfg config, cuts *cutter, line *timeline.Timeline) (exchanging, cutting error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		minimum := time.After(cfg.time)
-		if cuts != nil {
-			cutting = cuts.run(ctx, world, cfg.time)
-		}
-		select {
-		case <-minimum:
-		case <-ctx.Done():
-		}
-	}()
-	exchanging = exchange(world, cfg, line, over)
 	cancel()
-	<-over
-	return exchanging, cutting
+	return comm.SendValue(world, world.Stats(), 1, tagEnd)
 }
 
-// exchange exchanges messages, round after round, until over is closed at rank 0. No error of a
-// rail shows here: calls wait while no rail is up, and go on when one is back.
-func exchange(world *comm.Comm, cfg config, line *timeline.Timeline, over <-chan struct{}) (err error) {
-	roundBytes := 0
-	messages, err := traffic.New(world, largestBytes, func(bytes int) {
-		roundBytes += bytes
-		line.Received(bytes)
-	})
+// send sends messages of 1 byte to 1 MiB until over has a value. No error of a rail shows here:
+// Send waits while no rail is up, and goes on when one is back.
+func send(world *comm.Comm, cfg config, over <-chan error) error {
+	due, buf := time.Now(), make([]byte, longest)
+	for number := 0; ; number++ {
+		select {
+		case err := <-over:
+			return err
+		default:
+		}
+		message := buf[:length(number)]
+		for i := range message {
+			message[i] = value(number, i)
+		}
+		if err := comm.Send(world, message, 1, tagData); err != nil {
+			return err
+		}
+		due = due.Add(time.Duration(float64(len(message)) / cfg.rate * 1e9))
+		if late := time.Now().Add(-10 * time.Millisecond); due.Before(late) {
+			due = late // what a failure delayed is not sent faster afterwards
+		}
+		time.Sleep(time.Until(due))
+	}
+}
+
+// length and value say how long a message is, and what its bytes are. The bytes differ from
+// message to message, so one that is lost, doubled or in a wrong place shows.
+func length(number int) int    { return longest >> (number % 21) }
+func value(number, i int) byte { return byte(number*31 + i + i>>8) }
+
+// receive checks every byte of the messages, and prints the bandwidth meanwhile.
+func receive(world *comm.Comm, cfg config, out io.Writer) error {
+	var bytes atomic.Int64
+	stop := make(chan struct{})
+	var printing sync.WaitGroup
+	printing.Go(func() { chart(world, cfg, &bytes, stop, out) })
+	numbers, err := receiveAll(world, &bytes)
+	close(stop)
+	printing.Wait()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, messages.Free()) }()
-	due := time.Now()
-	for last := []bool{false}; !last[0]; {
-		if err := messages.Round(); err != nil {
-			return err
+	sender, _, err := comm.RecvValue[comm.Stats](world, 0, tagEnd)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "\nmessages   %d, %.1f MB, every byte checked\n"+
+		"rails      failed %d times, came back %d times; %.1f kB were sent again\n",
+		numbers, float64(bytes.Load())/1e6, sender.RailsFailed, sender.RailsReturned, float64(sender.ResentBytes)/1e3)
+	return err
+}
+
+// receiveAll receives messages until the sender's counters come next, and returns how many.
+func receiveAll(world *comm.Comm, bytes *atomic.Int64) (numbers int, err error) {
+	buf := make([]byte, longest)
+	for ; ; numbers++ {
+		next, err := world.Probe(0, comm.AnyTag)
+		if err != nil || next.Tag == tagEnd {
+			return numbers, err
 		}
+		got, err := comm.Recv(world, buf, 0, tagData)
+		if err != nil {
+			return numbers, err
+		}
+		message := buf[:got.Bytes]
+		if len(message) != length(numbers) {
+			return numbers, fmt.Errorf("message %d has %d bytes, not %d", numbers, len(message), length(numbers))
+		}
+		for i, b := range message {
+			if b != value(numbers, i) {
+				return numbers, fmt.Errorf("byte %d of message %d is wrong", i, numbers)
+			}
+		}
+		bytes.Add(got.Bytes)
+	}
+}
+
+// chart prints the bandwidth of each piece of time, and the rails that are not up then.
+func chart(world *comm.Comm, cfg config, bytes *atomic.Int64, stop <-chan struct{}, out io.Writer) {
+	tick := time.NewTicker(cfg.every)
+	defer tick.Stop()
+	begin, last := time.Now(), int64(0)
+	fmt.Fprintf(out, "%8s %8s\n", "until s", "MB/s")
+	for {
 		select {
-		case <-over:
-			last[0] = true
-		default:
+		case <-stop:
+			return
+		case <-tick.C:
 		}
-		if err := comm.Bcast(world, last, 0); err != nil {
-			return err
+		sum := bytes.Load()
+		rate := float64(sum-last) / cfg.every.Seconds()
+		last = sum
+		bar := strings.Repeat("#", min(40, int(40*rate/cfg.rate)))
+		line := fmt.Sprintf("%8.2f %8.1f |%-40s| %s", time.Since(begin).Seconds(), rate/1e6, bar, down(world))
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
+	}
+}
+
+// down names the rails to the sender that are not up.
+func down(world *comm.Comm) string {
+	var names []string
+	for _, r := range world.Rails() {
+		if r.Peer == 0 && r.State != "up" && !r.Alternate {
+			names = append(names, r.Rail)
 		}
-		due = pace(due, roundBytes, cfg.rate)
-		roundBytes = 0
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "without " + strings.Join(names, ", ")
+}
+
+// wait waits for a time.
+func wait(ctx context.Context, _ *comm.Comm, total time.Duration) error {
+	select {
+	case <-time.After(total):
+	case <-ctx.Done():
 	}
 	return nil
 }
 
-// pace sleeps until the given bytes are due at a rate, after what was due before. It returns when
-// the next ones are due.
-func pace(due time.Time, bytes int, rate float64) time.Time {
-	const slack = 10 * time.Millisecond // how far the sender may be late and catch up
-	if rate == 0 {
-		return due
+// cut cuts and mends rails, one after the other and several at once, in about the given time.
+func cut(ctx context.Context, world *comm.Comm, total time.Duration) error {
+	cuts := uint64(0)
+	for _, rails := range railsToCut {
+		_ = wait(ctx, world, total/10)
+		for _, rail := range rails {
+			if err := world.CutRail(rail); err != nil {
+				return err
+			}
+			cuts++
+		}
+		_ = wait(ctx, world, total/16)
+		await(ctx, func() bool { return world.Stats().RailsFailed >= cuts })
+		for _, rail := range rails {
+			if err := world.MendRail(rail); err != nil {
+				return err
+			}
+		}
+		await(ctx, func() bool { return world.Stats().RailsReturned >= cuts })
 	}
-	if late := time.Now().Add(-slack); due.Before(late) {
-		due = late
-	}
-	due = due.Add(time.Duration(float64(bytes) / rate * 1e9))
-	time.Sleep(time.Until(due))
-	return due
+	return wait(ctx, world, total/10)
 }
 
-// report prints what happened and writes the picture.
-func report(world *comm.Comm, cfg config, cuts *cutter, line *timeline.Timeline, again int64, out io.Writer) error {
-	run := timeline.Run{Rate: cfg.rate, Every: cfg.every, Again: again}
-	if cuts != nil {
-		run.Cuts = cuts.made()
+// await waits until a condition holds.
+func await(ctx context.Context, holds func() bool) {
+	for ctx.Err() == nil && !holds() {
+		time.Sleep(5 * time.Millisecond)
 	}
-	messages, bytes := line.Total()
-	stats := world.Stats()
-	text := line.Chart(run) + fmt.Sprintf("\nmessages   %d, %.1f MB, every byte checked\n"+
-		"rails      failed %d times, came back %d times; %.1f kB were sent again\n",
-		messages, float64(bytes)/1e6, stats.RailsFailed, stats.RailsReturned, float64(max(again, 0))/1e3)
-	var drawing error
-	if cfg.picture != "" {
-		if drawing = os.WriteFile(cfg.picture, []byte(line.Draw(run)), 0o644); drawing == nil {
-			text += fmt.Sprintf("picture    %s\n", cfg.picture)
-		}
-	}
-	_, printing := io.WriteString(out, text)
-	return errors.Join(drawing, printing)
 }

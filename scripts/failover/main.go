@@ -1,5 +1,5 @@
 // Command failover measures what a fault of the rails does to a job of two ranks. The ranks
-// exchange and check messages of all kinds and sizes (examples/failover/traffic). Meanwhile rank 0
+// exchange and check messages of all kinds and sizes (package traffic). Meanwhile rank 0
 // runs a program, -fault, that breaks rails and mends them. It gets the name of the case and the
 // process ids of both ranks, and prints when it acts:
 //
@@ -7,7 +7,8 @@
 //	mended MICROSECONDS
 //	inject KIND            asks rank 0 to inject an error into verbs (inject.go)
 //
-// Rank 0 prints one row of figures. A wrong result is an error.
+// Rank 0 prints one row of figures. A wrong result is an error. With -o, rank 1 also draws the
+// bandwidth and the rails over time.
 package main
 
 import (
@@ -18,8 +19,8 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/examples/failover/timeline"
-	"github.com/mpigo/mpigo/examples/failover/traffic"
+	"github.com/mpigo/mpigo/scripts/failover/timeline"
+	"github.com/mpigo/mpigo/scripts/failover/traffic"
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
@@ -33,6 +34,9 @@ type config struct {
 	lost, goesOn, silent bool
 	mayStayUp            bool
 	marks, verbose       bool
+	picture              string
+	rate                 float64
+	every                time.Duration
 }
 
 func parse() (cfg config) {
@@ -52,6 +56,9 @@ func parse() (cfg config) {
 	flag.BoolVar(&cfg.mayStayUp, "may-stay-up", false, "rails may stay up")
 	flag.BoolVar(&cfg.marks, "marks", false, "fail if a figure is above its limit; without it the row names the figure")
 	flag.BoolVar(&cfg.verbose, "v", false, "print the bandwidth and the rails over time")
+	flag.StringVar(&cfg.picture, "o", "", "`FILE` for a picture; empty for none")
+	flag.Float64Var(&cfg.rate, "rate", 0, "limit of each rank's sends in `MB/s`; 0 for no limit")
+	flag.DurationVar(&cfg.every, "every", 100*time.Millisecond, "time over which the bandwidth in the picture is a mean")
 	flag.Parse()
 	if cfg.after == 0 {
 		cfg.after = cfg.calm
@@ -61,6 +68,9 @@ func parse() (cfg config) {
 
 func main() {
 	cfg := parse()
+	if cfg.rate < 0 || cfg.every < timeline.MinEvery {
+		fatal(fmt.Errorf("-rate is negative, or -every below %v", timeline.MinEvery))
+	}
 	r := &run{config: cfg}
 	r.injector.stalls = &r.stalls
 	world, err := comm.Init(observe.NewOption(r.injector.hook).(comm.Option))
@@ -115,12 +125,24 @@ func (r *run) run() (row string, err error) {
 	case err != nil:
 		return "", err
 	}
+	if r.picture != "" {
+		if err := r.draw(); err != nil {
+			return "", err
+		}
+	}
 	return r.report(end)
 }
 
 func (r *run) exchange() error {
-	const largestBytes = 4 << 20
-	messages, err := traffic.New(r.world, largestBytes, r.line.Received)
+	largestBytes := 4 << 20
+	if r.rate > 0 {
+		largestBytes = 1 << 20 // a longer one would take long
+	}
+	due, roundBytes := time.Now(), 0
+	messages, err := traffic.New(r.world, largestBytes, func(bytes int) {
+		roundBytes += bytes
+		r.line.Received(bytes)
+	})
 	if err != nil {
 		return err
 	}
@@ -155,6 +177,7 @@ func (r *run) exchange() error {
 		if err := comm.Bcast(r.world, over, 0); err != nil {
 			return err
 		}
+		due, roundBytes = pace(due, roundBytes, r.rate*1e6), 0
 	}
 	return messages.Free()
 }

@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"encoding/xml"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -68,25 +67,14 @@ func TestDrawAndChart(t *testing.T) {
 	assert.Contains(t, svg, "a&lt;b")
 	assert.Contains(t, svg, "limited to 90 MB/s (dotted)")
 	assert.Contains(t, svg, "sent again, because a failed rail had it: 1250.0 kB of 100.0 MB")
-	assert.NotContains(t, svg, "cut by this program")
 	assert.Equal(t, 2+3, strings.Count(svg, `fill-opacity="0.55"`), "two times up, and the legend")
 	assert.Contains(t, line.Chart(run), "a<b failed")
 	assert.Contains(t, line.Chart(run), "a<b is back")
-	run.Cuts = []Cut{{0, line.Begin.Add(290 * ms), line.Begin.Add(400 * ms)}}
-	assert.Contains(t, line.Draw(run), "cut by this program")
-
 	// A run that ended as it began has a picture too.
 	for _, line := range []*Timeline{{}, {states: []state{{}}}, {end: time.Nanosecond}} {
 		parses(t, line.Draw(Run{Every: MinEvery}))
 		assert.Empty(t, line.Chart(Run{Every: MinEvery}))
 	}
-}
-
-func TestNice(t *testing.T) {
-	for _, c := range [][2]float64{{1, 1}, {1.1, 2}, {3, 5}, {6, 10}, {0.03, 0.05}, {41, 50}} {
-		assert.InEpsilon(t, c[1], nice(c[0]), 1e-12)
-	}
-	assert.False(t, math.IsNaN(nice(1e-9)))
 }
 
 // parses checks that a picture is XML and holds neither NaN nor infinity.
