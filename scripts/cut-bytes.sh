@@ -31,17 +31,7 @@ deadline=2s
 job=(./mpirun-go -H n1:1,n2:1 -n 2 --timeout 60s --btl self,tcp --set tcp.include=r0,r1
     --set tcp.deadline=$deadline --set tcp.keepalive=1s --set pml.notices=false ./first)
 
-cables() {
-    local n h
-    for n in 0 1; do
-        ip link add "r$n" netns n1 type veth peer name "r$n" netns n2
-        for h in 1 2; do
-            ip -n n$h addr add "10.78.$n.$h/24" dev "r$n"
-            ip -n n$h link set "r$n" up
-            tc -n n$h qdisc add dev "r$n" root tbf rate 1gbit burst 128kb limit 1mb
-        done
-    done
-}
+cables() { cable 0 1gbit; cable 1 1gbit; }
 
 uncable() {
     local n

@@ -144,6 +144,22 @@ on() {
         sh -c 'hostname "$1"; shift; "$@" & wait' sh "$host" "$@"
 }
 
+# cable N [RATE]: joins the hosts n1 and n2 by a cable, whose devices are rN.
+cable() {
+    ip link add "r$1" netns n1 type veth peer name "r$1" netns n2
+    rail "$@"
+}
+
+# rail N [RATE]: gives the devices rN of n1 and n2 addresses, and a rate, and brings them up.
+rail() {
+    local h
+    for h in 1 2; do
+        ip -n n$h addr add "10.78.$1.$h/24" dev "r$1"
+        ip -n n$h link set "r$1" up
+        [ -z "${2:-}" ] || tc -n n$h qdisc add dev "r$1" root tbf rate "$2" burst 128kb limit 1mb
+    done
+}
+
 # sshds N: starts an sshd on each host, with a home directory and with keys that only this script's
 # ssh knows. The directory $out/local is another one on each host.
 sshds() {

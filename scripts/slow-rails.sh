@@ -30,21 +30,16 @@ cd "$out"
 
 # cables CASE: makes the rails r0 and r1. That of the case delay is a program.
 cables() {
-    for n in 0 1; do
-        if [ "$1-$n" = delay-0 ]; then
-            mkfifo cable
-            ./cable.bin r0 n1 n2 <cable >cable.out &
-            exec 9>cable
-            eventually grep -q ready cable.out
-        else
-            ip link add "r$n" netns n1 type veth peer name "r$n" netns n2
-        fi
-        for h in 1 2; do
-            ip -n n$h addr add "10.78.$n.$h/24" dev "r$n"
-            ip -n n$h link set "r$n" up
-            tc -n n$h qdisc add dev "r$n" root tbf rate 1gbit burst 128kb limit 1mb
-        done
-    done
+    cable 1 1gbit
+    if [ "$1" != delay ]; then
+        cable 0 1gbit
+        return
+    fi
+    mkfifo cable
+    ./cable.bin r0 n1 n2 <cable >cable.out &
+    exec 9>cable
+    eventually grep -q ready cable.out
+    rail 0 1gbit
 }
 
 uncable() {

@@ -20,13 +20,8 @@ failover_cases "$@"
 
 a=n1 b=n2
 scratch
-for n in 0 1; do
-    ip link add "r$n" netns "$a" type veth peer name "r$n" netns "$b"
-    ip -n "$a" addr add "10.78.$n.1/24" dev "r$n"
-    ip -n "$b" addr add "10.78.$n.2/24" dev "r$n"
-    ip -n "$a" link set "r$n" up
-    ip -n "$b" link set "r$n" up
-done
+cable 0
+cable 1
 # For the case crossed: a switch, in the namespace of n2, to which each host has two cables. Each
 # address has a route of its own, so that what comes from it leaves by its cable.
 ip -n "$b" link add switch type bridge

@@ -17,12 +17,10 @@ go build -o "$out/" ./mpirun-go ./bench
 
 # Connection k listens at the k-th port. A class of packets belongs to each such port, and its rate
 # is limited.
-ip link add r0 netns n1 type veth peer name r0 netns n2
+cable 0
 map=''
 for ((k = 0; k < 8; k++)); do map+="$((port + k)) : 1:$((k + 1)), "; done
 for h in 1 2; do
-    ip -n "n$h" addr add "10.78.0.$h/24" dev r0
-    ip -n "n$h" link set r0 up
     tc -n "n$h" qdisc add dev r0 root handle 1: htb
     for ((k = 1; k <= 8; k++)); do
         tc -n "n$h" class add dev r0 parent 1: classid "1:$k" htb rate "${mbit}mbit" quantum 60000

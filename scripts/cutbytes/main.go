@@ -41,27 +41,12 @@ func main() {
 	if *label == "" {
 		*label = *name
 	}
-	world, err := comm.Init()
-	if err != nil {
-		fail(err)
-	}
-	if world.Rank() == 0 {
-		err = send(world)
-	} else {
-		err = receive(world)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "cutbytes: rank %d: %v\n", world.Rank(), err)
-		world.Abort(1)
-	}
-	if err := world.Finalize(); err != nil {
-		fail(err)
-	}
-}
-
-func fail(err error) {
-	fmt.Fprintln(os.Stderr, "cutbytes:", err)
-	os.Exit(1)
+	comm.Run(func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return send(world)
+		}
+		return receive(world)
+	})
 }
 
 // counts are one rank's since the message began.

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/request"
 )
 
 const (
@@ -43,27 +42,12 @@ var (
 
 func main() {
 	flag.Parse()
-	world, err := comm.Init()
-	if err != nil {
-		fail(err)
-	}
-	if world.Rank() == 0 {
-		err = lead(world)
-	} else {
-		err = follow(world)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "slowrails: rank %d: %v\n", world.Rank(), err)
-		world.Abort(1)
-	}
-	if err := world.Finalize(); err != nil {
-		fail(err)
-	}
-}
-
-func fail(err error) {
-	fmt.Fprintln(os.Stderr, "slowrails:", err)
-	os.Exit(1)
+	comm.Run(func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return lead(world)
+		}
+		return follow(world)
+	})
 }
 
 // figures are of one phase.
@@ -171,7 +155,7 @@ func sendLong(world *comm.Comm, long []byte) (time.Duration, error) {
 	if err := comm.Send(world, []byte{1}, 1, 0); err != nil {
 		return 0, err
 	}
-	var all []request.Request
+	var all []comm.Request
 	for i := range window {
 		r, err := comm.Isend(world, long[i*longBytes:(i+1)*longBytes], 1, 1)
 		if err != nil {
@@ -179,7 +163,7 @@ func sendLong(world *comm.Comm, long []byte) (time.Duration, error) {
 		}
 		all = append(all, r)
 	}
-	if err := request.WaitAll(all...); err != nil {
+	if err := comm.WaitAll(all...); err != nil {
 		return 0, err
 	}
 	_, err := comm.Recv(world, make([]byte, 1), 1, 2)
@@ -228,7 +212,7 @@ func follow(world *comm.Comm) error {
 
 func receiveLong(world *comm.Comm, long []byte) error {
 	clear(long)
-	var all []request.Request
+	var all []comm.Request
 	for i := range window {
 		r, err := comm.Irecv(world, long[i*longBytes:(i+1)*longBytes], 0, 1)
 		if err != nil {
@@ -236,7 +220,7 @@ func receiveLong(world *comm.Comm, long []byte) error {
 		}
 		all = append(all, r)
 	}
-	if err := request.WaitAll(all...); err != nil {
+	if err := comm.WaitAll(all...); err != nil {
 		return err
 	}
 	if err := comm.Send(world, []byte{1}, 0, 2); err != nil {
