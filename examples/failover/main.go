@@ -186,7 +186,8 @@ func receiveAll(world *comm.Comm, bytes *atomic.Int64) (numbers int, err error) 
 func chart(world *comm.Comm, cfg config, bytes *atomic.Int64, stop <-chan struct{}, out io.Writer) {
 	tick := time.NewTicker(cfg.every)
 	defer tick.Stop()
-	begin, last := time.Now(), int64(0)
+	begin, sum := time.Now(), int64(0)
+	last := begin
 	fmt.Fprintf(out, "%8s %8s\n", "until s", "MB/s")
 	for {
 		select {
@@ -194,11 +195,12 @@ func chart(world *comm.Comm, cfg config, bytes *atomic.Int64, stop <-chan struct
 			return
 		case <-tick.C:
 		}
-		sum := bytes.Load()
-		rate := float64(sum-last) / cfg.every.Seconds()
-		last = sum
+		now, before := time.Now(), sum
+		sum = bytes.Load()
+		rate := float64(sum-before) / now.Sub(last).Seconds()
+		last = now
 		bar := strings.Repeat("#", min(40, int(40*rate/cfg.rate)))
-		line := fmt.Sprintf("%8.2f %8.1f |%-40s| %s", time.Since(begin).Seconds(), rate/1e6, bar, down(world))
+		line := fmt.Sprintf("%8.2f %8.1f |%-40s| %s", now.Sub(begin).Seconds(), rate/1e6, bar, down(world))
 		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
 }
