@@ -105,8 +105,8 @@ func isImportPath(name string) bool {
 // ErrNotFound if the package or the go command does not exist, or the cause of ctx if that is done.
 //
 // env, in the form NAME=VALUE, is added to the environment of go and its children. If this process
-// is killed, the kernel kills go, but not the compilers that go started. A variable in env
-// identifies these.
+// is killed, the kernel kills go, but not the compilers that go started. They are found by a
+// variable in env.
 func Build(ctx context.Context, pkg, tags, outDir string, env []string, output io.Writer) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return "", fmt.Errorf("%s: %w: no such file, and no go command in PATH to build a package", pkg, ErrNotFound)
@@ -226,8 +226,8 @@ func moduleRoot(dir string) string {
 	}
 }
 
-// goCommand returns a go command that ends when ctx is done, as Ctrl-C would end it, and when this
-// process dies. The kernel binds the latter to the thread that starts the command, so the caller
+// goCommand returns a go command that is interrupted, as by Ctrl-C, when ctx is done, and killed
+// when this process dies. The kernel kills it when the thread that started it ends, so the caller
 // must lock its goroutine to its thread.
 func goCommand(ctx context.Context, dir string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
