@@ -90,8 +90,8 @@ func (c *Command) Size() int {
 // MaxRanks is the largest size of a job. It protects the machine from a mistyped number.
 const MaxRanks = 1 << 16
 
-// defaultHangAfter is the default of --hang-after. Programs that compute for minutes between their
-// calls are common.
+// defaultHangAfter is the default of --hang-after. It is long, because many programs compute for
+// minutes between two calls.
 const defaultHangAfter = 5 * time.Minute
 
 // maxConnectTimeout is the largest --connect-timeout. A user would not wait longer for a host.
@@ -301,8 +301,8 @@ func (c *Command) flagError(err error, parsed []string) error {
 	return err
 }
 
-// cutQuoted is like strings.Cut, but s begins with a quoted value, which may contain sep. It cuts s
-// after that value.
+// cutQuoted is like strings.Cut for an s that begins with a quoted value. It skips sep inside that
+// value.
 func cutQuoted(s, sep string) (before, after string, found bool) {
 	value, err := strconv.QuotedPrefix(s)
 	if err != nil {
@@ -312,8 +312,8 @@ func cutQuoted(s, sep string) (before, after string, found bool) {
 	return value, after, found
 }
 
-// nearestFlag returns the flag that a misspelt one is likely to mean, or "". One letter in three
-// may differ.
+// nearestFlag returns the flag that a misspelt flag probably means, or "". At most one letter in
+// three may differ.
 func nearestFlag(misspelt string) string {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	(&Command{}).jobFlags(flags)

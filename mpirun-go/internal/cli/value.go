@@ -83,8 +83,8 @@ func parseConnectTimeout(s string) (time.Duration, error) {
 	return d, err
 }
 
-// parseListenAddress checks an address to listen on. A port alone would mean all addresses, which
-// the user has to name.
+// parseListenAddress checks an address to listen on. It rejects a port without an address, which
+// would listen on all addresses: the user has to write 0.0.0.0.
 func parseListenAddress(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err == nil {
