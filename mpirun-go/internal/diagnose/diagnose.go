@@ -1,5 +1,5 @@
-// Package diagnose makes a report about a job from the answers of its ranks: text of one screen,
-// JSON, and a directory with all that each rank has said.
+// Package diagnose makes a report about a job from the answers of its ranks: one screen of text,
+// JSON, and a directory with the full answer of each rank.
 package diagnose
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/mpigo/mpigo/internal/jobsocket"
 )
 
-// Report is what is found out about a job.
+// Report holds the answers of a job's ranks and what they show.
 type Report struct {
 	Job     jobsocket.Info      `json:"job"`
 	Finding hangreport.Finding  `json:"finding"`
@@ -34,8 +34,8 @@ func New(job jobsocket.Info, members []introspect.Member) *Report {
 	return &Report{Job: job, Finding: finding, Members: members}
 }
 
-// analyze returns what f finds about a job of a size. The reports come from the ranks, and the job
-// has to go on, so a panic in f is a finding as well.
+// analyze returns what f finds about a job of a size. The reports come from the ranks and are not
+// trusted, and the job has to go on. So it turns a panic in f into a finding.
 func analyze(size int, f func() hangreport.Finding) (finding hangreport.Finding) {
 	defer func() {
 		if x := recover(); x != nil {
@@ -86,9 +86,8 @@ const Stopped = "stopped by a signal"
 
 func isStopped(m introspect.Member) bool { return m.Process == Stopped }
 
-// IsComputing reports whether the ranks that have answered all run code of their own, and none of
-// them is in a call of the library. Such a job makes no progress that the library sees, and does
-// not hang.
+// IsComputing reports whether all ranks that have answered run the program's own code, outside of
+// the library. Such a job makes no progress that the library sees, but does not hang.
 func IsComputing(members []introspect.Member) bool {
 	any := false
 	for _, m := range members {
@@ -106,7 +105,8 @@ func IsComputing(members []introspect.Member) bool {
 	return any
 }
 
-// computes reports whether a goroutine runs, or sleeps, and none is in a call of the library.
+// computes reports whether at least one goroutine runs or sleeps, and none is in a call of the
+// library.
 func computes(list []introspect.Goroutine) bool {
 	active := false
 	for _, g := range list {
@@ -121,7 +121,7 @@ func computes(list []introspect.Goroutine) bool {
 	return active
 }
 
-// HasAnswers reports whether a rank has answered, or should have.
+// HasAnswers reports whether a rank has answered, or was expected to answer.
 func (r *Report) HasAnswers() bool {
 	for _, m := range r.Members {
 		switch m.State {
@@ -132,9 +132,9 @@ func (r *Report) HasAnswers() bool {
 	return false
 }
 
-// Text is the finding in lines for people, at most one screen. In a job that does not hang, ranks
-// wait for each other at any moment, so such a finding is no hang if ranks make progress. Nor is it
-// one if all ranks run code of their own.
+// Text returns the finding for people, at most one screen. In a job that runs well, ranks also wait
+// for each other at any moment. So Text says that the job does not hang if ranks make progress, or
+// if all ranks run the program's own code.
 func (r *Report) Text() string {
 	const noHang = "no hang: ranks make progress\n"
 	switch kind := r.Finding.Causes[0].Kind; kind {
@@ -154,8 +154,8 @@ func (r *Report) Text() string {
 	return r.Finding.String()
 }
 
-// isMoving reports whether a rank has made progress since its report, or is about to. The report of
-// a rank that held its lock has no progress.
+// isMoving reports whether a rank has made progress since its report, or is about to. A report of a
+// rank that held its lock contains no progress.
 func (r *Report) isMoving() bool {
 	return slices.ContainsFunc(r.Members, func(m introspect.Member) bool {
 		if m.Report == nil || m.Report.Locked {
@@ -165,7 +165,7 @@ func (r *Report) isMoving() bool {
 	})
 }
 
-// isReturning reports whether a rank was in a call that does not wait any more, and runs.
+// isReturning reports whether a rank runs in a call that has stopped waiting.
 func isReturning(r *introspect.Report) bool {
 	return !r.Snapshot.Ended && len(r.Snapshot.Waits) == 0 &&
 		slices.ContainsFunc(r.Goroutines, func(g introspect.Goroutine) bool {

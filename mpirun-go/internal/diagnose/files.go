@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// WriteDir writes report.txt, report.json and a file rank.N.txt for each rank, with its operations
-// and stacks, into a directory, which it makes. Existing files are replaced.
+// WriteDir creates a directory and writes into it report.txt, report.json, and for each rank a file
+// rank.N.txt with its operations and stacks. It replaces existing files.
 func (r *Report) WriteDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (r *Report) WriteDir(dir string) error {
 	return nil
 }
 
-// describe is all that is known of a rank, as text.
+// describe returns all that is known of a rank, as text.
 func describe(m introspect.Member) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rank %d, pid %d, on %s: %s\n", m.Rank, m.PID, m.Host, m.State)
@@ -88,7 +88,7 @@ func describeOperations(b *strings.Builder, s observe.Snapshot) {
 	for _, w := range s.Waits {
 		var ops []observe.Pending
 		for _, op := range w.Ops {
-			if op >= 0 && op < len(s.Pending) { // the rank says so, perhaps wrongly
+			if op >= 0 && op < len(s.Pending) { // the index comes from the rank and is not trusted
 				ops = append(ops, s.Pending[op])
 			}
 		}
