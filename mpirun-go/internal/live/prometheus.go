@@ -21,7 +21,7 @@ import (
 
 // sample is one value of a metric.
 type sample struct {
-	labels []string // names and values in turn
+	labels []string // alternating names and values
 	value  float64
 }
 
@@ -44,7 +44,7 @@ var counterFamilies = [...]struct{ name, help, counter string }{
 	{"refused_operations_total", "Operations that every rail refused.", "Refused"},
 }
 
-// families makes the metrics of a job, from what its ranks have told by now.
+// families returns the metrics of a job, from the latest answers of its ranks.
 func families(job jobsocket.Info, members []introspect.Member, known map[int]introspect.Metrics) []family {
 	ranks := slices.Sorted(maps.Keys(known))
 	perRank := func(value func(rank int, m introspect.Metrics) float64) (list []sample) {
@@ -105,8 +105,8 @@ func railBytesSamples(ranks []int, known map[int]introspect.Metrics) (list []sam
 	return list
 }
 
-// railFamilies has a series for each rank and module, not for each pair of ranks, of which there
-// are too many: health is the least of the rails to all peers.
+// railFamilies has a series for each rank and module, because there would be too many for each pair
+// of ranks. Its health is the lowest of the rails to all peers.
 func railFamilies(ranks []int, known map[int]introspect.Metrics) []family {
 	health := family{"rail_health", "The least health of the rails of a module of the rank, from 0, down, to 1.", "gauge", nil}
 	up := family{"rails_up", "Rails of a module of the rank that are up.", "gauge", nil}
@@ -189,7 +189,7 @@ const freshness = time.Second
 
 // ServeHTTP asks all ranks and writes their metrics.
 func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// Only a client that has sent a whole request is worth more than one that sends none.
+	// Only a client that has sent a whole request counts as authenticated.
 	conn, isGated := r.Context().Value(connKey{}).(*gate.Conn)
 	if isGated {
 		conn.Keep(true)
@@ -208,7 +208,7 @@ func (e *Exporter) metrics(ctx context.Context) []byte {
 	if e.text != nil && time.Since(e.at) < freshness {
 		return e.text
 	}
-	// A client that goes away must not make ranks look silent to the next one.
+	// If the client disconnects, the ranks must not look silent to the next client.
 	members := e.job.Ask(context.WithoutCancel(ctx), introspect.WantMetrics)
 	e.known = keep(e.known, members)
 	var b bytes.Buffer
@@ -221,14 +221,14 @@ func (e *Exporter) metrics(ctx context.Context) []byte {
 	return e.text
 }
 
-// maxClients bounds the connections of clients. A Prometheus has one.
+// maxClients bounds the connections of clients. One Prometheus server uses one.
 const maxClients = 64
 
 // connKey is the key of the connection in the context of a request.
 type connKey struct{}
 
-// Serve serves the metrics of a job at /metrics of a listener, until stop is called. warn is told
-// now and then that no connection can be accepted.
+// Serve serves the metrics of a job at /metrics of a listener, until stop is called. warn is
+// called, at intervals, while no connection can be accepted.
 func Serve(l net.Listener, job jobsocket.Job, warn func(error)) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", NewExporter(job))

@@ -14,12 +14,12 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// minColumns is the width for which lines are made at least.
+// minColumns is the smallest width of the lines.
 const minColumns = 40
 
-// Screen draws a view in lines of at most columns characters, at most lines of them: what the job
-// is, what is worst, the sums, and a line for each rank, as far as there is room. With color, lines
-// of ranks in trouble are red.
+// Screen draws a view as at most lines lines of at most columns characters: the job, its worst
+// problem, the sums, and a line for each rank that fits. With color, lines of ranks in trouble are
+// red.
 func Screen(v View, columns, lines int, color bool) []string {
 	columns = max(columns, minColumns)
 	hosts := map[string]bool{}
@@ -58,13 +58,13 @@ func Screen(v View, columns, lines int, color bool) []string {
 	return out
 }
 
-// rankFormat leaves 30 of 80 columns for what the rank does.
+// rankFormat leaves 30 of 80 columns for the rank's current call.
 const (
 	rankFormat  = "%5s %-8s %6s %7s %6s %5s %6s  %s"
 	hostColumns = 8
 )
 
-// worst is the line about what is worst.
+// worst returns the line about the rank in the worst state.
 func worst(v View, bad int) string {
 	if bad == 0 {
 		return "all rails are up; " + answering(v)
@@ -77,7 +77,7 @@ func worst(v View, bad int) string {
 	return text
 }
 
-// rails is the line about what goes by the rails, most first.
+// rails returns the line about the traffic of the rails, the busiest first.
 func rails(v View) string {
 	names := slices.SortedFunc(maps.Keys(v.RailBytes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(v.RailBytes[b], v.RailBytes[a]), cmp.Compare(a, b))
@@ -88,7 +88,7 @@ func rails(v View) string {
 	return strings.Join(names, ", ")
 }
 
-// answering says which ranks of a job without trouble answer.
+// answering returns a text about the ranks that answer, for a job without trouble.
 func answering(v View) string {
 	var states []string
 	ranks := map[string]int{}

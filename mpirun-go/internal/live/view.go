@@ -12,17 +12,17 @@ import (
 	"github.com/mpigo/mpigo/internal/jobsocket"
 )
 
-// View is the state of a job at a moment. The rates are averages since the View before it, and in
-// the first one since the job began.
+// View is the state of a job at a moment. The rates are averages since the previous View; in the
+// first View, since the job began.
 type View struct {
 	Time    time.Time      `json:"time"`
 	Seconds float64        `json:"seconds"` // over which the rates are averages
 	Job     jobsocket.Info `json:"job"`
-	// OutBytes, OutMessages and Operations are those of all ranks.
+	// OutBytes, OutMessages and Operations are sums over all ranks.
 	OutBytes    float64 `json:"out_bytes_per_second"`
 	OutMessages float64 `json:"out_messages_per_second"`
 	Operations  float64 `json:"operations_per_second"`
-	// RailBytes are the bytes a second by the rails of a name, of all ranks.
+	// RailBytes has the bytes per second of all ranks, by rail name.
 	RailBytes map[string]float64 `json:"rail_bytes_per_second,omitempty"`
 	Ranks     []Rank             `json:"ranks"` // the worst first
 }
@@ -32,7 +32,7 @@ type Severity uint8
 
 const (
 	Fine     Severity = iota
-	RailDown          // a rail is not up, is slow, or is not trusted in full
+	RailDown          // a rail is not up, is slow, or has less than full health
 	Gone              // the rank does not answer, cannot be asked, or is lost
 )
 
@@ -52,9 +52,9 @@ type Rank struct {
 	// Operations are messages sent and received, and operations completed. Collectives may go
 	// through shared memory, without messages.
 	Operations float64 `json:"operations_per_second"`
-	// Rails are those that were up or failed, to ranks that have not left. RailsUp of them are up,
-	// and RailsSlow of those take no traffic, because others are much faster. Health is the least
-	// of theirs, from 0 to 1000.
+	// Rails counts the rails that were up or failed, to ranks that have not finalized. RailsUp of
+	// them are up. RailsSlow of the rails that are up take no traffic, because others are much
+	// faster. Health is the lowest health of these rails, from 0 to 1000.
 	Rails           int    `json:"rails"`
 	RailsUp         int    `json:"rails_up"`
 	RailsSlow       int    `json:"rails_slow,omitempty"`
@@ -62,7 +62,7 @@ type Rank struct {
 	UnexpectedBytes uint64 `json:"unexpected_bytes"`
 }
 
-// Tracker makes Views. It keeps what ranks that have left have told.
+// Tracker makes Views. It keeps the last answers of ranks that have finalized.
 type Tracker struct {
 	last   map[int]introspect.Metrics
 	totals map[int]total // by rank, at the last View
@@ -70,7 +70,7 @@ type Tracker struct {
 	at     time.Time
 }
 
-// total is what a rank has sent, received and completed since the job began.
+// total counts the bytes, messages and operations of a rank since the job began.
 type total struct{ inBytes, outBytes, inMessages, outMessages, operations uint64 }
 
 // Update makes the next View, from the answers of a job that came at now.
@@ -115,7 +115,7 @@ func (v *View) rate(before, after uint64) float64 {
 	return float64(after-before) / v.Seconds
 }
 
-// keep adds the metrics of members to those that are known.
+// keep updates the known metrics with the metrics of members.
 func keep(known map[int]introspect.Metrics, members []introspect.Member) map[int]introspect.Metrics {
 	if known == nil {
 		known = map[int]introspect.Metrics{}
@@ -187,7 +187,7 @@ func describe(m introspect.Member) Rank {
 	return r
 }
 
-// railHealth is the health of a rail; one that is not up has none.
+// railHealth returns the health of a rail, which is 0 if the rail is not up.
 func railHealth(rail introspect.Rail) int {
 	if rail.State != "up" {
 		return 0
@@ -211,7 +211,8 @@ func railTrouble(rail introspect.Rail) string {
 	return clean(text)
 }
 
-// clean removes what a terminal would interpret: the text comes from the ranks.
+// clean removes control characters, which a terminal would interpret: the text comes from the
+// ranks.
 func clean(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c == unicode.ReplacementChar || !unicode.IsGraphic(c) {
