@@ -8,7 +8,7 @@ import (
 )
 
 // OnClosed calls closed when f is a pipe or socket whose other end is closed, so that no process
-// can read what is written to f. A write would report the same, but ranks that compute for a long
+// can read what is written to f. A write would also detect this, but ranks that compute for a long
 // time do not write. For other kinds of files OnClosed does nothing.
 //
 // OnClosed calls closed once, on a goroutine of its own. The returned stop ends the watch; closed

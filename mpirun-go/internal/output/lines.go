@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// maxQueuedBytes bounds the lines that wait for a slow reader: a report about all ranks of a job
-// fits. A line that is longer than that waits alone.
+// maxQueuedBytes bounds the lines that wait for a slow reader. It is enough for a report about all
+// ranks of a job. A longer line is queued only if the queue is empty.
 const maxQueuedBytes = 1 << 20
 
 // lineQueue holds the launcher's own lines until they are written. Its lock is never held during a
@@ -43,7 +43,7 @@ func (q *lineQueue) take() []byte {
 	defer q.mu.Unlock()
 	lines := q.lines
 	if q.dropped > 0 {
-		lines = fmt.Appendf(slices.Clip(lines), "mpirun-go: %d lines of the launcher are missing here, because nothing read them in time\n", q.dropped)
+		lines = fmt.Appendf(slices.Clip(lines), "mpirun-go: %d lines of the launcher are missing here, because the output was not read in time\n", q.dropped)
 	}
 	q.lines, q.dropped = nil, 0
 	return lines

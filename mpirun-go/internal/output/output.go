@@ -29,7 +29,7 @@ const timestampLayout = "2006-01-02T15:04:05.000000"
 // Sink is a destination that several streams write to, such as the launcher's standard output. It
 // is safe for concurrent use.
 type Sink struct {
-	failed atomic.Pointer[func()] // called at a stream's first error, without mu; nil: none counts
+	failed atomic.Pointer[func()] // called at a stream's first error, without mu; nil: ignored
 	err    atomic.Error           // that error; all later output is dropped
 	queue  lineQueue
 
@@ -53,7 +53,7 @@ func (s *Sink) OnError(failed func()) { s.failed.Store(&failed) }
 func (s *Sink) Err() error { return s.err.Load() }
 
 // write writes the queued lines, and then p, which comes from stream from. Only an error of p
-// counts: a line of the launcher that nobody can read is no reason to fail a job.
+// counts: an error while writing the launcher's own lines must not fail the job.
 func (s *Sink) write(from *Stream, p []byte, prefix func([]byte) []byte) {
 	s.mu.Lock()
 	_ = s.writeLocked(nil, s.queue.take(), nil)
