@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors returns how many descriptors a launcher or daemon needs that starts ranks: for each
-// rank a pidfd, two pipes, two sockets, and perhaps a pipe to it and two files; and its own, the
-// other ends while a rank starts, and its connections.
+// Descriptors returns the number of descriptors that a launcher or daemon needs to start ranks.
+// Each rank needs a pidfd, two pipes, two sockets, and perhaps a pipe for its input and two files.
+// The constant covers the launcher's own descriptors and connections, and the child's ends while a
+// rank starts.
 func Descriptors(ranks int) int { return 64 + 8*ranks }
 
-// LeastDescriptors is what the launcher needs at least for ranks that run at the same time.
+// LeastDescriptors returns the minimum number of descriptors that the launcher needs for ranks that
+// run at the same time.
 func LeastDescriptors(ranks int) uint64 { return uint64(16 + 5*ranks) }
 
-// CheckDescriptors returns an error if the limit on open files does not allow that many ranks on
-// this machine. Otherwise some of them would start, or all if the first have ended before the last
-// start.
+// CheckDescriptors returns an error if the limit on open files is too low for that many ranks on
+// this machine. Without the check, only some of the ranks would start.
 func CheckDescriptors(ranks int) error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Cur >= LeastDescriptors(ranks) {
@@ -28,9 +29,9 @@ func CheckDescriptors(ranks int) error {
 	return ExplainDescriptors(unix.EMFILE, ranks)
 }
 
-// ExplainDescriptors adds to an error about too many open files which limit is too low, and what
-// suffices for the given number of ranks on this machine with any flags of the launcher. It returns
-// any other error as it is, and one that it has explained before.
+// ExplainDescriptors adds to an error about too many open files which limit is too low, and which
+// limit suffices for the given number of ranks on this machine with any flags of the launcher. It
+// does not change other errors, nor one that it has explained before.
 func ExplainDescriptors(err error, ranks int) error {
 	switch {
 	case errors.As(err, new(*DetailedError)):

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Drain returns a reader of the data that is in the pipe now. It ends after these data, even if a
-// process could still write to the pipe. It is for a stream whose read deadline has passed, and
-// removes that deadline.
+// Drain returns a reader of the data that is in the pipe now. The reader ends after these data,
+// even if a process could still write to the pipe. Drain is for a stream whose read deadline has
+// passed, and removes that deadline.
 func Drain(stream Output) io.Reader {
 	_ = stream.SetReadDeadline(time.Time{})
 	file, ok := stream.(*os.File)

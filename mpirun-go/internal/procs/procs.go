@@ -58,8 +58,8 @@ type Spec struct {
 	Dir   string // working directory; "": the launcher's
 	Stdin Stdin
 	CPUs  []int // the processors that it is bound to; nil: not bound
-	// TimerSlack is how late the kernel may wake a thread of the rank whose sleep is over. 0, or
-	// where it cannot be set: as late as the launcher's.
+	// TimerSlack is the time by which the kernel may delay the end of a thread's sleep. If it is 0
+	// or cannot be set, the launcher's timer slack applies.
 	TimerSlack time.Duration
 }
 
@@ -209,7 +209,7 @@ func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error)
 		defer func() { _ = unix.SchedSetaffinity(0, all) }()
 	}
 	if spec.TimerSlack > 0 {
-		// Where the kernel or a sandbox refuses it, the rank runs with the launcher's.
+		// If the kernel or a sandbox refuses it, the rank runs with the launcher's timer slack.
 		_ = setTimerSlack(spec.TimerSlack)
 		defer func() { _ = setTimerSlack(0) }()
 	}
@@ -223,8 +223,8 @@ func fork(spec Spec, files childFDs, pidfd *int, all *unix.CPUSet, allErr error)
 	})
 }
 
-// setTimerSlack sets the timer slack of the calling thread, which the processes inherit that it
-// starts; 0 means the thread's original one. See prctl(2).
+// setTimerSlack sets the timer slack of the calling thread, which its child processes inherit; 0
+// means the thread's original value. See prctl(2).
 func setTimerSlack(slack time.Duration) error {
 	return unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0)
 }

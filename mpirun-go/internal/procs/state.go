@@ -7,8 +7,8 @@ import (
 	"github.com/mpigo/mpigo/internal/procstate"
 )
 
-// State returns the state of the process now. For a process on another host it waits for the host's
-// answer until ctx ends.
+// State returns the current state of the process. For a process on another host it waits for the
+// host's answer until ctx ends.
 func (p *Proc) State(ctx context.Context) procstate.State {
 	if p.Remote != nil {
 		return p.Remote.State(ctx)
@@ -19,7 +19,7 @@ func (p *Proc) State(ctx context.Context) procstate.State {
 // The position of the flags among the fields after the name, and the flag PF_EXITING of
 // include/linux/sched.h.
 const (
-	statFlags   = 6 // field 9 of all
+	statFlags   = 6 // field 9 of the line
 	flagExiting = 0x4
 )
 

@@ -20,10 +20,10 @@ const watchdogFD = 3
 
 // A watchdog is a process that cleans up if the launcher is killed. It runs in a session of its own
 // and reads commands from a pipe: "job ID", "group PID" and "remove FILE PATH", where FILE is the
-// identity of what the launcher has made at PATH (identify). A zero byte, which no path has, ends
-// each command. The watchdog does nothing until the pipe ends. Then the launcher has died without
-// stopping the watchdog, and the watchdog kills the process groups and all other processes of the
-// job, and removes the files.
+// identity of the file or directory that the launcher created at PATH (identify). A zero byte,
+// which no path has, ends each command. The watchdog does nothing until the pipe ends. Then the
+// launcher has died without stopping the watchdog, and the watchdog kills the process groups and
+// all other processes of the job, and removes the files.
 type watchdog struct {
 	pid  int
 	pipe *os.File
@@ -41,8 +41,8 @@ func startWatchdog(argv []string, jobID string) (*watchdog, error) {
 		return nil, err
 	}
 	defer null.Close()
-	// The environment is empty, so that sweep takes the watchdog neither for a process of this job
-	// nor for one of a job that the launcher is a rank of.
+	// The environment is empty, so that sweep does not mistake the watchdog for a process of this
+	// job, or of a job in which this launcher is a rank.
 	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
 		Dir:   "/",
 		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), readEnd.Fd()},
@@ -75,7 +75,7 @@ func (w *watchdog) removeIfKilled(path string) {
 	}
 }
 
-// identify returns a word that no other file has as long as this one exists.
+// identify returns a word that identifies the file as long as it exists.
 func identify(info os.FileInfo) string {
 	st := info.Sys().(*syscall.Stat_t)
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
@@ -102,7 +102,7 @@ func watchLauncher(launcher io.Reader) {
 	for in := bufio.NewReader(launcher); ; {
 		command, err := in.ReadString(0)
 		if err != nil {
-			break // what the launcher had not written to its end names another process or file
+			break // an incomplete command may name another process or file
 		}
 		verb, argument, _ := strings.Cut(strings.TrimSuffix(command, "\x00"), " ")
 		switch verb {
@@ -127,8 +127,8 @@ func watchLauncher(launcher io.Reader) {
 }
 
 // removeSame removes the file or directory at path if it has the given identity. Another user may
-// have put something else, or a symbolic link, in its place, also while this function works: it
-// removes entries only of the directory that it has opened and identified.
+// replace it by a file or a symbolic link at any time, even during this call. So the function
+// removes only entries of the directory that it has opened and identified.
 func removeSame(id, path string) {
 	parent, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -143,10 +143,10 @@ func removeSame(id, path string) {
 	if info.IsDir() {
 		empty(parent, name, id)
 	}
-	_ = parent.Remove(name) // no directory that has entries
+	_ = parent.Remove(name) // does not remove a directory that has entries
 }
 
-// empty removes all entries of the directory of a name, if it has the given identity.
+// empty removes all entries of the directory with a name, if the directory has the given identity.
 func empty(parent *os.Root, name, id string) {
 	dir, err := parent.OpenRoot(name)
 	if err != nil {
