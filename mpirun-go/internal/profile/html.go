@@ -15,7 +15,7 @@ import (
 //go:embed page.html
 var pageText string
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	Command, Started, Missing string
 	Failed, Why               []string
@@ -55,7 +55,7 @@ type lengthRow struct {
 	Share               float64
 }
 
-// HTML writes the page. It needs nothing from elsewhere.
+// HTML writes the page. The page loads no other resources.
 func (j *Job) HTML(w io.Writer) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"time": timeText, "bytes": bytesText, "count": countText, "percent": percentText, "share": share,
@@ -117,7 +117,7 @@ func (j *Job) hosts() (list []hostRanks) {
 	return list
 }
 
-// protocolRows are the counters: shares of the messages sent, and the others without a share.
+// protocolRows returns the counters. Counters of messages sent have a share, the others have none.
 func (j *Job) protocolRows() (rows []row) {
 	what := map[string]string{
 		"SentInline": "inline: short, copied at once", "SentEager": "eager: sent at once",

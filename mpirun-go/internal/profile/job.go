@@ -16,11 +16,11 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
-// Job is the profiles of a job's ranks.
+// Job holds the profiles of a job's ranks.
 type Job struct {
 	Size  int
 	Files []*profile.File // of the ranks that have one, by rank
-	// Missing has the ranks without a file, and Why the reasons that are not that there is none.
+	// Missing lists the ranks without a readable file. Why lists the errors of files that exist.
 	Missing []int
 	Why     []string
 }
@@ -49,7 +49,7 @@ func (j *Job) Write(dir string) (page string, err error) {
 	)
 }
 
-// Site is the calls of a name at a line, of all ranks.
+// Site sums up the calls of one name at one line, over all ranks.
 type Site struct {
 	ID             int
 	Call, Function string
@@ -60,18 +60,18 @@ type Site struct {
 	Sends          bool
 	ByRank         []RankSite // of the ranks that call it
 	Total          profile.Site
-	// COV is the coefficient of variation of the ranks' times: the standard deviation as a part of
+	// COV is the coefficient of variation of the ranks' times: the standard deviation divided by
 	// the mean.
 	COV float64
 }
 
-// RankSite is what a rank does at a line.
+// RankSite sums up the calls of a rank at a line.
 type RankSite struct {
 	Rank int
 	profile.Site
 }
 
-// Sites lists the lines of all ranks. The numbers follow files and lines.
+// Sites lists the lines of all ranks. They are numbered in the order of files and lines.
 func (j *Job) Sites() []*Site {
 	type key struct {
 		call, file string
@@ -130,7 +130,7 @@ func variation(ranks []RankSite) float64 {
 	return math.Sqrt(squares/(n-1)) / mean
 }
 
-// Where is the line as reports print it.
+// Where returns the line as reports print it.
 func (s *Site) Where() string {
 	if s.File == "" {
 		return "unknown"
@@ -184,7 +184,7 @@ func sumOf(times []Times) (sum Times) {
 	return sum
 }
 
-// share is a part of a whole, in percent.
+// share returns a part of a whole, in percent.
 func share(part, whole float64) float64 {
 	if whole <= 0 {
 		return 0
@@ -251,7 +251,7 @@ func (j *Job) Protocols() []named {
 	return all
 }
 
-// kind is the calls of a name by all ranks.
+// kind sums up the calls of one name, over all ranks.
 type kind struct {
 	Name  string
 	Calls uint64
@@ -293,5 +293,5 @@ func (j *Job) Kinds() []*kind {
 	return all
 }
 
-// Working is the time in the calls that is neither waiting nor moving.
+// Working returns the time in the calls that is neither waiting nor moving.
 func (s *Site) Working() float64 { return max(s.Total.Nanos-s.Total.Waiting-s.Total.Moving, 0) }

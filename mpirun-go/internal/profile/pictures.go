@@ -8,24 +8,24 @@ import (
 	"github.com/mpigo/mpigo/internal/svg"
 )
 
-// The pictures are SVG inside the page. Numbers and fixed words are all that goes into them.
+// The pictures are SVG inside the page. They contain only numbers and fixed words.
 
 const (
 	pictureWidth = 860
 	axisWidth    = 64
-	// maxCells is how many rows a matrix has at most. In larger jobs a cell stands for several
+	// maxCells is the largest number of rows of a matrix. In larger jobs a cell stands for several
 	// ranks.
 	maxCells = 128
 )
 
-// parts of a rank's time: the classes of the colours, from the bottom.
+// parts returns the parts of a rank's time, from the bottom of the bar. Each has a colour class.
 func (t Times) parts() [4]float64 {
 	return [4]float64{max(t.App-t.Calls, 0), t.Working, t.Moving, t.Waiting}
 }
 
 var partNames = [4]string{"program", "in calls", "moving bytes", "waiting for a partner"}
 
-// balance draws a bar for each rank, of the parts of its time.
+// balance draws for each rank a bar with the parts of its time.
 func balance(times []Times) template.HTML {
 	const height, bottom, base = 220, 28, 10 + 220
 	longest := 1.0
@@ -60,7 +60,7 @@ func balance(times []Times) template.HTML {
 	return template.HTML(c.End())
 }
 
-// matrices draws what each rank has sent to each rank: bytes, and messages.
+// matrices draws the bytes and the messages that each rank has sent to each rank.
 func (j *Job) matrices() (bytes, messages template.HTML) {
 	group := (j.Size + maxCells - 1) / maxCells // ranks in a cell
 	cells := (j.Size + group - 1) / group

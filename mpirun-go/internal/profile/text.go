@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// mostSites is how many lines the tables of call sites have.
+// mostSites is the largest number of lines in the tables of call sites.
 const mostSites = 20
 
 // ruleChars is the length of the lines between the sections.
@@ -80,7 +80,7 @@ func (j *Job) Text(to io.Writer) error {
 	j.sizes(w, "Collective Data Size (calls)", calls.ID.IsCollective)
 	j.sizes(w, "Point-To-Point Message Size (calls)", calls.ID.SendsAtOnce)
 
-	w.section("Messages Sent, By Peer (with those of collectives)")
+	w.section("Messages Sent, By Peer (collectives included)")
 	w.line("%5s %5s %12s %14s", "From", "To", "Messages", "Bytes")
 	for _, f := range j.Files {
 		for _, t := range f.Sent {
@@ -138,7 +138,7 @@ func (j *Job) header(w *writer) {
 	}
 	w.line("@ ≈: an estimate, from samples of short calls, and from all long waits.")
 	w.line("@ All other numbers are exact.")
-	w.line("@ What goes through the memory that ranks share is no message.")
+	w.line("@ Transfers through memory that ranks share are not counted as messages.")
 }
 
 // marker returns a function that formats numbers, with a mark if they are estimates.
@@ -162,7 +162,7 @@ func (j *Job) sizes(w *writer, title string, has func(calls.ID) bool) {
 	}
 }
 
-// lengthClass names the lengths of so many bits.
+// lengthClass names the class of lengths that have the given number of bits.
 func lengthClass(bits int) string {
 	switch bits {
 	case 0:

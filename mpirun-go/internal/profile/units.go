@@ -27,7 +27,7 @@ func timeText(n float64) string {
 	return number(n) + " " + units[i]
 }
 
-// countText writes a count with thousands apart.
+// countText writes a count with its thousands separated.
 func countText(n float64) string {
 	s := strconv.FormatFloat(n, 'f', 0, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {
