@@ -9,27 +9,26 @@ import (
 	"strings"
 )
 
-// Job is what a file says of its job.
+// Job identifies the job of a file.
 type Job struct {
-	ID   string // the identity, which no other job has
+	ID   string // unique to the job
 	Size int    // number of ranks
 }
 
-// Files are those that the ranks of a job have left in a directory.
+// Files holds the files that the ranks of a job have left in a directory.
 type Files[F any] struct {
 	Job  Job
 	List []*F // by rank
-	// Missing has the ranks without a good file, and Why the reasons that are not that there is
-	// none.
+	// Missing lists the ranks without a good file. Why lists the errors of files that exist.
 	Missing []int
 	Why     []string
 }
 
-// Form is how files of a kind are read.
+// Form says how to read files of one kind.
 type Form[F any] struct {
 	Kind Kind
 	Read func(io.Reader) (*F, error)
-	// Of says of which rank of which job a file is.
+	// Of returns the rank and the job of a file.
 	Of func(*F) (rank int, job Job)
 }
 
@@ -41,9 +40,9 @@ type NoneError struct {
 
 func (e *NoneError) Error() string { return fmt.Sprintf("%s has no %s of a rank", e.Dir, e.Kind) }
 
-// Load reads the files of a job, and ends with ctx. Files of other jobs do not count. If job is
-// zero, the first good file says which job it is, and that there is a file of another one is an
-// error: nobody knows which of them is meant.
+// Load reads the files of a job, and ends with ctx. It ignores files of other jobs. If job is zero,
+// the job is the one of the first good file, and a file of another job is an error, because the
+// choice would be ambiguous.
 func (f Form[F]) Load(ctx context.Context, dir string, job Job) (*Files[F], error) {
 	ranks, err := f.Kind.ranks(dir)
 	if err = cmp.Or(context.Cause(ctx), err); err != nil {
@@ -118,7 +117,7 @@ func plural(ranks int) string {
 	return fmt.Sprintf("%d ranks", ranks)
 }
 
-// reasons is the end of a message, with the first few reasons why files cannot be read.
+// reasons returns the end of a message: the first few reasons why files cannot be read.
 func reasons(why []string) string {
 	const most = 3
 	if n := len(why); n > most {

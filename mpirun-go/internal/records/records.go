@@ -1,5 +1,5 @@
 // Package records has the names of the files in which ranks record what they do: profiles, CPU
-// profiles and traces. A file belongs to a rank of a job, and a directory has those of one job.
+// profiles and traces. A file belongs to a rank of a job. A directory has the files of one job.
 package records
 
 import (
@@ -28,7 +28,7 @@ const (
 	Trace      Kind = "trace"
 )
 
-// maxCPUProfileBytes bounds a CPU profile, which has usually less than a mebibyte.
+// maxCPUProfileBytes bounds a CPU profile, which is usually smaller than one mebibyte.
 const maxCPUProfileBytes = 64 << 20
 
 // IsValid reports whether there is such a kind.
@@ -67,8 +67,8 @@ func (k Kind) pattern() string {
 	return "cpu.*.pprof"
 }
 
-// Clear removes the files of an earlier job from a directory, if there is one, and those that its
-// ranks had begun to write when they were killed.
+// Clear removes the files of an earlier job from a directory, and the incomplete files of its ranks
+// that were killed while writing. The directory need not exist.
 func (k Kind) Clear(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +101,8 @@ func (k Kind) ranks(dir string) (ranks []int, err error) {
 	return ranks, err
 }
 
-// Open opens the file of a rank, with further flags. Another user may have put a FIFO in its place,
-// which would never end.
+// Open opens the file of a rank, with further flags. It does not block if another user has put a
+// FIFO in its place.
 func Open(path string, flags int) (*os.File, fs.FileInfo, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
 	if err != nil {
