@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// addStdoutLine keeps a line of the agent's standard output from before the channel begins. A login
-// that is refused may print its reason there.
+// addStdoutLine keeps a line of the agent's standard output from before the channel begins. A host
+// that refuses the login may print the reason there.
 func (p *agentProcess) addStdoutLine(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -237,7 +237,7 @@ type unresponsiveError struct{ limit time.Duration }
 func (e *unresponsiveError) Error() string { return fmt.Sprintf("it has not answered for %v", e.limit) }
 func (e *unresponsiveError) Unwrap() error { return procs.ErrUnresponsive }
 
-// SetSilenceLimit announces the job's end: from now on a host is lost if it is silent for the given
+// SetSilenceLimit begins the job's end: from now on a host is lost if it is silent for the given
 // time. A later call can only shorten the limit.
 func (c *Cluster) SetSilenceLimit(limit time.Duration) {
 	pings := max(1, int32(limit/endPingInterval))

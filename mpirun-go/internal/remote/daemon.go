@@ -68,7 +68,8 @@ func Daemon(watchdogArgv []string) int {
 	if _, err := fmt.Fprintf(out, "\n%s%d\n", daemonLine, version); err != nil {
 		return 1
 	}
-	// Until here a write may block, and nothing is to be ended: signals have their default action.
+	// Before this point a write may block and no process needs to be ended, so signals keep their
+	// default action.
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	d := &daemon{up: newLink(), cache: own, ranks: map[uint32]*localRank{}, files: map[uint32]*inbox{}, fetches: map[uint32]*outbox{}, stop: make(chan struct{})}

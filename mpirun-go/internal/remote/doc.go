@@ -30,10 +30,10 @@
 // # Records
 //
 // Ranks write profiles and traces on their hosts (package records). Before they start, the launcher
-// asks each host which directories of these are its own: in the others, it sees a marker, which the
-// launcher has made there. Later the launcher fetches the files from the hosts' own directories
-// (record.go, localrecord.go). It asks for the file of a kind and a rank. What a host sends has no
-// name, so no host decides where the launcher writes.
+// asks each host which of these directories are local to the host. A directory is shared if it
+// contains the marker that the launcher has created there. Later the launcher fetches the files
+// from the local directories (record.go, localrecord.go). It asks for the file of a kind and a
+// rank. A host sends no file name, so no host decides where the launcher writes.
 //
 // # Frames
 //
@@ -50,8 +50,8 @@
 // # The end
 //
 // When its channel ends, a daemon kills the job's processes on its host and closes the channels to
-// its children. When a daemon dies, its watchdog does the same. A channel that ends before kindBye
-// means to the launcher that the host is lost, and with it the hosts behind it. So does a long
-// silence, or a short one once the job's end has begun. The exit of an agent ends its channel, even
-// if a child of the agent holds the pipes open.
+// its children. When a daemon dies, its watchdog does the same. If a channel ends before kindBye,
+// the launcher considers the host lost, and all hosts that are reached through it. It does so also
+// after a long silence, or after a short one once the job's end has begun. The exit of an agent
+// ends its channel, even if a child of the agent holds the pipes open.
 package remote

@@ -18,9 +18,9 @@ const (
 	maxMissedIntervals = 60
 )
 
-// endPingInterval is the ping interval from the job's end on. The launcher does not wait long then
-// for a host that does not answer: when such a host's daemon sees the end of its channel, it kills
-// the job's processes, as it would on the launcher's order.
+// endPingInterval is the ping interval from the job's end on. From then on the launcher does not
+// wait long for a silent host: when the daemon of such a host sees the end of its channel, it kills
+// the job's processes, as it does on kindKill.
 const endPingInterval = 250 * time.Millisecond
 
 // launcherMonitor detects, in a daemon, that the launcher is gone although its channel is open, for
@@ -65,7 +65,7 @@ type silenceTimer struct {
 	ticks int         // ticks since the last sign of life
 }
 
-// tick is called at every tick. It reports whether the time of limits limits has passed without a
+// tick is called at every tick. It reports whether limits times the time limit has passed without a
 // sign of life.
 func (t *silenceTimer) tick(limits int) bool {
 	if t.alive.Swap(false) {

@@ -118,9 +118,9 @@ func (d *daemon) startProcess(spec procs.Spec) (*procs.Proc, *failure) {
 	return nil, fail
 }
 
-// forward forwards a stream that goes both ways, on two goroutines. A rank that does not read, or a
-// launcher that does not, holds up one of them, and at most a window of data. The rank's connection
-// is closed when the launcher closes its end.
+// forward forwards a stream that goes both ways, on two goroutines. A rank or a launcher that does
+// not read blocks only one of them, with at most a window of data. The rank's connection is closed
+// when the launcher closes its end.
 func (h *localRank) forward(s stream, conn net.Conn) {
 	in, out := h.in[s], h.out[s]
 	go func() {

@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
-// onRecordDirs finds out which directories of records are the host's own, and removes there the
-// records of earlier jobs.
+// onRecordDirs determines which directories of records are local to the host, and removes the
+// records of earlier jobs from them.
 func (d *daemon) onRecordDirs(payload []byte) error {
 	r, err := decodeRecordDirs(payload)
 	if err != nil {
@@ -26,8 +26,8 @@ func (d *daemon) onRecordDirs(payload []byte) error {
 	return nil
 }
 
-// prepare does it. A directory with the marker is the launcher's, by a file system that the hosts
-// share: the launcher has removed what was there.
+// prepare does the work of onRecordDirs. A directory with the marker is shared with the launcher,
+// which has already removed the old records.
 func (r recordDirs) prepare() (o ownDirs) {
 	var errs []error
 	for i, dir := range r.dirs {

@@ -23,9 +23,9 @@ type fetch struct {
 	answer chan fetched // has room for the one answer
 }
 
-// OwnDirs finds out which directories of records are the host's own, in which there is no file of
-// the name marker, and removes the records of earlier jobs there. It is called once, before ranks
-// start.
+// OwnDirs determines which directories of records are local to the host, because they contain no
+// file with the name marker, and removes the records of earlier jobs from them. It is called once,
+// before ranks start.
 func (h *Host) OwnDirs(ctx context.Context, marker string, dirs []RecordDir) (own []RecordDir, err error) {
 	r := recordDirs{marker: marker}
 	for _, d := range dirs {
@@ -64,7 +64,7 @@ func (h *Host) Fetch(ctx context.Context, dir RecordDir, rank int, to io.Writer)
 	x.in = openInbox(h.post, streamRecord, number)
 	h.fetches[number] = x
 	h.mu.Unlock()
-	defer x.in.discard() // what still comes, until its end
+	defer x.in.discard() // discard the rest of the stream
 	h.post(kindFetch, 0, number, fetchRequest{recordDir{dir.Kind, dir.Path}, rank}.encode())
 	var a fetched
 	select {

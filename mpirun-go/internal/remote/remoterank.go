@@ -23,7 +23,7 @@ type remoteRank struct {
 	report  exitReport // written before exited is closed
 
 	asking chan struct{}        // has an element while a call of State waits for an answer
-	states chan procstate.State // answers, of which it has room for one
+	states chan procstate.State // has room for one answer
 }
 
 type startResult struct {
@@ -102,7 +102,7 @@ func (k *remoteRank) Exiting() bool {
 	}
 }
 
-// State implements procs.Control. The answer may be that to an earlier call, whose ctx had ended.
+// State implements procs.Control. The answer may belong to an earlier call whose ctx has ended.
 func (k *remoteRank) State(ctx context.Context) procstate.State {
 	select {
 	case k.asking <- struct{}{}:
@@ -113,7 +113,7 @@ func (k *remoteRank) State(ctx context.Context) procstate.State {
 		return procstate.Unknown
 	}
 	if ctx.Err() != nil {
-		return procstate.Unknown // select had the choice
+		return procstate.Unknown // select may choose either of two ready cases
 	}
 	select {
 	case <-k.states: // an answer that came too late

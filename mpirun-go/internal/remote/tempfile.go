@@ -105,8 +105,8 @@ const (
 )
 
 // removeStale removes temporary files of writers that were killed. A live writer on this host holds
-// a lock on its file. Other files are removed only when they are old: those of other hosts, whose
-// locks may be invisible, and those of the script, which have no host in their names and no lock.
+// a lock on its file. Other files are removed only when they are old: files of other hosts, whose
+// locks may be invisible, and files of the script, which have no host in their names and no lock.
 // The script removes the name of its file at once, but needs the name until then.
 func (c cache) removeStale() {
 	dir, err := os.Open(c.dir)

@@ -25,10 +25,10 @@ func thisUser() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 // directory, names:
 //
 //   - Root or the user owns everything on the way, including symbolic links.
-//   - Nobody else may write to it. A directory may be sticky instead, as /tmp is: others can add
+//   - No other user may write to it. A directory may be sticky instead, as /tmp is: others can add
 //     entries to it, but cannot replace those of root and the user.
 //
-// A group that may write counts as somebody else, unless it is private (othersMayWrite).
+// A group that may write counts as another user, unless it is private (othersMayWrite).
 //
 // The check proceeds from / downwards. Others cannot change a part of the way after it has passed,
 // so the caller can use the path afterwards. Program.script applies the same rule.
@@ -75,10 +75,10 @@ func checkTrusted(path string, u user) error {
 	return nil
 }
 
-// othersMayWrite reports whether the permissions of path let somebody other than root and the user
-// write. A group counts as somebody else, except the user's private group, whose number equals the
+// othersMayWrite reports whether the permissions of path allow users other than root and the user
+// to write. A group counts as other users, except the user's private group, whose number equals the
 // user's number, and, for files of root, root's group. With an access control list, the group bits
-// bound the rights of every entry of the list, so they say nothing about the group.
+// bound the rights of every entry of the list, so they do not show the rights of the group.
 func (u user) othersMayWrite(path string, stat *unix.Stat_t) bool {
 	switch {
 	case stat.Mode&unix.S_IWOTH != 0:
