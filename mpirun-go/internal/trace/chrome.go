@@ -70,7 +70,7 @@ func (j *Job) Chrome(to io.Writer) error {
 	return out.err
 }
 
-// about is what the trace says of the job.
+// about returns the trace's description of the job.
 func (j *Job) about() []byte {
 	failed := make(map[string]string)
 	dropped := uint64(0)
@@ -159,7 +159,7 @@ func (j *Job) writeRequests(out *writer, f *trace.File, origin int64) {
 	}
 }
 
-// describe is what a trace says of a call.
+// describe returns the arguments of a call in a trace.
 func describe(e *trace.Event) map[string]any {
 	args := map[string]any{}
 	if e.Peer >= 0 {
@@ -190,10 +190,10 @@ func describe(e *trace.Event) map[string]any {
 type slice struct {
 	at, end int64
 	call    *trace.Event // nil: the end of a message in no call
-	name    string       // of such an end
+	name    string       // of the message's end
 }
 
-// rankTracks are the slices of a rank, by thread: 0 has those that are in no call.
+// rankTracks are the slices of a rank, by thread. Thread 0 has the slices outside of calls.
 type rankTracks struct{ slices [][]slice }
 
 // newTracks makes a slice of each call. Calls of a track do not overlap.
@@ -216,7 +216,7 @@ func newTracks(f *trace.File) *rankTracks {
 	return t
 }
 
-// sortSlices sorts slices by time, and lets none of them reach into the next one.
+// sortSlices sorts slices by time, and shortens each so that it ends before the next one begins.
 func sortSlices(list []slice) {
 	slices.SortStableFunc(list, func(a, b slice) int { return cmp.Compare(a.at, b.at) })
 	for i := range list[:max(len(list)-1, 0)] {
@@ -224,12 +224,12 @@ func sortSlices(list []slice) {
 	}
 }
 
-// messageNanos is the length of the slice of a message that was sent or has matched in no call of
-// the trace.
+// messageNanos is the length of the slice of a message that was sent or matched outside of the
+// calls of the trace.
 const messageNanos = 500
 
-// enclose makes sure that a slice of the event's track has the time of an end of a message, because
-// an arrow begins and ends at slices. If none has, the event gets a slice of its own, in no call.
+// enclose ensures that a slice of the event's track contains the event, because an arrow begins and
+// ends at slices. If no slice does, the event gets a slice of its own, outside of calls.
 func (t *rankTracks) enclose(e *trace.Event, name string) {
 	if tid := e.Track + 1; tid > 0 && tid < len(t.slices) {
 		list := t.slices[tid]

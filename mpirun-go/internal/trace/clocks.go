@@ -6,10 +6,10 @@ import (
 	"github.com/mpigo/mpigo/internal/trace"
 )
 
-// align gives all events the time of rank 0's host. A host whose clock was compared at the start
-// and at the end of the job is taken to drift evenly in between. What is still wrong, by less than
-// the error of the comparison, shows in messages that are received before they are sent: the clock
-// of a host is moved by the least that makes all of them right.
+// align converts the times of all events to the clock of rank 0's host. It assumes that a clock
+// that was compared at the start and at the end of the job drifts evenly in between. The remaining
+// error, which is smaller than the error of the comparison, shows in messages that are received
+// before they are sent. align moves the clock of a host by the least that corrects all of them.
 func (j *Job) align() {
 	byHost := make(map[string][]*trace.File)
 	var hosts []string
@@ -60,7 +60,7 @@ func shift(files []*trace.File, by int64) {
 	}
 }
 
-// ahead is how far a clock is ahead at a time of its own.
+// ahead returns by how much a clock is ahead, at a time that the clock shows.
 func ahead(clocks []trace.Clock, at int64) int64 {
 	switch len(clocks) {
 	case 0:
@@ -80,12 +80,12 @@ func ahead(clocks []trace.Clock, at int64) int64 {
 }
 
 // maxDrift bounds by how much a clock may run faster than another one. Clocks of computers differ
-// by less than a thousandth. A comparison that says more is wrong.
+// by less than a thousandth. A comparison that shows more is wrong.
 const maxDrift = 0.1
 
-// correction is by how much the events of a host have to move so that no message between it and the
-// ranks whose clock is right is received before it is sent. It is 0 if none is, or if no number
-// makes all messages right.
+// correction returns by how much the events of a host have to move, so that no message between the
+// host and the ranks whose clock is right is received before it is sent. It is 0 if there is no
+// such message, or if no single number corrects all messages.
 func correction(host []*trace.File, messages []message, isDone map[int]bool) int64 {
 	here := make(map[int]bool)
 	for _, f := range host {
@@ -127,7 +127,7 @@ func (j *Job) between() map[string][]message {
 	return by
 }
 
-// message is a message of which both ends are in the trace.
+// message is a message whose two ends are both in the trace.
 type message struct {
 	sender, receiver int
 	sent, matched    *trace.Event
@@ -140,7 +140,7 @@ type key struct {
 	number           uint32
 }
 
-// messages lists the messages of which both ends are in the trace, in the order of receivers.
+// messages lists the messages whose two ends are both in the trace, in the order of receivers.
 func (j *Job) messages() (list []message) {
 	sent := make(map[key]*trace.Event)
 	for _, f := range j.Files {

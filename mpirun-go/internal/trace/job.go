@@ -1,4 +1,4 @@
-// Package trace makes one trace of those of a job's ranks, in the JSON format of Chrome's trace
+// Package trace merges the traces of a job's ranks into one, in the JSON format of Chrome's trace
 // viewer, which Perfetto reads.
 //
 //	process, pid  a rank
@@ -19,7 +19,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
-// Job is the traces of a job's ranks.
+// Job holds the traces of a job's ranks.
 type Job struct {
 	Size    int
 	Files   []*trace.File // of the ranks that have one, by rank

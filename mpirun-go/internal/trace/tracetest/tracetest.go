@@ -1,5 +1,5 @@
-// Package tracetest reads Chrome's trace format more strictly than its viewers do, for tests: what
-// Perfetto drops without a word is an error.
+// Package tracetest reads Chrome's trace format for tests. It is stricter than the viewers: events
+// that Perfetto silently drops are errors.
 package tracetest
 
 import (
@@ -32,7 +32,7 @@ func (e *Event) end() float64 { return *e.Ts + *e.Dur }
 // Thread names a thread: a rank, and one of its tracks.
 type Thread struct{ Pid, Tid int }
 
-// Trace is what a trace has.
+// Trace is a parsed trace.
 type Trace struct {
 	Slices map[Thread][]*Event
 	Flows  [][2]*Event // from, to
