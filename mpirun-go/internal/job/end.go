@@ -12,9 +12,9 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// Time limits at the end of a job. The graces for a failure are short because a user waits for
-// them. Each is long compared to the usual duration of what it waits for, and is longer, on a
-// machine with more work than processors, where nobody waits for its end.
+// Time limits at the end of a job. The graces after a failure are short, because a user waits for
+// them. Each is long compared to the usual duration of the event that it waits for. Graces that
+// delay no user are longer, for machines with more work than processors.
 const (
 	// From SIGTERM to SIGKILL, after a failure or --timeout.
 	failureGrace = 300 * time.Millisecond
@@ -28,12 +28,12 @@ const (
 	readerGrace = 500 * time.Millisecond
 	// From a rank's exit to the end of its PMI connection.
 	connectionGrace = 500 * time.Millisecond
-	// For exits that a failure may be a consequence of, while ranks of this machine are exiting.
+	// For the exits of other ranks of this machine that may have caused a failure.
 	rootCauseGrace = 2 * time.Second
-	// From a rank's failure that says that another rank has failed before, to the failure of that
-	// one. It is shorter than the time that a rank which has aborted the job lives on.
+	// From an abort that reports the failure of another rank to that failure. It is shorter than
+	// the time for which a rank lives on after it has aborted the job.
 	followedGrace = 500 * time.Millisecond
-	// For reports about such exits on other hosts, which the launcher always waits for.
+	// For reports about such exits on other hosts. The launcher always waits for these.
 	remoteCauseGrace = 500 * time.Millisecond
 	// For a rank to exit by itself after its PMI connection has failed.
 	connectionErrorGrace = 2 * time.Second
@@ -127,7 +127,7 @@ func (r *run) onAbort(a wireup.Abort) {
 	default:
 		f.line = fmt.Sprintf("aborted the job with code %d", a.Code)
 		if r.cfg.Files == nil {
-			message = "" // what the program says about it is on its standard error
+			message = "" // the program prints its own error on standard error
 		}
 	}
 	f.line = r.rankName(k) + " " + f.line

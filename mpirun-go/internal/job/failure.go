@@ -41,11 +41,11 @@ func (r *run) failed() bool { return r.failure != nil || len(r.pending) > 0 }
 // addFailure fails the job for f, the failure of a rank or the loss of a host. f is pending, for at
 // most rootCauseGrace, while other ranks are exiting whose exits have not been reported, or (for at
 // most followedGrace, if it is an abort) if f itself says that another rank caused it. The ranks
-// are not signalled during that time; otherwise the rank that is the cause might seem to die of the
-// signal.
+// are not signalled during that time; otherwise the rank that caused the failure might appear to be
+// killed by the signal.
 //
-// A rank whose death led to f is exiting already: the rank of f cannot have noticed the death
-// earlier. So if a rank aborts while all others are well, f is not delayed.
+// A rank whose death caused f is exiting already, because the rank of f cannot have noticed the
+// death earlier. So if a rank aborts while all others are well, f is not delayed.
 func (r *run) addFailure(f *failure) {
 	if r.failure != nil {
 		return
@@ -129,8 +129,8 @@ func (f *failure) setBarrierError(connectionErr error) {
 }
 
 // blameMissingInit changes f to blame the rank that left the barrier, if that rank never called
-// Init and exited with status 0. By itself this is no failure, since programs that do not use the
-// library may be ranks too.
+// Init and exited with status 0. Such an exit alone is no failure, since programs that do not use
+// the library may be ranks too.
 func (r *run) blameMissingInit(f *failure) {
 	if f.barrierErr == nil || f.barrierErr.State != wireup.StateNeverInited {
 		return

@@ -11,43 +11,44 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 )
 
-// hangWatch looks now and then whether some rank makes progress. It counts looks instead of time,
+// hangWatch checks periodically whether some rank makes progress. It counts checks instead of time,
 // so that a launcher that was stopped for a while reports no hang.
 type hangWatch struct {
-	every    time.Duration // between looks
-	limit    int           // looks without progress from which on the job hangs
-	quiet    int           // looks without progress
+	every    time.Duration // between checks
+	limit    int           // checks without progress after which the job hangs
+	quiet    int           // checks without progress
 	reported bool          // the hang has been reported; set back by progress
 	last     map[int]rankProgress
 }
 
-// rankProgress is what a look sees of a rank. A rank that finalizes or exits makes progress, too.
+// rankProgress is the state of a rank at a check. A rank that finalizes or exits makes progress,
+// too.
 type rankProgress struct {
 	number uint64
 	state  introspect.State
 }
 
-// Limits of the time between two looks.
+// Limits of the time between two checks.
 const (
 	minLook = 100 * time.Millisecond
 	maxLook = 15 * time.Second
 )
 
-// newHangWatch returns a watch that finds a hang after d, and at most two looks.
+// newHangWatch returns a watch that reports a hang after d and at most two more checks.
 func newHangWatch(d time.Duration) *hangWatch {
 	every := min(max(d/20, minLook), maxLook)
 	return &hangWatch{every: every, limit: max(1, int((d+every-1)/every))}
 }
 
-// sampler is the latest progress that a rank has told. A question to a stopped rank stays under
-// way, and there is never more than one.
+// sampler holds the latest progress that a rank has reported. A question to a stopped rank stays
+// open; at most one question is open at a time.
 type sampler struct {
 	asking atomic.Bool
 	number atomic.Uint64
 	known  atomic.Bool // it has answered once
 }
 
-// sample asks the rank for its progress, unless a question is under way.
+// sample asks the rank for its progress, unless a question is open.
 func (k *rank) sample() {
 	if !k.isAskable() || !k.sampler.asking.CompareAndSwap(false, true) {
 		return
@@ -55,7 +56,7 @@ func (k *rank) sample() {
 	go func() {
 		// The connection ends at the latest with the job.
 		a, err := k.questions.Ask(context.Background(), introspect.WantProgress)
-		// A rank that could not take its lock says 0.
+		// A rank that could not take its lock reports 0.
 		if err == nil && (a.Progress > 0 || !k.sampler.known.Load()) {
 			k.sampler.number.Store(a.Progress)
 			k.sampler.known.Store(true)
@@ -64,7 +65,7 @@ func (k *rank) sample() {
 	}()
 }
 
-// watchProgress begins to look for hangs.
+// watchProgress starts the periodic checks for hangs.
 func (r *run) watchProgress() {
 	if r.cfg.HangAfter <= 0 {
 		return
@@ -75,7 +76,7 @@ func (r *run) watchProgress() {
 	r.after(w.every, r.look)
 }
 
-// look compares the progress of all ranks with that of the last look.
+// look is one check: it compares the progress of all ranks with their progress at the last check.
 func (r *run) look() {
 	if r.failure != nil {
 		return
@@ -112,7 +113,7 @@ func (r *run) hangTitle(report *diagnose.Report) string {
 		last := w.last[m.Rank].number
 		hasMoved := m.Report != nil && !m.Report.Locked && m.Report.Snapshot.Progress != last
 		if hasMoved || m.After != nil && *m.After > last { // 0 if the rank could not take its lock
-			w.quiet, w.reported = 0, false // it has gone on just now
+			w.quiet, w.reported = 0, false // the rank has made progress since
 			return ""
 		}
 	}

@@ -57,7 +57,7 @@ func (r *run) stateOf(k *rank) introspect.State {
 // isAskable reports whether the rank uses the library, and is between Init and Finalize.
 func (k *rank) isAskable() bool { return k.questions.HasGreeted() && !k.questions.IsGone() }
 
-// process is introspect.Peer.Process.
+// process implements introspect.Peer.Process.
 func (k *rank) process(ctx context.Context) (text string, isStopped bool) {
 	s := k.State(ctx)
 	return s.String(), s.IsStopped()
@@ -73,11 +73,11 @@ func (r *run) canAsk() bool {
 	return false
 }
 
-// diagnose asks all ranks what they do, and makes a report. Then print decides whether the report
-// is printed, under which title. At last then is called. If the job has failed or ended meanwhile,
-// neither is. Both are called by Run's goroutine, which goes on while the ranks are asked, for at
-// most introspect.AnswerTimeout and a little, and while files are written. record is called on
-// another goroutine after a report was printed.
+// diagnose asks all ranks what they do, and makes a report. It calls print, which decides whether
+// the report is printed and under which title, and finally then. It calls neither if the job has
+// failed or ended meanwhile. Run's goroutine makes both calls, and handles other events while the
+// ranks are asked, for a little more than introspect.AnswerTimeout, and while files are written.
+// After a report was printed, another goroutine calls record.
 func (r *run) diagnose(print func(*diagnose.Report) (title string), record, then func()) {
 	r.diagnosing = true
 	peers, info := r.peers(), r.Info()
@@ -121,14 +121,14 @@ func (r *run) untilDone(parent context.Context) (ctx context.Context, cancel con
 
 const (
 	// reportLimit bounds the time from the moment at which a job is to end to its end, within which
-	// the ranks are asked and the report is printed. Files and hosts that do not answer do not hold
-	// it up. traceLimit is added in a job that records a trace.
+	// the ranks are asked and the report is printed. Slow files and silent hosts cannot exceed it.
+	// traceLimit is added in a job that records a trace.
 	reportLimit = introspect.AnswerTimeout + 3*time.Second
 	traceLimit  = introspect.AnswerTimeout
 )
 
-// reportAndEnd prints a report under a title, has the ranks write what they record of a trace,
-// because those that hang do not get to it at the end, and then calls end, which must end the job.
+// reportAndEnd prints a report under a title, and makes the ranks write their traces, because a
+// rank that hangs would not write its trace at the end. Then it calls end, which must end the job.
 // It calls end after reportLimit and traceLimit at the latest.
 func (r *run) reportAndEnd(title string, end func()) {
 	endOnce := func() {
@@ -150,7 +150,7 @@ func (r *run) reportAndEnd(title string, end func()) {
 	}, endOnce)
 }
 
-// Trace implements jobsocket.Tracer. It says in a line what came of it, "" if the job ends or
+// Trace implements jobsocket.Tracer. It returns the result in one line, or "" if the job ends or
 // records no trace.
 func (r *run) Trace(ctx context.Context) string {
 	if r.cfg.DumpTrace == nil {
@@ -164,19 +164,20 @@ func (r *run) Trace(ctx context.Context) string {
 	}
 	line := r.cfg.DumpTrace(ctx, members)
 	if ctx.Err() != nil {
-		return "" // the trace at the end takes its place
+		return "" // the trace at the job's end replaces this one
 	}
 	return line
 }
 
-// printTrace makes the trace of the job until now, and prints where it is.
+// printTrace makes the trace of the job so far, and prints its path.
 func (r *run) printTrace() {
 	if line := r.Trace(context.Background()); line != "" {
 		r.printLine(line)
 	}
 }
 
-// reportDirGrace bounds the time that the files of --report-dir take. A file system may hang.
+// reportDirGrace bounds the time for writing the files of --report-dir, because a file system may
+// hang.
 const reportDirGrace = 5 * time.Second
 
 // printReport prints a report, and writes the files of --report-dir.
@@ -206,8 +207,8 @@ func bounded(limit time.Duration, f func() error) error {
 	}
 }
 
-// closeQuestions ends the connections to the ranks, which processes that the ranks have left may
-// hold open.
+// closeQuestions closes the connections to the ranks. Processes that the ranks have left running
+// may hold the other ends open.
 func (r *run) closeQuestions() {
 	for _, k := range r.ranks {
 		_ = k.questions.Close()
@@ -236,7 +237,8 @@ func (r *run) Ask(ctx context.Context, want introspect.Want) []introspect.Member
 	return nil
 }
 
-// listen opens the job's socket for mpirun-go diagnose. Without it the job runs as well.
+// listen opens the job's socket for mpirun-go diagnose. If it fails, the job runs without the
+// socket.
 func (r *run) listen() (stop func()) {
 	if r.cfg.OnSocket == nil {
 		return func() {}

@@ -54,17 +54,17 @@ type Config struct {
 	Timeout time.Duration    // 0: no limit
 	Signals <-chan os.Signal // signals to the launcher
 
-	HangAfter time.Duration // without progress for so long, a report is printed; 0: never
+	HangAfter time.Duration // print a report after this time without progress; 0: never
 	ReportDir string        // where full reports go; "": nowhere
-	// DumpTrace makes the trace of the job in the middle of it, after the ranks were asked to write
-	// theirs (introspect.WantTrace), and says in a line what came of it. It is nil if the job
-	// records no trace. Any goroutine may call it. It returns soon after ctx ends.
+	// DumpTrace makes a trace of the running job, after the ranks were asked to write their traces
+	// (introspect.WantTrace), and returns the result in one line. It is nil if the job records no
+	// trace. Any goroutine may call it. It returns soon after ctx ends.
 	DumpTrace func(ctx context.Context, members []introspect.Member) string
 	// OnSocket is called with the path of the socket that the job opens for mpirun-go diagnose. If
 	// it is nil, the job opens none.
 	OnSocket func(path string)
-	// OnStart, if not nil, is called before the ranks start, with the job for other askers, and its
-	// result when the job is over.
+	// OnStart, if not nil, is called before the ranks start, with a job that can be asked. Its
+	// result is called when the job is over.
 	OnStart func(jobsocket.Job) (stop func())
 
 	Input   io.Reader // copied to the ranks whose Stdin is a pipe
@@ -109,7 +109,7 @@ type run struct {
 	endNow     bool // the job must end now: do not wait for a slow reader of the output
 	lastSignal signalFilter
 	info       jobsocket.Info // shared; does not change
-	hang       *hangWatch     // nil: nobody looks for hangs
+	hang       *hangWatch     // nil: hangs are not detected
 	quitting   bool           // a first SIGQUIT has come
 	diagnosing bool           // the ranks are asked for a report, or it is being printed
 }

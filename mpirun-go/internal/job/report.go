@@ -34,8 +34,8 @@ func (r *run) report() int {
 	return f.status
 }
 
-// reportUnresponsive names the ranks that may still run on hosts that do not answer. Such a host's
-// daemon ends them when the launcher has been silent for five minutes.
+// reportUnresponsive names the ranks that may still run on hosts that do not answer. The daemon of
+// such a host ends its ranks when the launcher has been silent for five minutes.
 func (r *run) reportUnresponsive() {
 	for host, h := range r.cfg.Hosts {
 		var ranks []*rank

@@ -54,8 +54,8 @@ func (r *run) signalFailure(s syscall.Signal) *failure {
 	return &failure{status: statusSignal + int(s), line: fmt.Sprintf("got signal %d (%v)", int(s), s)}
 }
 
-// onQuit prints a report, and then ends the job by SIGTERM: at SIGQUIT each rank would print all
-// its stacks. Another SIGQUIT before that is passed on to the ranks.
+// onQuit prints a report, and then ends the job by SIGTERM, because at SIGQUIT each rank would
+// print all its stacks. A second SIGQUIT during the report is passed on to the ranks.
 func (r *run) onQuit() {
 	r.quitting = true
 	r.reportAndEnd("got signal 3 (quit). What the ranks were doing:", func() {

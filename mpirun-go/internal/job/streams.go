@@ -94,8 +94,8 @@ func (r *run) forwardStdin() {
 // Run calls it when all ranks have exited.
 //
 // After a successful job, such processes have outputGrace to finish their output. If one still
-// holds an output open, everything of the job is killed; otherwise only the ranks' process groups
-// are. After a failed job, everything is killed at once.
+// holds an output open, all processes of the job are killed; otherwise only the ranks' process
+// groups are killed. After a failed job, all processes are killed at once.
 func (r *run) finishOutput() {
 	closed := !r.failed() && r.awaitOutput(outputGrace)
 	if closed {
