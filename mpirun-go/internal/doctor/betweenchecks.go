@@ -22,7 +22,7 @@ func betweenChecks() []check {
 	}
 }
 
-// trouble is what failed probes to a host have in common that share a line.
+// trouble is what several failed probes to a host have in common. They share a line of the report.
 type trouble struct {
 	outcome Outcome
 	detail  string
@@ -30,7 +30,8 @@ type trouble struct {
 	level   Level
 }
 
-// connections judges the probes to a host: its firewall is the likely cause.
+// connections judges the probes to a host. It has the finding, because its firewall is the likely
+// cause.
 func connections(j *Job, h *Host) (list []result) {
 	if len(j.Hosts) < 2 || !j.allows("tcp") {
 		return nil
@@ -85,7 +86,7 @@ func connections(j *Job, h *Host) (list []result) {
 	return list
 }
 
-// untried says why there is no probe from one host to another.
+// untried returns the reason why there is no probe from one host to another.
 func untried(j *Job, from int, to *Host) trouble {
 	addresses := make([][]Interface, len(j.Hosts))
 	for i := range j.Hosts {
@@ -103,16 +104,16 @@ func untried(j *Job, from int, to *Host) trouble {
 
 // Outcomes of two hosts without a probe.
 const (
-	unpaired Outcome = "unpaired"  // no address of the one leads to the other
-	notTried Outcome = "not tried" // the doctor's rank has ended before
+	unpaired Outcome = "unpaired"  // no address of the first host can reach the second
+	notTried Outcome = "not tried" // the doctor's rank ended before it tried
 )
 
-// isOther reports whether two hosts are two machines, as far as is known.
+// isOther reports whether two hosts are different machines, as far as is known.
 func isOther(a, b *Host) bool {
 	return a != b && b.Facts != nil && (b.Facts.Machine == "" || b.Facts.Machine != a.Facts.Machine)
 }
 
-// unrelated says why no address of one host is paired with one of another.
+// unrelated returns the reason why no address of one host is paired with an address of the other.
 func unrelated(j *Job, a, b int) string {
 	text := func(h *Host) string {
 		var words []string
@@ -123,7 +124,7 @@ func unrelated(j *Job, a, b int) string {
 		}
 		return cmp.Or(strings.Join(words, ", "), "none")
 	}
-	return fmt.Sprintf("no address of the one leads to one of the other: %s and %s", text(&j.Hosts[a]), text(&j.Hosts[b]))
+	return fmt.Sprintf("no address of one host can reach an address of the other: %s and %s", text(&j.Hosts[a]), text(&j.Hosts[b]))
 }
 
 func (t trouble) result(j *Job, h *Host, from []string, port uint16) result {
@@ -137,7 +138,7 @@ func (t trouble) result(j *Job, h *Host, from []string, port uint16) result {
 	other := fmt.Sprintf("leave the address out: --set tcp.exclude=%v", t.to)
 	switch t.outcome {
 	case Silent:
-		r.found, r.fix = fmt.Sprintf("%v %s is silent %s: a firewall drops packets, or nothing leads there", t.to, ports, who), open
+		r.found, r.fix = fmt.Sprintf("%v %s is silent %s: a firewall drops packets, or there is no route", t.to, ports, who), open
 	case Refused:
 		r.found, r.fix = fmt.Sprintf("%v %s is refused %s, although a rank listens: a firewall rejects packets", t.to, ports, who), open
 	case Unreachable:
@@ -146,7 +147,7 @@ func (t trouble) result(j *Job, h *Host, from []string, port uint16) result {
 		r.found = fmt.Sprintf("%v takes short packets %s, but not long ones: %s; a link on the way has a smaller MTU", t.to, who, t.detail)
 		r.fix = fmt.Sprintf("ping -M do -s 8972 %v, with smaller sizes until it answers; then ip link set INTERFACE mtu THAT+28, or raise the switch's", t.to)
 	case Foreign:
-		r.found, r.fix = fmt.Sprintf("%v leads to another machine %s: two have the same address", t.to, who), other
+		r.found, r.fix = fmt.Sprintf("%v leads to another machine %s: two machines have the same address", t.to, who), other
 	case notTried:
 		r.found, r.fix = "not tried "+who+": the doctor's rank there ended before", "mpirun-go doctor, again; the lines before this report may say why the rank ended"
 	case unpaired:
@@ -176,8 +177,8 @@ func shortestTrip(j *Job, h *Host) time.Duration {
 	return time.Duration(least).Round(time.Microsecond)
 }
 
-// sameMTU compares the MTUs of addresses that are paired. The host with the smaller one has the
-// finding.
+// sameMTU compares the MTUs of addresses that are paired. The finding goes to the host with the
+// smaller MTU.
 func sameMTU(j *Job, h *Host) (list []result) {
 	if len(j.Hosts) < 2 {
 		return nil
@@ -212,18 +213,18 @@ func (h *Host) interfaces() []Interface {
 	return h.Facts.Interfaces
 }
 
-// offsetLimit is how far clocks may be apart. NTP keeps them within some ms.
+// offsetLimit is the largest accepted difference between clocks. NTP keeps it at some milliseconds.
 const offsetLimit = 100 * time.Millisecond
 
-// clockOffset compares the clock with that of the first host that has facts, by the probe with the
-// shortest round trip: the error is at most half of that.
+// clockOffset compares a host's clock with the clock of the first host that has facts. It uses the
+// probe with the shortest round trip; the error is at most half the round trip.
 func clockOffset(j *Job, h *Host) []result {
 	first := slices.IndexFunc(j.Hosts, func(h Host) bool { return h.Facts != nil })
 	switch {
 	case len(j.Hosts) < 2:
 		return nil
 	case first == h.Rank:
-		return ok("the others are compared with it")
+		return ok("the clocks of other hosts are compared with this one")
 	}
 	var best *Probe
 	for i := range j.Probes {
@@ -266,7 +267,7 @@ func sameBuild(j *Job, h *Host) []result {
 	return ok("the same mpirun-go everywhere")
 }
 
-// sameVerbs compares the ports of a host with those of the first host that has some.
+// sameVerbs compares the ports of a host with the ports of the first host that has any.
 func sameVerbs(j *Job, h *Host) []result {
 	if len(j.Hosts) < 2 || !j.allows("ibverbs") {
 		return nil
@@ -283,7 +284,7 @@ func sameVerbs(j *Job, h *Host) []result {
 		fmt.Sprintf("as %s: %s", j.Hosts[i].Name, strings.Join(want, "; ")), "rdma link show, here and there; ibv_devinfo -v"})
 }
 
-// portKinds describes the ports that are up, without what may differ.
+// portKinds describes the ports that are up, without properties that may differ between hosts.
 func portKinds(devices []rdma.Device) (kinds []string) {
 	for _, d := range devices {
 		for _, p := range d.Ports {

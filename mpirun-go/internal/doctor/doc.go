@@ -11,6 +11,6 @@
 //
 // It writes what it finds to standard output, a JSON object on each line. Every step has a time
 // limit. The launcher reads the lines (Reader) and judges them: Judge has one table of checks for
-// the facts of a host, and one for what lies between hosts. Collecting and judging are apart, so
-// tests judge facts that no machine here has.
+// the facts of a host, and one for what lies between hosts. Collecting and judging are separate, so
+// tests can judge facts of machines that do not exist.
 package doctor

@@ -17,11 +17,11 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 )
 
-// Facts is what a rank sees on its host. A value that cannot be found out is 0, or empty, unless
-// the field says otherwise.
+// Facts is what a rank sees on its host. An unknown value is 0 or empty, unless the field's comment
+// says otherwise.
 type Facts struct {
 	Name    string `json:"name"`    // the host's own name
-	Machine string `json:"machine"` // ranks with the same one share memory
+	Machine string `json:"machine"` // ranks of one machine share memory
 	Kernel  string `json:"kernel"`
 	Version string `json:"version"` // of mpirun-go
 	Go      string `json:"go"`
@@ -31,8 +31,8 @@ type Facts struct {
 	GoMaxProcs  int     `json:"gomaxprocs"`
 	CPUQuota    float64 `json:"cpu_quota"`    // CPUs that the cgroup may use at a time; 0: all
 	MemoryBytes int64   `json:"memory_bytes"` // of the machine
-	// MemoryLimit is the least of the cgroup and those above it; -1: none. MemoryUsed is of the
-	// same cgroup.
+	// MemoryLimit is the smallest limit of the cgroup and its ancestors; -1: none. MemoryUsed is
+	// the usage of the cgroup with that limit.
 	MemoryLimit int64 `json:"memory_limit_bytes"`
 	MemoryUsed  int64 `json:"memory_used_bytes"`
 
@@ -52,7 +52,7 @@ type Facts struct {
 
 	Interfaces []Interface `json:"interfaces"`
 	TCPError   string      `json:"tcp_error,omitempty"`   // why ranks have no address
-	TCPUnknown []string    `json:"tcp_unknown,omitempty"` // words of tunables that name nothing
+	TCPUnknown []string    `json:"tcp_unknown,omitempty"` // words that match nothing
 	// TCPAbsent are single addresses in tcp.include that the host does not have.
 	TCPAbsent []netip.Addr `json:"tcp_absent,omitempty"`
 	TCPListen []string     `json:"tcp_listen,omitempty"` // why it cannot listen on an address
@@ -73,8 +73,8 @@ type Interface struct {
 
 func (i Interface) used() bool { return i.Why == "" }
 
-// rails is how many rails over TCP ranks of the host have, without further connections. The
-// addresses of an interface belong to one.
+// rails returns the number of TCP rails of a rank on the host, not counting additional connections.
+// All addresses of an interface belong to one rail.
 func (f *Facts) rails() int {
 	names := map[string]bool{}
 	for _, i := range f.Interfaces {
@@ -132,15 +132,15 @@ func readLine(root, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// chosenWord returns the word in brackets, which is how the kernel shows a choice.
+// chosenWord returns the word in brackets, by which the kernel marks the current choice.
 func chosenWord(line string) string {
 	_, rest, _ := strings.Cut(line, "[")
 	word, _, _ := strings.Cut(rest, "]")
 	return word
 }
 
-// clockNanos measures what it takes to read the time: the fastest of some batches, because others
-// may have been interrupted.
+// clockNanos measures duration of one read of the clock: the fastest of some batches, because
+// others may have been interrupted.
 func clockNanos() float64 {
 	best := time.Hour
 	for range 20 {

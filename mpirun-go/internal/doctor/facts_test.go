@@ -90,5 +90,5 @@ func TestReachOfNoMemoryFails(t *testing.T) {
 	assert.Error(t, reach("/proc/self/fd/9999"))
 	name := filepath.Join(t.TempDir(), "other")
 	require.NoError(t, os.WriteFile(name, make([]byte, sharedBytes), 0o666))
-	assert.ErrorContains(t, reach(name), "is other memory")
+	assert.ErrorContains(t, reach(name), "is not the memory of the rank")
 }

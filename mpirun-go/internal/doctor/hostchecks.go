@@ -14,7 +14,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// hostChecks are the checks of one host. It is a function, because a variable could change.
+// hostChecks returns the checks of one host. It is a function, because there are no package-level
+// variables.
 func hostChecks() []check {
 	return []check{
 		{"shared memory", "ranks of this host reach each other by other transports only, many times slower, or not at all", sharedMemory},
@@ -23,9 +24,9 @@ func hostChecks() []check {
 		{"tcp addresses", "ranks on other hosts cannot be reached over TCP, or by fewer rails than there are", tcpAddresses},
 		{"tcp ports", "ranks that find no port have no rail over TCP", tcpPorts},
 		{"cpu quota", "ranks are stopped for a part of each period, and others wait for them", cpuQuota},
-		{"memory", "the kernel kills ranks when messages pile up", memory},
+		{"memory", "the kernel kills ranks when unexpected messages accumulate", memory},
 		{"open files", "ranks do not start, or cannot connect to all others", openFiles},
-		{"clock source", "each look at the time is a system call, in waits, traces and the program", clockSource},
+		{"clock source", "each read of the clock, in waits, traces and the program, is a system call", clockSource},
 		{"huge pages", "the first read of memory from comm.Alloc takes about twice the time", hugePages},
 		{"system", "", system},
 	}
@@ -37,13 +38,13 @@ func sharedMemory(j *Job, h *Host) []result {
 	}
 	r := result{Warning, h.Facts.SharedMemory, "a process maps the memory of another one by /proc/PID/fd", "run all ranks as one user, in one PID namespace, with /proc mounted and without RLIMIT_FSIZE (ulimit -f unlimited)"}
 	if h.Slots > 1 && !j.mayUseTCP(h) && !j.mayUseVerbs(h) {
-		r.level = Broken // ranks of this host have nothing else
+		r.level = Broken // ranks of this host have no other transport
 	}
 	return one(r)
 }
 
-// lockedPerRank is what a rank locks at the start for a port: buffers for its first peers, see
-// docs/verbs.md.
+// lockedPerRank is the memory that a rank locks for a port at the start: buffers for its first
+// peers. See docs/verbs.md.
 const lockedPerRank = 64 << 20
 
 func lockedMemory(j *Job, h *Host) []result {
@@ -71,7 +72,7 @@ func lockedMemory(j *Job, h *Host) []result {
 func verbsPorts(j *Job, h *Host) (list []result) {
 	f := h.Facts
 	if len(f.RDMA) == 0 && j.needsVerbs(h) {
-		return one(result{Broken, "no RDMA device, and btl allows no other transport that leads to all ranks", "an RDMA device, or another transport",
+		return one(result{Broken, "no RDMA device, and btl allows no other transport that reaches all ranks", "an RDMA device, or another transport",
 			"rdma link show; or --btl self,sm,ibverbs,tcp"})
 	}
 	if len(f.RDMA) == 0 || !j.allows("ibverbs") {
@@ -110,7 +111,7 @@ func verbsPorts(j *Job, h *Host) (list []result) {
 	return list
 }
 
-// bestGID is the type of GID that a rank would choose, "" if the port has none.
+// bestGID returns the type of GID that a rank would choose, or "" if the port has no GID.
 func bestGID(p rdma.Port) (best rdma.GIDType) {
 	for _, g := range p.GIDs {
 		if best == "" || g.Type == rdma.RoCEv2 {
@@ -134,7 +135,7 @@ func tcpAddresses(j *Job, h *Host) (list []result) {
 		return ok("not allowed by btl")
 	}
 	if f.TCPError != "" {
-		level := Warning // a job on this host alone needs none
+		level := Warning // a job on this host alone needs no TCP
 		if len(j.Hosts) > 1 && !j.mayUseVerbs(h) {
 			level = Broken
 		}
@@ -205,8 +206,8 @@ func cpuQuota(j *Job, h *Host) []result {
 	return one(result{Warning, found, "a processor for each rank", fmt.Sprintf("-H %s:%d, or a larger limit (cpu.max, docker --cpus, resources.limits.cpu)", h.Name, max(1, int(f.CPUQuota)))})
 }
 
-// heapBytes is what a rank's program needs besides messages: Go's runtime, and something of its
-// own.
+// heapBytes is an estimate of the memory of a rank besides messages: Go's runtime and the program's
+// data.
 const heapBytes = 32 << 20
 
 func memory(j *Job, h *Host) []result {
@@ -228,8 +229,8 @@ func memory(j *Job, h *Host) []result {
 	return one(result{Warning, found, fmt.Sprintf("%s for messages of %d ranks (pml.unexpected.bytes, sm.ring.bytes)", info.SizeText(need), h.Slots), fix})
 }
 
-// moduleFiles is how many descriptors a rail over TCP has beside its connections: a listener, a
-// netlink socket, three epolls, and perhaps a connection in its handshake.
+// moduleFiles is the number of descriptors of a TCP rail besides its connections: a listener, a
+// netlink socket, three epoll instances, and perhaps a connection in its handshake.
 const moduleFiles = 6
 
 func openFiles(j *Job, h *Host) []result {
@@ -255,7 +256,7 @@ func openFiles(j *Job, h *Host) []result {
 		fmt.Sprintf("ulimit -n %d; as root: echo '* - nofile %d' >/etc/security/limits.d/nofile.conf", need, need)})
 }
 
-// slowClockNanos is what it takes to read a clock that needs a system call, or nearly.
+// slowClockNanos is a little less than the time to read a clock by a system call.
 const slowClockNanos = 400
 
 func clockSource(j *Job, h *Host) []result {

@@ -8,7 +8,7 @@ import (
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// Host is one host of the job, with what its rank has found out.
+// Host is one host of the job, with the facts that its rank has collected.
 type Host struct {
 	Name  string // as the user names it
 	Slots int    // the ranks that a job has there by default
@@ -17,7 +17,7 @@ type Host struct {
 	Error string // why there are no facts
 }
 
-// Job is what the checks are about.
+// Job is the input of the checks.
 type Job struct {
 	Hosts    []Host
 	Settings tunable.Set
@@ -43,20 +43,21 @@ func (j *Job) mayUseTCP(h *Host) bool { return j.allows("tcp") && h.Facts.TCPErr
 // mayUseVerbs reports whether ranks of a host have a device for verbs.
 func (j *Job) mayUseVerbs(h *Host) bool { return j.allows("ibverbs") && len(h.Facts.RDMA) > 0 }
 
-// needsVerbs reports whether ranks of a host reach some ranks by no other allowed transport.
+// needsVerbs reports whether verbs is the only allowed transport between ranks of a host and some
+// other ranks.
 func (j *Job) needsVerbs(h *Host) bool {
 	hasPeers := len(j.Hosts) > 1 || h.Slots > 1 && !j.allows("sm")
 	return j.allows("ibverbs") && hasPeers && !j.allows("tcp")
 }
 
-// has reports whether a host has an address. A host of which nothing is known may have it.
+// has reports whether some host has an address. A host without facts may have it.
 func (j *Job) has(addr netip.Addr) bool {
 	return slices.ContainsFunc(j.Hosts, func(h Host) bool {
 		return h.Facts == nil || slices.ContainsFunc(h.Facts.Interfaces, func(i Interface) bool { return i.Addr.WithZone("") == addr })
 	})
 }
 
-// result is what a check says of a host. Only a result that is not OK has more than found.
+// result is the result of a check on a host. If it is OK, only found is set.
 type result struct {
 	level              Level
 	found, wanted, fix string
@@ -66,8 +67,8 @@ type result struct {
 type check struct {
 	name   string
 	breaks string // what does not work if the result is not OK
-	// run judges the host; several results are several lines. It returns none if the check does not
-	// apply.
+	// run checks the host. Each result is a line of the report. It returns no result if the check
+	// does not apply.
 	run func(j *Job, h *Host) []result
 }
 

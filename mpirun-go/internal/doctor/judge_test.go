@@ -133,7 +133,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 			j.Probes = append(j.Probes, Probe{From: 0, To: 1, Local: address(7), Remote: address(8), Port: 20001, Outcome: Silent, Spare: true})
 		}, "connections", Hint, "10.0.0.9 port 20001 is silent from n1", "nft"},
 		"no probe": {func(j *Job, f *Facts) { j.Probes = nil }, "connections", Broken, "not tried from n1, n3", "again"},
-		"no pair":  {func(j *Job, f *Facts) { j.Probes, f.Interfaces, f.RDMA = nil, nil, nil }, "connections", Broken, "no address of the one leads to one of the other", "tcp.include"},
+		"no pair":  {func(j *Job, f *Facts) { j.Probes, f.Interfaces, f.RDMA = nil, nil, nil }, "connections", Broken, "no address of one host can reach an address of the other", "tcp.include"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := wellJob()

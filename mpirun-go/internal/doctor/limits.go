@@ -43,9 +43,9 @@ func mtu(root, name string) int {
 	return n
 }
 
-// cgroupLimits returns the least limits of this process's cgroups and those above them, of both
-// versions of cgroups: see the kernel's cgroup-v2.rst and cgroup-v1/memory.rst. Without a limit
-// quota is 0 and memory -1. used is the memory of the cgroup that has the limit.
+// cgroupLimits returns the smallest limits of this process's cgroups and their ancestors, for both
+// versions of cgroups: see the kernel's cgroup-v2.rst and cgroup-v1/memory.rst. Without a limit,
+// quota is 0 and memory is -1. used is the memory in use in the cgroup that has the limit.
 func cgroupLimits(root string) (quota float64, memory, used int64) {
 	memory = -1
 	text, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
@@ -78,8 +78,8 @@ func cgroupLimits(root string) (quota float64, memory, used int64) {
 	return quota, memory, used
 }
 
-// lessQuota returns the smaller one of two quotas. fields are the second's quota and period; max
-// or -1 is none.
+// lessQuota returns the smaller of two quotas. fields are the quota and period of the second one;
+// max or -1 means no quota.
 func lessQuota(quota float64, fields []string) float64 {
 	if len(fields) != 2 {
 		return quota
@@ -95,8 +95,8 @@ func lessQuota(quota float64, fields []string) float64 {
 	return quota
 }
 
-// lessMemory returns the smaller one of two limits with its usage. A limit of more than half of an
-// int64 is none: version 1 has no word for that.
+// lessMemory returns the smaller of two limits, with its usage. A limit above half of the largest
+// int64 means no limit: cgroups version 1 has no word for that.
 func lessMemory(memory, used int64, limit, usage string) (int64, int64) {
 	n, err := strconv.ParseInt(limit, 10, 64)
 	if err != nil || n > math.MaxInt64/2 || n < 0 || memory >= 0 && memory <= n {

@@ -21,10 +21,10 @@ import (
 type Outcome string
 
 const (
-	Connected   Outcome = "connected"   // and everything sent was acknowledged
+	Connected   Outcome = "connected"   // and all bytes sent were acknowledged
 	Refused     Outcome = "refused"     // the host, or a firewall, refuses the port
-	Silent      Outcome = "silent"      // nothing answers
-	Unreachable Outcome = "unreachable" // the network says that nothing leads there
+	Silent      Outcome = "silent"      // no answer
+	Unreachable Outcome = "unreachable" // the network reports that there is no route
 	Stalled     Outcome = "stalled"     // short packets arrive, long ones do not
 	Foreign     Outcome = "foreign"     // another machine answers
 	Failed      Outcome = "failed"      // something else: Detail
@@ -37,12 +37,12 @@ type Probe struct {
 	Local  netip.Addr `json:"local"`
 	Remote netip.Addr `json:"remote"`
 	Port   uint16     `json:"port"`
-	// Spare: ranks use the pair only if it works, or when another one has failed.
+	// Spare means that ranks use the pair only if it works, or after another pair has failed.
 	Spare   bool    `json:"spare,omitempty"`
 	Outcome Outcome `json:"outcome"`
 	Detail  string  `json:"detail,omitempty"`
-	// RoundTripNanos is the shortest one, and OffsetNanos the time there minus the time here as it
-	// shows. SegmentBytes is the size of TCP's segments.
+	// RoundTripNanos is the shortest round trip. OffsetNanos is the remote clock minus the local
+	// clock, measured by that round trip. SegmentBytes is the size of TCP's segments.
 	RoundTripNanos int64 `json:"round_trip_nanos,omitempty"`
 	OffsetNanos    int64 `json:"offset_nanos,omitempty"`
 	SegmentBytes   int   `json:"segment_bytes,omitempty"`
@@ -66,7 +66,7 @@ type listener struct {
 	gate   *gate.Gate // of all listeners of the rank
 }
 
-// listen listens on an address and a port of the range, or any if first is 0.
+// listen listens on an address and a port of the range, or on any port if first is 0.
 func listen(addr netip.Addr, first, last uint16) (*net.TCPListener, error) {
 	var err error
 	for port := int(first); port <= int(last); port++ {
@@ -127,7 +127,7 @@ func (p *Probe) run(secret []byte) {
 	p.converse(conn, secret)
 }
 
-// converse asks the other end, and sets the results. It closes the connection.
+// converse asks the other end, sets the results, and closes the connection.
 func (p *Probe) converse(conn net.Conn, secret []byte) {
 	defer conn.Close()
 	for n := range timeQuestions + 1 {
@@ -186,7 +186,7 @@ func dialOutcome(err error) Outcome {
 	return Failed
 }
 
-// rootCause is the system's word for an error, without the addresses.
+// rootCause returns the system's text of an error, without the addresses.
 func rootCause(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -195,7 +195,8 @@ func rootCause(err error) string {
 	return err.Error()
 }
 
-// segmentBytes is the largest segment that the connection sends, 0 if it is not known.
+// segmentBytes returns the size of the largest segment that the connection sends, or 0 if it is
+// unknown.
 func segmentBytes(conn net.Conn) (n int) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -207,7 +208,8 @@ func segmentBytes(conn net.Conn) (n int) {
 	return n
 }
 
-// runProbes runs all probes, some at a time, and calls done after each, from several goroutines.
+// runProbes runs all probes, at most maxProbes at a time, and calls done after each, from several
+// goroutines.
 func runProbes(list []Probe, secret []byte, done func(*Probe)) {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, maxProbes)

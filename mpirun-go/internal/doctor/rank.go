@@ -20,7 +20,7 @@ import (
 // RankArg is the only argument of the doctor's rank.
 const RankArg = "mpigo-doctor-rank"
 
-// Line is one line that a rank writes for the launcher. One field is set besides Rank.
+// Line is one line that a rank writes for the launcher. Exactly one field besides Rank is set.
 type Line struct {
 	Rank     int       `json:"rank"`
 	Facts    *Facts    `json:"facts,omitempty"`
@@ -95,7 +95,7 @@ func runRank(out io.Writer) error {
 	return client.Finalize()
 }
 
-// exchange publishes the addresses of this rank's host, and returns those of all.
+// exchange publishes the addresses of this rank's host, and returns the addresses of all hosts.
 func exchange(client *wireup.Client, own []Interface) ([][]Interface, error) {
 	text, err := json.Marshal(own)
 	if err != nil {
@@ -145,8 +145,8 @@ func plan(rank int, hosts [][]Interface) (list []Probe) {
 	return list
 }
 
-// listening are the addresses that the doctor's rank listens on, also in the form that package tcp
-// pairs.
+// listening returns the addresses that the doctor's rank listens on, also in the form that package
+// tcp pairs.
 func listening(all []Interface) (list []Interface, forTCP []tcp.Interface) {
 	for _, i := range all {
 		if i.Port != 0 {
@@ -179,7 +179,7 @@ func (w *lineWriter) write(l Line) {
 	}
 }
 
-// probeAll runs probes, and writes each result and, now and then, the progress.
+// probeAll runs probes. It writes each result, and the progress every progressEvery.
 func (w *lineWriter) probeAll(list []Probe, secret []byte) {
 	var done atomic.Int64
 	stop, stopped := make(chan struct{}), make(chan struct{})

@@ -10,8 +10,8 @@ import (
 
 // Reader collects the lines of the doctor's ranks. It is the standard output of their job.
 type Reader struct {
-	// OnProgress, if not nil, is called with the number of probes that are done, and of those that
-	// are known, when a rank has said so.
+	// OnProgress, if not nil, is called when a rank reports progress, with the number of probes
+	// that are done and the number of probes that are known.
 	OnProgress func(done, of int)
 
 	mu       sync.Mutex
@@ -24,7 +24,7 @@ type Reader struct {
 // maxRestBytes bounds an unfinished line.
 const maxRestBytes = 1 << 20
 
-// Write implements io.Writer. It drops lines that are no Line.
+// Write implements io.Writer. It drops lines that do not parse as a Line.
 func (r *Reader) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,8 +68,8 @@ func (r *Reader) take(text []byte) {
 	}
 }
 
-// Fill gives the hosts of a job, whose places are the ranks, their facts, and the job its probes.
-// It leaves out what names no host. missing is what to say of a host whose rank said nothing.
+// Fill sets the facts of the job's hosts, by rank, and the job's probes. It ignores lines whose
+// rank is not a host of the job. missing is the error of a host whose rank wrote nothing.
 func (r *Reader) Fill(j *Job, missing string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

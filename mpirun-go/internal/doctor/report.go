@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// Report is the output of mpirun-go doctor. Its JSON form is for programs, and has everything.
+// Report is the output of mpirun-go doctor. Its JSON form is for programs, and is complete.
 type Report struct {
 	Healthy  bool             `json:"healthy"` // nothing is broken
 	Findings []Finding        `json:"findings"`
@@ -44,7 +44,7 @@ func (r Report) JSON(w io.Writer) error {
 }
 
 // Text writes the report for people: a line for each finding, by host, the worst first. Unless all
-// is set, the checks that are well share the last line of their host.
+// is set, the checks that are OK share the last line of their host.
 func (r Report) Text(w io.Writer, all bool) error {
 	var b strings.Builder
 	count := map[Level]int{}

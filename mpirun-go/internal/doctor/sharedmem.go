@@ -21,8 +21,8 @@ const (
 	sharedMark  = 0x5a
 )
 
-// trySharedMemory tries what ranks of one host do: a process makes memory, and another one maps it
-// by its name in /proc. It returns why that does not work, or "".
+// trySharedMemory does what ranks of one host do: one process creates memory, and another maps it
+// by its name in /proc. It returns the reason why that fails, or "".
 func trySharedMemory() string {
 	// The same calls as in btl/sm.
 	fd, err := unix.MemfdCreate("mpigo-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -69,7 +69,7 @@ func reach(name string) error {
 	}
 	defer func() { _ = unix.Munmap(mem) }()
 	if mem[sharedBytes-1] != sharedMark {
-		return fmt.Errorf("%s is other memory", name)
+		return fmt.Errorf("%s is not the memory of the rank", name)
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// The messages between the doctor's ranks. A question proves that the asker knows the job's secret,
-// and an answer proves the same and which rank it is.
+// The messages between the doctor's ranks. A question proves that the sender knows the job's
+// secret. An answer proves the same, and which rank sent it.
 //
 //	question: kind (1 byte), nonce (16), MAC of both (32); bulkBytes more if it is kindBulk
 //	answer:   rank (4), time in Unix nanoseconds (8), MAC of the question's MAC, rank and time (32)
@@ -22,10 +22,10 @@ const (
 	questionBytes = 1 + nonceBytes + macBytes
 	answerBytes   = 4 + 8 + macBytes
 
-	// bulkBytes is more than any packet holds, and more than is sent before the first
-	// acknowledgement.
+	// bulkBytes is larger than any packet, and larger than TCP's initial window.
 	bulkBytes = 256 << 10
-	// timeQuestions is how often the time is asked; the answer with the shortest round trip counts.
+	// timeQuestions is the number of questions for the time. The answer with the shortest round
+	// trip counts.
 	timeQuestions = 8
 )
 
@@ -69,7 +69,7 @@ func encodeAnswer(secret, question []byte, rank int, nanos int64) []byte {
 	return append(b, mac(secret, "answer", question, b)...)
 }
 
-// readAnswer reads the answer to a question, by its MAC, of a rank.
+// readAnswer reads a rank's answer to the question with the given MAC.
 func readAnswer(r io.Reader, secret, question []byte, rank int) (nanos int64, err error) {
 	b := make([]byte, answerBytes)
 	if _, err := io.ReadFull(r, b); err != nil {
