@@ -12,7 +12,7 @@ import (
 )
 
 // console prints the launcher's own lines, on standard error. Printing a line never blocks, so the
-// launcher handles signals although nobody reads its output.
+// launcher handles signals even if its output is not read.
 type console struct {
 	stderr *output.Sink
 	ends   chan os.Signal // has the first signal that ends the launcher; nil before catchSignals
@@ -35,8 +35,8 @@ func (c *console) Write(p []byte) (int, error) {
 }
 
 // catchSignals returns the signals that the launcher handles. SIGHUP stays ignored under nohup.
-// SIGPIPE is caught so that a write returns EPIPE. Caught signals have their default action in the
-// ranks; ignored signals would stay ignored.
+// SIGPIPE is caught so that a write returns EPIPE. The ranks inherit ignored signals, but not
+// caught ones, so it ignores none.
 func (c *console) catchSignals() <-chan os.Signal {
 	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -76,7 +76,7 @@ func (c *console) print(f func() error) error {
 // await waits until done is closed. If a signal that ends the launcher has come, or comes, it waits
 // for at most stuckOutputGrace from then on.
 func (c *console) await(done <-chan struct{}) *interruptedError {
-	signal.Reset(syscall.SIGTSTP) // the ranks have ended, so only the launcher is to be stopped
+	signal.Reset(syscall.SIGTSTP) // the ranks have ended, so SIGTSTP stops only the launcher
 	select {
 	case <-done:
 		return nil

@@ -117,7 +117,8 @@ func diagnoseJob(con *console, f diagnoseFlags) error {
 	}
 	report := diagnose.New(a.Job, a.Members)
 	if a.Job.Traces {
-		// Whatever happens to the report, on standard error, because standard output may be JSON.
+		// Report the trace even if the report fails, on standard error: standard output may be
+		// JSON.
 		defer func() { reportTrace(con, c) }()
 	}
 	if f.dir != "" {

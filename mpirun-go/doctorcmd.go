@@ -28,8 +28,8 @@ type doctorOptions struct {
 	json, all, help bool
 }
 
-// parseDoctor parses the arguments of mpirun-go doctor. The command is that of a job of one rank on
-// each host, which is this program in another mode.
+// parseDoctor parses the arguments of mpirun-go doctor. The command it returns runs this program,
+// in another mode, as one rank on each host.
 func parseDoctor(args []string) (*cli.Command, doctorOptions, error) {
 	flags := flag.NewFlagSet("doctor", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -174,11 +174,11 @@ func runDoctorJob(con *console, cmd *cli.Command, hs *hostSet, id job.Identity, 
 	}
 	wasInterrupted := catchInterrupts()
 	job.Run(cfg)
-	return wasInterrupted() // a rank that failed has said nothing, or not all
+	return wasInterrupted() // a rank that failed may have reported a part, or nothing
 }
 
 // catchInterrupts catches the signals that end a job. The result returns an error if one has come.
-// The status of the job does not tell: it may be that of a rank which a signal has killed.
+// The job's exit status cannot tell, because a signal may also have killed a rank.
 func catchInterrupts() (wasInterrupted func() error) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
@@ -200,8 +200,8 @@ func catchInterrupts() (wasInterrupted func() error) {
 	}
 }
 
-// openReachable is openHosts without the hosts that cannot be reached. It returns why they cannot.
-// If one cannot, it tries each host by itself, to find all of them at once.
+// openReachable calls openHosts, without the hosts that cannot be reached, and returns the reasons.
+// If one host cannot be reached, it tries each host by itself, to find all such hosts at once.
 func openReachable(con *console, cmd *cli.Command, requested []slots.Host, agent remote.Agent, id job.Identity, machine slots.Machine, signals <-chan os.Signal) (hs *hostSet, failed []*remote.HostError, err error) {
 	for {
 		id.Size = len(requested)

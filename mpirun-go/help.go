@@ -138,7 +138,7 @@ be left out if one job of yours runs on this machine.
 If the output is no terminal, it prints what the ranks do within one second.
 `
 
-// subcommands are the first words of a command line that are no PROGRAM.
+// subcommands lists the words that name a subcommand when they come first on a command line.
 func subcommands() []string { return []string{"bench", "diagnose", "doctor", "info", "merge", "top"} }
 
 // helpOf returns the command line that prints the help of mpirun-go, or of one subcommand.

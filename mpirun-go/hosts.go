@@ -173,9 +173,9 @@ func openHosts(con *console, cmd *cli.Command, requested []slots.Host, agent rem
 	return hs, nil
 }
 
-// checkSrun returns an error if the variables of a Slurm allocation, and not the user's flags, want
-// other hosts, and srun is missing. They are also set in containers and shells that srun does not
-// reach.
+// checkSrun returns an error if other hosts come from the variables of a Slurm allocation, not from
+// the user's flags, and srun is missing. Slurm's variables are also set in containers and shells
+// that have no srun.
 func checkSrun(cmd *cli.Command, agent remote.Agent, names []string) error {
 	if !isAllocation(cmd, agent) {
 		return nil
@@ -186,13 +186,13 @@ func checkSrun(cmd *cli.Command, agent remote.Agent, names []string) error {
 	return nil
 }
 
-// isAllocation reports whether the variables of a Slurm allocation, and not the user's flags, want
-// srun.
+// isAllocation reports whether srun was chosen by the variables of a Slurm allocation, not by the
+// user's flags.
 func isAllocation(cmd *cli.Command, agent remote.Agent) bool {
 	return agent.Form == remote.FormSlurm && cmd.Launcher == ""
 }
 
-// ofAllocation adds to the error of a host why the job wants it, if an allocation does.
+// ofAllocation adds to a host's error that the host comes from a Slurm allocation, if it does.
 func ofAllocation(cmd *cli.Command, agent remote.Agent, err error) error {
 	var host *remote.HostError
 	if !isAllocation(cmd, agent) || !errors.As(err, &host) {

@@ -155,7 +155,8 @@ func runJob(con *console, cmd *cli.Command, signals <-chan os.Signal) (int, erro
 		}
 	}
 	status := job.Run(cfg)
-	// The first signal ends the wait for other hosts. What has come is worth a page.
+	// The first signal ends the wait for other hosts. The records that have arrived are still
+	// merged.
 	for _, do := range []func(context.Context){records.fetchLast, records.finish} {
 		_ = interruptible(signals, func(ctx context.Context) error {
 			do(ctx)

@@ -10,8 +10,9 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/records"
 )
 
-// runMerge runs mpirun-go merge and returns the exit status. It does what a job does at its end,
-// for jobs that another launcher has started, or whose launcher was killed.
+// runMerge runs mpirun-go merge and returns the exit status. It merges the records of jobs that
+// another launcher has started, or whose launcher was killed. For other jobs, mpirun-go does so at
+// the end.
 func runMerge(con *console, args []string) int {
 	switch {
 	case len(args) == 1 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help"):
@@ -29,12 +30,12 @@ func runMerge(con *console, args []string) int {
 }
 
 // mergeDir makes a profile and a trace of the files of ranks in a directory. If it cannot make one,
-// it makes the other.
+// it still makes the other.
 func mergeDir(ctx context.Context, con *console, dir string) error {
 	if info, err := os.Stat(dir); err != nil {
 		return err
 	} else if !info.IsDir() {
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	}
 	isEmpty := true
 	var errs []error

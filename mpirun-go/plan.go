@@ -84,10 +84,10 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 	return specs, appNum, nil
 }
 
-// crowdedProcs is the GOMAXPROCS of ranks that share processors. With more threads, those that are
-// idle and look for work would take processor time from other ranks. With one, a goroutine that
-// computes or starts a program keeps the messages of its rank waiting, so two are better, except
-// between hosts, where waking up then takes too long (docs/evidence/performance.md).
+// crowdedProcs is the GOMAXPROCS of ranks that share processors. With more threads, idle threads
+// that look for work would take processor time from other ranks. With one, a goroutine that
+// computes or starts a program delays the messages of its rank. So two are better, except between
+// hosts, where two make a wakeup too slow (docs/evidence/performance.md).
 func crowdedProcs(places []slots.Place) string {
 	for _, place := range places {
 		if place.Host != places[0].Host {

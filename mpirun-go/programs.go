@@ -15,7 +15,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// interruptedError means that a signal ended what the launcher did before or after the job.
+// interruptedError means that a signal interrupted the launcher's work before or after the job.
 type interruptedError struct{ signal syscall.Signal }
 
 func (e *interruptedError) Error() string {
@@ -133,7 +133,7 @@ func (b *builder) build(pkg, outDir string) (string, error) {
 	return path, err
 }
 
-// programError adds the exit status to an error of package build for a program of a name.
+// programError adds the exit status to an error of package build about a program.
 func programError(name string, err error) error {
 	switch {
 	case errors.Is(err, build.ErrNotFound):

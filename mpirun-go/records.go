@@ -25,8 +25,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/trace"
 )
 
-// recorder brings together what the ranks of a job record in the directories of --profile,
-// --cpuprofile and --trace.
+// recorder collects the records of a job's ranks in the directories of --profile, --cpuprofile and
+// --trace.
 type recorder struct {
 	con   *console
 	dirs  []remote.RecordDir
@@ -34,19 +34,18 @@ type recorder struct {
 	hosts []recordHost
 
 	mu      sync.Mutex      // held while files are collected; guards fetched
-	fetched map[string]bool // files that were brought from another host
+	fetched map[string]bool // files that were copied from another host
 }
 
-// recordHost is another host, on which some directories are not the launcher's.
+// recordHost is another host, which does not share some of the directories with the launcher.
 type recordHost struct {
 	*remote.Host
 	own   []remote.RecordDir
 	ranks []int
 }
 
-// newRecorder makes the directories, removes what an earlier job has left there, and adds the
-// settings by which ranks know them. Ranks may have another working directory, so paths are
-// absolute.
+// newRecorder creates the directories, removes the records of earlier jobs, and adds the settings
+// that tell ranks the directories. Ranks may have another working directory, so paths are absolute.
 func newRecorder(con *console, cmd *cli.Command) (*recorder, error) {
 	r := &recorder{con: con, fetched: make(map[string]bool)}
 	for _, flag := range []struct {
@@ -73,8 +72,8 @@ func newRecorder(con *console, cmd *cli.Command) (*recorder, error) {
 	return r, nil
 }
 
-// makeWritable makes a directory, if there is none, and makes sure that files can be written there:
-// what a job has recorded may be the result of hours.
+// makeWritable creates a directory unless it exists, and checks that files can be written there, so
+// that a job does not fail to write its records after hours.
 func makeWritable(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -110,8 +109,8 @@ var (
 	errFetch    = fmt.Errorf("not all files have come within %v", fetchTimeout)
 )
 
-// withLooks is context.WithTimeoutCause that counts looks instead of time, so that a launcher that
-// was stopped for a while does not take the hosts for slow.
+// withLooks is like context.WithTimeoutCause, but counts ticks instead of time, so that a launcher
+// that was stopped for a while does not consider the hosts slow.
 func withLooks(ctx context.Context, limit time.Duration, cause error) (context.Context, context.CancelFunc) {
 	const looks = 20
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -123,7 +122,7 @@ func withLooks(ctx context.Context, limit time.Duration, cause error) (context.C
 	return ctx, func() { cancel(nil) }
 }
 
-// endAfter returns cause after so many looks, or nil when ctx has ended.
+// endAfter returns cause after the given number of ticks, or nil when ctx has ended.
 func endAfter(ctx context.Context, looks int, look <-chan time.Time, cause error) error {
 	for range looks {
 		select {
@@ -135,8 +134,8 @@ func endAfter(ctx context.Context, looks int, look <-chan time.Time, cause error
 	return cause
 }
 
-// findHosts finds out which hosts have directories of their own, before ranks start. A host that
-// shares a directory with the launcher sees the marker there.
+// findHosts determines, before ranks start, which hosts have local directories. A host that shares
+// a directory with the launcher sees the marker there.
 func (r *recorder) findHosts(ctx context.Context, hs *hostSet, specs []procs.Spec, jobID string) {
 	r.job = records.Job{ID: jobID, Size: len(specs)}
 	if len(r.dirs) == 0 || hs.cluster == nil {
@@ -190,8 +189,8 @@ func (r *recorder) flags() string {
 	return strings.Join(names, ", --")
 }
 
-// fetch brings the files of a kind from the hosts that have directories of their own. The caller
-// holds mu.
+// fetch copies the files of some kinds from the hosts that have local directories. The caller holds
+// mu.
 func (r *recorder) fetch(ctx context.Context, kinds ...records.Kind) {
 	ctx, cancel := withLooks(ctx, fetchTimeout, errFetch)
 	defer cancel()
@@ -214,8 +213,8 @@ func (r *recorder) fetch(ctx context.Context, kinds ...records.Kind) {
 	all.Wait()
 }
 
-// fetchAll brings the files of the host's ranks. A file that is in the directory already stays,
-// unless it was brought by an earlier call. mu guards fetched.
+// fetchAll copies the files of the host's ranks. It keeps a file that already exists, unless an
+// earlier call has copied it. mu guards fetched.
 func (h recordHost) fetchAll(ctx context.Context, dir remote.RecordDir, fetched map[string]bool, mu *sync.Mutex) error {
 	for _, rank := range h.ranks {
 		path := dir.Kind.Path(dir.Path, rank)
@@ -239,7 +238,7 @@ func (h recordHost) fetchAll(ctx context.Context, dir remote.RecordDir, fetched 
 	return nil
 }
 
-// fetchLast brings the files of the ranks, which have ended, from other hosts.
+// fetchLast copies the files of the ranks from other hosts, after the ranks have ended.
 func (r *recorder) fetchLast(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,7 +247,7 @@ func (r *recorder) fetchLast(ctx context.Context) {
 	}
 }
 
-// finish makes what the user looks at from the files of the ranks, which have ended.
+// finish merges the files of the ranks for the user, after the ranks have ended.
 func (r *recorder) finish(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,8 +265,8 @@ func (r *recorder) finish(ctx context.Context) {
 	}
 }
 
-// merge makes one profile or trace of those of the ranks of a job, and says in a line where it is.
-// A job that is zero is that of which there are files.
+// merge merges the ranks' profiles or traces of a job into one, and returns a line with its path.
+// If job is zero, the files in the directory determine the job.
 func merge(ctx context.Context, kind records.Kind, dir string, job records.Job) (line string, err error) {
 	if kind == records.Trace {
 		j, path, err := makeTrace(ctx, dir, job)
@@ -287,7 +286,8 @@ func merge(ctx context.Context, kind records.Kind, dir string, job records.Job) 
 	return fmt.Sprintf("%s: %s%s", kind, path, without(j.Missing, j.Why)), nil
 }
 
-// makeTrace makes the trace of the job from those of the ranks. It returns soon after ctx ends.
+// makeTrace merges the traces of the ranks into the trace of the job. It returns soon after ctx
+// ends.
 func makeTrace(ctx context.Context, dir string, job records.Job) (j *trace.Job, path string, err error) {
 	if j, err = trace.Load(ctx, dir, job); err == nil {
 		path, err = j.Write(ctx, dir)
@@ -295,7 +295,7 @@ func makeTrace(ctx context.Context, dir string, job records.Job) (j *trace.Job, 
 	return j, path, err
 }
 
-// without names the ranks of which there is no file, and says why files cannot be read.
+// without returns a text about the ranks without a file, and about files that cannot be read.
 func without(missing []int, why []string) string {
 	switch {
 	case len(missing) == 0:
@@ -306,8 +306,8 @@ func without(missing []int, why []string) string {
 	return fmt.Sprintf(" (without %s; %s)", rankList(missing), strings.Join(why[:min(len(why), 3)], "; "))
 }
 
-// dumpTrace makes the trace of the job in the middle of it, of what the ranks have just written,
-// and says in a line what came of it. members are the ranks' answers.
+// dumpTrace makes a trace of the running job from the files that the ranks have just written, and
+// returns the result in one line. members are the ranks' answers.
 func (r *recorder) dumpTrace(ctx context.Context, members []introspect.Member) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -318,8 +318,8 @@ func (r *recorder) dumpTrace(ctx context.Context, members []introspect.Member) s
 	return traceUntilNow(ctx, d.Path, r.job, members)
 }
 
-// traceUntilNow makes the trace of a job of what its ranks have just written, and says in a line
-// what came of it. members are the ranks' answers.
+// traceUntilNow merges the traces that the ranks of a job have just written, and returns the result
+// in one line. members are the ranks' answers.
 func traceUntilNow(ctx context.Context, dir string, job records.Job, members []introspect.Member) string {
 	j, path, err := makeTrace(ctx, dir, job)
 	if err != nil {
@@ -332,7 +332,7 @@ func traceUntilNow(ctx context.Context, dir string, job records.Job, members []i
 	return "trace until now: " + path + notWritten(members, isMissing)
 }
 
-// notWritten names the ranks that have not written their traces just now, and why. Those that have
+// notWritten names the ranks that have not written their traces just now, and why. Ranks that have
 // ended wrote theirs before, unless they are missing.
 func notWritten(members []introspect.Member, isMissing map[int]bool) string {
 	var order []string
@@ -372,7 +372,7 @@ func notWritten(members []introspect.Member, isMissing map[int]bool) string {
 	return " (not written by " + strings.Join(parts, "; ") + ")"
 }
 
-// rankList names ranks.
+// rankList returns a list of ranks as text.
 func rankList(ranks []int) string {
 	if len(ranks) == 1 {
 		return "rank " + hangreport.Ranks(ranks)

@@ -56,7 +56,7 @@ func runTop(con *console, args []string) int {
 		err = w.print(os.Stdout)
 	}
 	switch {
-	case errors.Is(err, syscall.EPIPE): // the reader has what it wants
+	case errors.Is(err, syscall.EPIPE): // the reader has closed the output
 		return 0
 	case errors.Is(err, errJobEnded):
 		con.logf("top: %v", err)
@@ -87,7 +87,7 @@ func parseTop(args []string) (asJSON bool, job string, err error) {
 	return asJSON, job, nil
 }
 
-// watcher asks a job again and again.
+// watcher asks a job repeatedly.
 type watcher struct {
 	client  *jobsocket.Client
 	tracker live.Tracker
@@ -100,7 +100,7 @@ var errJobEnded = errors.New("the job has ended")
 func (w *watcher) next() (live.View, error) {
 	a, err := w.client.Ask(introspect.WantActivity, 2*introspect.AnswerTimeout)
 	if err != nil {
-		// The first question tells whether the job answers at all.
+		// The first question checks that the job answers.
 		if w.views > 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
 			err = errJobEnded
 		}
@@ -128,7 +128,7 @@ func (w *watcher) stream(out io.Writer) error {
 	}
 }
 
-// print writes one view: what the ranks do within a second.
+// print writes one view, of the ranks' activity within one second.
 func (w *watcher) print(out io.Writer) error {
 	if _, err := w.next(); err != nil {
 		return err
@@ -153,7 +153,7 @@ const (
 	eraseRest   = "\x1b[K\x1b[J"
 )
 
-// show shows views on a terminal until the user presses q or Ctrl-C, or the job has ended.
+// show displays views on a terminal until the user presses q or Ctrl-C, or the job has ended.
 func (w *watcher) show(in, out *os.File) error {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -205,11 +205,11 @@ func (w *watcher) show(in, out *os.File) error {
 	}
 }
 
-// frames are the views for a goroutine that draws them: a terminal that is stopped (Ctrl-S) blocks
+// frames passes views to the goroutine that draws them, because a stopped terminal (Ctrl-S) blocks
 // its writers.
 type frames chan live.View
 
-// show has a view drawn, unless one waits to be drawn already.
+// show passes a view on, unless another view still waits to be drawn.
 func (f frames) show(v live.View) {
 	select {
 	case f <- v:
@@ -217,8 +217,8 @@ func (f frames) show(v live.View) {
 	}
 }
 
-// paint starts to draw on a terminal, with its other screen. stop gives the first one back. It
-// waits for at most stuckOutputGrace.
+// paint starts to draw on a terminal's alternate screen. stop restores the normal screen. It waits
+// for at most stuckOutputGrace.
 func paint(out *os.File) (f frames, stop func()) {
 	f = make(frames, 1)
 	done := make(chan struct{})
