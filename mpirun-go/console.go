@@ -35,8 +35,8 @@ func (c *console) Write(p []byte) (int, error) {
 }
 
 // catchSignals returns the signals that the launcher handles. SIGHUP stays ignored under nohup.
-// SIGPIPE is caught so that a write returns EPIPE. The ranks inherit ignored signals, but not
-// caught ones, so it ignores none.
+// SIGPIPE is caught so that a write returns EPIPE. It catches signals rather than ignoring them,
+// because the ranks would inherit ignored signals.
 func (c *console) catchSignals() <-chan os.Signal {
 	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
 	if !signal.Ignored(syscall.SIGHUP) {

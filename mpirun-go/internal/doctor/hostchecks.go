@@ -14,8 +14,7 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/procs"
 )
 
-// hostChecks returns the checks of one host. It is a function, because there are no package-level
-// variables.
+// hostChecks returns the checks of one host. It is a function, because a variable could be changed.
 func hostChecks() []check {
 	return []check{
 		{"shared memory", "ranks of this host reach each other by other transports only, many times slower, or not at all", sharedMemory},
