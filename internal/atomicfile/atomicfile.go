@@ -1,6 +1,6 @@
 // Package atomicfile makes files in directories that other users may write to. No function follows
-// a symbolic link at the path of the file, or opens what is there: a new file takes its place. A
-// file has the permissions that the umask leaves.
+// a symbolic link at the path of the file, or opens an existing file there: a new file replaces it.
+// The umask applies to the permissions.
 package atomicfile
 
 import (
@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write makes the file at path of what write writes, in one step: a reader sees either the old file
-// or the whole new one, and a writer that is killed leaves the old one. The permissions are those
-// of mode that the umask leaves. If write fails, nothing changes.
+// Write creates the file at path, with the output of write, in one step: a reader sees either the
+// old file or the complete new one, and a writer that is killed leaves the old one. The permissions
+// are mode without the umask. If write fails, nothing changes.
 func Write(path string, mode os.FileMode, write func(w io.Writer) error) error {
 	f, temp, err := createTemp(path, mode)
 	if err != nil {
@@ -36,8 +36,8 @@ func Write(path string, mode os.FileMode, write func(w io.Writer) error) error {
 	return rename(temp, path)
 }
 
-// Create makes an empty file at path and opens it for writing. The permissions are those of mode
-// that the umask leaves.
+// Create makes an empty file at path and opens it for writing. The permissions are mode without the
+// umask.
 func Create(path string, mode os.FileMode) (*os.File, error) {
 	f, temp, err := createTemp(path, mode)
 	if err != nil {
@@ -50,7 +50,7 @@ func Create(path string, mode os.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// rename gives a temporary file its name, or else removes it.
+// rename gives a temporary file its name, and removes it if that fails.
 func rename(temp, path string) error {
 	err := os.Rename(temp, path)
 	if err != nil {
@@ -59,8 +59,8 @@ func rename(temp, path string) error {
 	return creating(path, err)
 }
 
-// creating returns err, if there is one, as the error of creating path: the name of the temporary
-// file would mean nothing to the user.
+// creating returns err, if not nil, as the error of creating path, because the user does not know
+// the name of the temporary file.
 func creating(path string, err error) error {
 	var ofPath *fs.PathError
 	var ofLink *os.LinkError
@@ -76,8 +76,8 @@ func creating(path string, err error) error {
 	return &fs.PathError{Op: "create", Path: path, Err: err}
 }
 
-// createTemp makes a file of a name that does not exist, in the directory of path. The name of f is
-// path all the same, for its errors.
+// createTemp creates a file with a new name in the directory of path. f reports path as its name,
+// for its errors.
 func createTemp(path string, mode os.FileMode) (f *os.File, temp string, err error) {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | syscall.O_NOFOLLOW
 	var made *os.File
@@ -102,6 +102,6 @@ func createTemp(path string, mode os.FileMode) (f *os.File, temp string, err err
 // tempPrefix begins the names of files that are being written.
 const tempPrefix = ".new-"
 
-// TempPattern matches, as filepath.Match does, the names of what a writer of files that match
-// pattern leaves if it is killed.
+// TempPattern returns a pattern for filepath.Match. It matches the temporary files that a killed
+// writer leaves, if the names of the final files match pattern.
 func TempPattern(pattern string) string { return tempPrefix + pattern + ".*" }
