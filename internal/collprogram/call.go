@@ -16,7 +16,7 @@ type Affine struct{ A, B uint32 }
 // affineBytes is the size of an Affine.
 const affineBytes = 8
 
-// Form is how a collective is called.
+// Form is the form of a collective: blocking, nonblocking or persistent.
 type Form uint8
 
 const (
@@ -30,7 +30,7 @@ func (f Form) String() string { return [...]string{"blocking", "nonblocking", "p
 // Call is one collective call, the same at all ranks.
 type Call struct {
 	ID         calls.ID // of IDs
-	Count      int      // elements of a rank, or for a rank
+	Count      int      // elements that a rank sends or receives
 	Root       int
 	InPlace    bool
 	InOrder    bool
@@ -52,7 +52,7 @@ func (c *Call) element(rank, i int) Affine {
 	return Affine{uint32(x) | 1, uint32(x >> 32)}
 }
 
-// elements are some elements of the contribution of a rank.
+// elements returns some elements of the contribution of a rank.
 func (c *Call) elements(rank, from, count int) []Affine {
 	s := make([]Affine, count)
 	c.fill(s, rank, from)
@@ -65,9 +65,9 @@ func (c *Call) fill(s []Affine, rank, from int) {
 	}
 }
 
-// kind is what programs know of a collective.
+// kind describes a collective to programs.
 type kind struct {
-	// result is what a rank must get, or nil if it gets nothing.
+	// result returns the correct result at a rank, or nil if the rank gets none.
 	result func(c *Call, n, rank int) []Affine
 	forms
 }
@@ -107,7 +107,7 @@ var kinds = map[calls.ID]kind{
 		return c.combined(rank+1, 0, c.Count)
 	}},
 	calls.Exscan: {forms: exscan, result: func(c *Call, n, rank int) []Affine {
-		return c.combined(max(rank, 1), 0, c.Count) // rank 0 keeps what it has
+		return c.combined(max(rank, 1), 0, c.Count) // rank 0 keeps its buffer unchanged
 	}},
 	calls.ReduceScatter: {forms: reduceScatter, result: func(c *Call, n, rank int) []Affine {
 		displs, _ := place(c.Counts, 0, false)
@@ -160,8 +160,8 @@ func (c *Call) combined(n, begin, count int) []Affine {
 	return all
 }
 
-// op is the composition of a and b, a first, where the call combines in order of rank, and
-// otherwise an operation that commutes.
+// op returns the composition of a and b, a first, if the call combines in order of rank. Otherwise
+// it returns the result of a commutative operation.
 func (c *Call) op(a, b Affine) Affine {
 	if c.InOrder || c.ID.Flow() == calls.FromLower {
 		return Affine{a.A * b.A, a.B*b.A + b.B}
@@ -186,7 +186,7 @@ func (c *Call) gatheredv(n int) []Affine {
 	return all
 }
 
-// place says where the parts of all ranks are in a whole.
+// place returns the displacement of each rank's part, and the total length.
 func place(counts []int, gap int, descending bool) (displs []int, total int) {
 	displs = make([]int, len(counts))
 	for i := range counts {
@@ -203,7 +203,7 @@ func (c *Call) layout(counts []int) (displs []int, total int) {
 	return place(counts, c.Gap, c.Descending)
 }
 
-// displs is what a call passes for a layout: nil if the parts lie one after the other.
+// displs returns the displacements that a call passes: nil if the parts are contiguous.
 func (c *Call) displs(counts []int) []int {
 	if c.Gap == 0 && !c.Descending {
 		return nil
@@ -212,8 +212,8 @@ func (c *Call) displs(counts []int) []int {
 	return displs
 }
 
-// sent is how many elements a rank sends to each rank in alltoallv: if in place, as many as it
-// receives from there.
+// sent returns the number of elements that a rank sends to each rank in alltoallv. In place, it is
+// the number that the rank receives from there.
 func (c *Call) sent(n, rank int) []int {
 	step := 2
 	if c.InPlace {
@@ -226,7 +226,7 @@ func (c *Call) sent(n, rank int) []int {
 	return counts
 }
 
-// received is how many elements a rank receives from each rank in alltoallv.
+// received returns the number of elements that a rank receives from each rank in alltoallv.
 func (c *Call) received(n, rank int) []int {
 	counts := make([]int, n)
 	for r := range counts {

@@ -17,8 +17,8 @@ func (r *runner) wait(i int) error {
 	return r.completed([]int{i}, []request.Status{st})
 }
 
-// completed checks the results of operations, by their places in pending. Without statuses, these
-// are not checked.
+// completed checks the results of operations, by their places in pending. If sts is nil, it does
+// not check statuses.
 func (r *runner) completed(places []int, sts []request.Status) error {
 	done := make([]func(*request.Status) error, len(places))
 	for k, i := range places {

@@ -13,7 +13,7 @@ const (
 	mostGroups = 8  // that a program makes
 	mostLive   = 10 // persistent collectives at a time
 	tags       = 3
-	// freeTag is the first tag that ordinary messages do not have.
+	// freeTag is the first tag that ordinary messages do not use.
 	freeTag = 1000
 )
 
@@ -76,7 +76,8 @@ func (g *generator) step() step {
 	return g.collective(in, n)
 }
 
-// length is how many elements a rank has in a call. With parts for n ranks it is smaller.
+// length chooses the number of elements of a rank in a call. It is smaller for a call with parts
+// for n ranks.
 func (g *generator) length(n int) int {
 	const most = 100 << 10 / affineBytes
 	switch k := g.IntN(100); {

@@ -108,7 +108,7 @@ func (o *Operands) prepareCounts() {
 	}
 }
 
-// vectors makes two vectors, or, in place, one. A rank that gets nothing only has the first.
+// vectors makes two vectors, or, in place, one. A rank that gets no result has only the first.
 func (o *Operands) vectors(in, out int, gets bool) {
 	o.input = make([]Affine, in)
 	switch {
@@ -122,7 +122,8 @@ func (o *Operands) vectors(in, out int, gets bool) {
 	}
 }
 
-// gathering makes the buffers of a rank that contributes one part, and perhaps gets all.
+// gathering makes the buffers of a rank that contributes one part, and gets all parts if gets is
+// set.
 func (o *Operands) gathering(one, all, at int, gets bool) {
 	if gets {
 		o.out = make([]Affine, all)
@@ -136,7 +137,7 @@ func (o *Operands) gathering(one, all, at int, gets bool) {
 	o.input = o.in
 }
 
-// scattering makes the buffers of a rank that gets one part of what the root has.
+// scattering makes the buffers of a rank that gets one part of the root's buffer.
 func (o *Operands) scattering(one, all, at int) {
 	if o.rank == o.call.Root {
 		o.in = make([]Affine, all)

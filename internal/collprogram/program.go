@@ -19,7 +19,7 @@ type group struct {
 	members []int // ranks of group 0, by rank
 }
 
-// step is something that the ranks of a group do. A rank that is not in the group skips it.
+// step is one step of the ranks of a group. A rank that is not in the group skips it.
 type step interface {
 	fmt.Stringer
 	do(r *runner) error
@@ -33,7 +33,7 @@ type collective struct {
 	handle int
 }
 
-// start starts persistent collectives, in any order. A rank starts those of its groups.
+// start starts persistent collectives, in any order. A rank starts the collectives of its groups.
 type start struct {
 	handles  []int
 	contents []uint64 // by handle
@@ -54,7 +54,7 @@ type message struct {
 	anyTag               bool
 }
 
-// sendMode is by which call a message is sent.
+// sendMode is the call by which a message is sent.
 type sendMode int
 
 const (
@@ -66,7 +66,7 @@ const (
 	sendModes
 )
 
-// recvMode is by which call a message is received.
+// recvMode is the call by which a message is received.
 type recvMode int
 
 const (
@@ -77,8 +77,8 @@ const (
 	recvModes
 )
 
-// funnel has several ranks send a message to one, which receives from any source. The tag is that
-// of no other step.
+// funnel makes several ranks send a message to one rank, which receives from any source. No other
+// step uses the tag.
 type funnel struct {
 	group, to, tag, length int
 	from                   []int
@@ -91,7 +91,7 @@ type exchange struct {
 	contents             uint64
 }
 
-// split makes communicators: by Dup, if there are no colours, or by Split.
+// split makes communicators, by Split, or by Dup if there are no colours.
 type split struct {
 	group         int
 	colours, keys []int // by rank

@@ -52,7 +52,7 @@ func (p *Program) Run(w *comm.Comm) error {
 }
 
 func (r *runner) run() error {
-	patience := r.IntN(6) // how seldom this rank waits
+	patience := r.IntN(6) // the higher, the less often this rank waits
 	for i, s := range r.p.steps {
 		if err := s.do(r); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
@@ -83,7 +83,7 @@ func (r *runner) run() error {
 	return nil
 }
 
-// begin adds an operation that was begun, unless err says that it was not.
+// begin adds an operation to the pending ones, unless err is set.
 func (r *runner) begin(req request.Request, err error, done func(st *request.Status) error) error {
 	if err == nil {
 		r.pending = append(r.pending, pending{Request: req, done: done})
@@ -96,7 +96,7 @@ func (s *collective) do(r *runner) error {
 	if w == nil {
 		return nil
 	}
-	own := s.call // a start changes it
+	own := s.call // a copy, because a start changes it
 	o := own.Prepare(w.Rank(), w.Size())
 	req, err := o.Make(w, s.form)
 	switch {
@@ -128,7 +128,7 @@ func (s *start) do(r *runner) error {
 			mine = append(mine, h)
 		}
 	}
-	for _, h := range mine { // before any start, or ranks could wait in a circle
+	for _, h := range mine { // before any start, to avoid a cycle of waiting ranks
 		if err := r.await(h); err != nil {
 			return err
 		}
