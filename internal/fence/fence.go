@@ -1,10 +1,10 @@
 //go:build !race
 
-// Package fence has a store that a later load does not overtake.
+// Package fence provides an atomic store that is ordered before later loads.
 package fence
 
 import "sync/atomic"
 
-// Store stores v into word. An atomic load that follows in the program follows it for every other
-// processor.
+// Store stores v into word. Every other processor sees the store before any atomic load that
+// follows in the program.
 func Store(word *uint64, v uint64) { atomic.StoreUint64(word, v) }
