@@ -1,9 +1,9 @@
-// Package gate bounds how many connections of unauthenticated peers a process has open. Anybody who
-// reaches a port can connect and say nothing. Such connections must not keep those out that the
-// port is for, and must not take the descriptors of the process.
+// Package gate bounds the number of open connections from unauthenticated peers. Any host that
+// reaches a port can connect and send nothing. Such connections must not keep real peers out, and
+// must not use up the descriptors of the process.
 //
-// A Gate accepts every connection. If it has as many open as it may, it closes the oldest one. A
-// peer needs little time to authenticate itself, so the oldest connection is hardly a peer's.
+// A Gate accepts every connection. When too many are open, it closes the oldest one. A real peer
+// authenticates itself quickly, so the oldest connection is unlikely to belong to one.
 package gate
 
 import (
@@ -15,30 +15,29 @@ import (
 )
 
 const (
-	// grace is how long a connection is kept although others wait to be accepted. The others wait
-	// in the system's queue meanwhile, so a peer among them gets its turn, however many they are.
+	// grace is the time for which a connection is kept although others wait to be accepted. The
+	// others wait in the system's queue meanwhile, so each real peer among them gets its turn.
 	grace = 20 * time.Millisecond
-	// retryPause is the time after a failed accept: no descriptors are left, perhaps for a moment
-	// only.
+	// retryPause is the pause after a failed accept, in case descriptors are free again soon.
 	retryPause = 100 * time.Millisecond
 	// warnEvery is the time between two warnings about failed accepts.
 	warnEvery = time.Minute
 )
 
-// Gate is the connections of one or several listeners. Goroutines may share it.
+// Gate limits the connections of one or several listeners. Goroutines may share it.
 type Gate struct {
 	most int
 	warn func(error)
 
 	mu     sync.Mutex
-	open   []*Conn // those that count, the oldest first
+	open   []*Conn // connections that count, the oldest first
 	warned time.Time
-	// changed has room for one element, and has it if open may have become shorter.
+	// changed has capacity 1, and holds an element if open may have become shorter.
 	changed chan struct{}
 }
 
-// New makes a gate for up to most connections. warn, unless it is nil, is told of failed accepts,
-// at most once a minute.
+// New makes a gate for up to most connections. warn, unless it is nil, is called for failed
+// accepts, at most once a minute.
 func New(most int, warn func(error)) *Gate {
 	return &Gate{most: most, warn: warn, changed: make(chan struct{}, 1)}
 }
@@ -104,11 +103,11 @@ func (g *Gate) failed(err error) {
 	}
 	g.mu.Unlock()
 	if g.warn != nil && !isTold {
-		go g.warn(err) // it may write to a pipe that nobody reads
+		go g.warn(err) // it may block on a pipe that is not read
 	}
 }
 
-// remove makes a connection not count any more.
+// remove stops counting a connection.
 func (g *Gate) remove(c *Conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,12 +120,11 @@ func (g *Gate) remove(c *Conn) {
 	}
 }
 
-// LetIn takes the connection of a peer that has authenticated itself out of the gate: it does not
-// count any more.
+// LetIn removes the connection of an authenticated peer from the gate, so it no longer counts.
 func (c *Conn) LetIn() { c.g.remove(c) }
 
-// Keep says whether the gate must not close the connection, because its peer has asked for
-// something and is being answered. It still counts. After the answer it is the newest one.
+// Keep sets whether the gate must not close the connection, because a request of its peer is being
+// answered. The connection still counts. After the answer it is the newest one.
 func (c *Conn) Keep(isKept bool) {
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
