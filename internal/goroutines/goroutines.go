@@ -1,5 +1,5 @@
 // Package goroutines lists the goroutines of a program that uses the library, from the text of
-// runtime.Stack. It leaves out those that the library and the runtime have for themselves.
+// runtime.Stack. It leaves out the goroutines of the library and of the runtime.
 package goroutines
 
 import (
@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxTextBytes bounds the text of the stacks. A goroutine has about a kibibyte.
+	// maxTextBytes bounds the text of the stacks. A goroutine takes about a kibibyte.
 	maxTextBytes = 8 << 20
 	// maxListed bounds the goroutines that List returns.
 	maxListed = 1000
 )
 
-// List returns the goroutines of the program, and whether it has left some out because there are so
-// many. It stops the process for as long as the runtime takes to write the stacks.
+// List returns the goroutines of the program. isCut reports that there are more than it returns.
+// The process stops while the runtime writes the stacks.
 func List() (list []introspect.Goroutine, isCut bool) {
 	text, isCut := stackText(runtime.Stack)
 	list = Parse(text)
@@ -42,7 +42,7 @@ func stackText(stack func(buf []byte, all bool) int) (text string, isCut bool) {
 }
 
 // Parse parses the text of runtime.Stack, and returns the goroutines of the program in the order of
-// the text. What it does not understand it skips. Each goroutine has a header, two lines for each
+// the text. It skips parts that it cannot parse. Each goroutine has a header, two lines for each
 // frame, and perhaps two for the function that started it:
 //
 //	goroutine 18 [chan receive, 5 minutes]:
@@ -105,8 +105,8 @@ func parseHeader(head string) (id uint64, state string, minutes int, ok bool) {
 	return id, state, minutes, true
 }
 
-// frameOf makes a frame from its two lines: a function with its arguments, and a place with the
-// offset in the function.
+// frameOf makes a frame from its two lines. The first has the function with its arguments, the
+// second the source line and the offset in the function.
 func frameOf(function, place string) introspect.Frame {
 	if strings.HasSuffix(function, ")") {
 		function = function[:strings.LastIndexByte(function, '(')+1]
@@ -124,10 +124,10 @@ func frameOf(function, place string) introspect.Frame {
 	return f
 }
 
-// Module is the prefix of all packages of the library, and of the programs beside it.
+// Module is the prefix of all packages of the library and of the programs in its module.
 const Module = "github.com/mpigo/mpigo/"
 
-// library are the packages of the library, with those below them. Never written.
+// library lists the packages of the library; packages below them belong to it too. Never written.
 var library = []string{
 	"comm", "pml", "bml", "btl", "request", "progress",
 	"internal/goroutines", "internal/introspect", "internal/jobsocket", "internal/memcopy", "internal/observe", "internal/procstate", "internal/rdma",
@@ -154,10 +154,10 @@ func InLibrary(function string) bool {
 	})
 }
 
-// IsProgram reports whether a function is the program's: neither the library's, nor of a module
-// that the library calls, nor one of Go's own packages, whose paths have no dot in the first
-// element. Programs without a module path, such as package main, are told from those by the list of
-// the packages that start goroutines or call back.
+// IsProgram reports whether a function belongs to the program. It belongs to neither the library,
+// nor a module that the library calls, nor the standard library, whose paths have no dot in the
+// first element. Some programs have no dot there either, such as package main. So a list has the
+// packages of the standard library that start goroutines or call back.
 func IsProgram(function string) bool {
 	if InLibrary(function) {
 		return false
@@ -170,11 +170,11 @@ func IsProgram(function string) bool {
 	return strings.Contains(first, ".") || !slices.Contains(standard, first)
 }
 
-// called are the modules whose functions the library calls. Never written.
+// called lists the modules whose functions the library calls. Never written.
 var called = []string{"golang.org/x/sys/", "go.uber.org/atomic"}
 
-// standard are the first elements of the paths of Go's own packages that may be on the stack of a
-// goroutine. Never written.
+// standard lists the first path elements of the standard library's packages that may be on the
+// stack of a goroutine. Never written.
 var standard = []string{
 	"archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto", "database", "debug", "embed", "encoding",
 	"errors", "expvar", "flag", "fmt", "go", "hash", "html", "image", "index", "internal", "io", "iter", "log", "maps", "math", "mime",
@@ -182,9 +182,9 @@ var standard = []string{
 	"testing", "text", "time", "unicode", "unique", "unsafe", "vendor", "weak",
 }
 
-// IsOwn reports whether a goroutine is the library's or the runtime's own: it was not started by
-// the program, and is in none of the program's functions. creator is the function that started it,
-// "" if that is not known.
+// IsOwn reports whether a goroutine belongs to the library or the runtime: the program has not
+// started it, and it is in no function of the program. creator is the function that started it, or
+// "" if that is unknown.
 func IsOwn(frames []introspect.Frame, creator string) bool {
 	if slices.ContainsFunc(frames, func(f introspect.Frame) bool { return IsProgram(f.Function) }) {
 		return false
@@ -197,7 +197,7 @@ func IsOwn(frames []introspect.Frame, creator string) bool {
 		case InLibrary(frames[i].Function), pkg == "os/signal", pkg == "runtime":
 			return true
 		case pkg == "sync", pkg == "context", pkg == "time", pkg == "runtime/pprof":
-			continue // a helper that calls what the goroutine is for
+			continue // a helper that calls the goroutine's own function
 		default:
 			return false
 		}
@@ -205,11 +205,12 @@ func IsOwn(frames []introspect.Frame, creator string) bool {
 	return creator == "" || InLibrary(creator) || PackageOf(creator) == "os/signal"
 }
 
-// waitOn is the function by which every call of the library waits.
+// waitOn is the function in which every call of the library waits.
 const waitOn = Module + "progress.(*Engine).WaitOn"
 
-// Call says whether a goroutine is in a call of the library, and waits there. A function of the
-// program that the library has called, such as an operation of a reduction, is no call.
+// Call reports whether a goroutine is in a call of the library, and whether it waits there. A
+// function of the program that the library has called, such as an operation of a reduction, does
+// not count.
 func Call(frames []introspect.Frame) (inCall, waits bool) {
 	for _, f := range frames {
 		switch {
@@ -223,8 +224,8 @@ func Call(frames []introspect.Frame) (inCall, waits bool) {
 	return inCall, waits
 }
 
-// Site returns the innermost frame of the program, which is where the user looks first. false if
-// there is none.
+// Site returns the innermost frame of the program, where the user looks first, or false if there is
+// none.
 func Site(frames []introspect.Frame) (introspect.Frame, bool) {
 	i := slices.IndexFunc(frames, func(f introspect.Frame) bool { return IsProgram(f.Function) })
 	if i < 0 {
@@ -234,7 +235,7 @@ func Site(frames []introspect.Frame) (introspect.Frame, bool) {
 }
 
 // CallName returns the name of the call of the library that a goroutine is in, such as "Recv", or
-// "". It is the outermost of the library's functions before the first of the program's.
+// "". It is the outermost function of the library above the innermost function of the program.
 func CallName(frames []introspect.Frame) string {
 	call := ""
 	for _, f := range frames {
