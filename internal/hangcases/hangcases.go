@@ -8,11 +8,11 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// Env is what a case needs of the process that runs it.
+// Env has functions that the process provides for a case.
 type Env struct {
-	// Stop stops the rank, as SIGSTOP stops a process. It returns when the rank is to go on.
+	// Stop stops the rank, as SIGSTOP stops a process. It returns when the rank may continue.
 	Stop func()
-	// CutRail makes the only rail between ranks 0 and 1 fail, and the program not give up the peer.
+	// CutRail makes the only rail between ranks 0 and 1 fail, without the peer counting as lost.
 	CutRail func()
 	// Compute runs for ever, or until the test has ended.
 	Compute func()
@@ -21,10 +21,10 @@ type Env struct {
 // Case is a program that hangs.
 type Case struct {
 	Name string
-	// Body of a rank. Its error is that of the call that hung.
+	// Body of a rank. Its error is the error of the call that hung.
 	Body func(w *comm.Comm, env Env) error
-	// Want are regular expressions, one of which each of the first three lines of the report may
-	// match; together the lines match all of them. n is the number of ranks, which is even.
+	// Want returns regular expressions. The first three lines of the report together must match all
+	// of them. n is the number of ranks, which is even.
 	Want func(n int) []string
 }
 
@@ -90,7 +90,7 @@ func unmatchedTag(w *comm.Comm, _ Env) error {
 	return w.Barrier()
 }
 
-// missingRank: the last rank does not come to the barrier.
+// missingRank: the last rank does not call the barrier.
 func missingRank(w *comm.Comm, _ Env) error {
 	if isLast(w) {
 		return receive(w, 0, 5)
@@ -118,7 +118,7 @@ func lateStart(w *comm.Comm, _ Env) error {
 	return nil
 }
 
-// collectiveOrder: half of the ranks call the barriers of two communicators the other way round.
+// collectiveOrder: half of the ranks call the barriers of two communicators in the opposite order.
 func collectiveOrder(w *comm.Comm, _ Env) error {
 	a, err := w.Dup()
 	if err != nil {
