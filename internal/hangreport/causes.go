@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// kinds are the kinds of causes by importance, never written.
+// kinds lists the kinds of causes by importance. Never written.
 var kinds = []Kind{
 	KindStopped, KindUnreachable, KindMismatch, KindOrder, KindNearMiss, KindDeadlock, KindFinalized, KindLate, KindMayDeadlock,
 	KindNoAnswer, KindComputes, KindUnderWay, KindAwaitsOthers, KindUnknown,
@@ -35,7 +35,7 @@ func (v *view) causes() (out []Cause) {
 	return out
 }
 
-// wait says that ranks wait because of a cause.
+// wait returns a text about the ranks that wait because of a cause.
 func (v *view) wait(waiting []int) string {
 	if len(waiting) == 0 {
 		return ""
@@ -43,7 +43,7 @@ func (v *view) wait(waiting []int) string {
 	return fmt.Sprintf("; %s %s for it", named(waiting), verb(waiting, "waits", "wait"))
 }
 
-// unreachable are pairs of ranks between which no rail is up.
+// unreachable returns the pairs of ranks between which no rail is up.
 func (v *view) unreachable() (out []Cause) {
 	type pair struct{ from, to int }
 	var pairs []pair
@@ -85,7 +85,7 @@ type call struct {
 type collective struct {
 	observe.Collective
 	calls  []call
-	blamed []int // the ranks that have not called it and for which others wait
+	blamed []int // ranks that others wait for and that have not called it
 }
 
 // collectives lists the collectives that ranks wait in, in the order of the first rank in each.
@@ -115,7 +115,7 @@ func (v *view) collectives() []*collective {
 	return out
 }
 
-// mismatches are collectives that do not belong together.
+// mismatches returns the collectives that do not match.
 func (v *view) mismatches(list []*collective) (out []Cause) {
 	for _, c := range list {
 		var kinds []string
@@ -162,8 +162,8 @@ func (v *view) mismatches(list []*collective) (out []Cause) {
 	return out
 }
 
-// lateFor returns the first call in b of a rank that is late for a, nil if a is a start of a
-// persistent collective: starts have no order.
+// lateFor returns the first call in b of a rank that is late for a. It returns nil if a is a start
+// of a persistent collective, because starts have no order.
 func lateFor(a, b *collective) *call {
 	for i, x := range b.calls {
 		if slices.Contains(a.blamed, x.rank) && a.Comm != b.Comm && a.Start == 0 {
@@ -173,11 +173,11 @@ func lateFor(a, b *collective) *call {
 	return nil
 }
 
-// at says where a call waits.
+// at returns the source line at which a call waits.
 func (v *view) at(c *call) string { return where(v.names, c.wait, v.ranks[c.rank].ops(c.wait)) }
 
-// late are the ranks that have not called a collective that others wait in. A call that waits for
-// several starts of one line may make the same cause several times; these are counted.
+// late returns the ranks that have not called a collective in which others wait. A call that waits
+// for several starts of one line may make the same cause several times; these are counted.
 func (v *view) late(list []*collective) (out []Cause) {
 	times := make(map[string]int)
 	for _, c := range list {
@@ -207,7 +207,7 @@ func (v *view) late(list []*collective) (out []Cause) {
 	return out
 }
 
-// called says what the ranks that are late have not done: "called allreduce in world".
+// called returns the call that late ranks have not made: "called allreduce in world".
 func (v *view) called(c *collective) string {
 	in := c.calls[0].CollectiveCall
 	if in.Start == 0 {
@@ -224,7 +224,7 @@ func (v *view) called(c *collective) string {
 	return text
 }
 
-// now says in a few words what a rank does.
+// now describes the current activity of a rank in a few words.
 func (v *view) now(rank int) string {
 	r := &v.ranks[rank]
 	lines := v.lines(rank)
@@ -247,7 +247,7 @@ func leftWord(r *rankView) string {
 	return "finalized"
 }
 
-// deadlocks are the ranks that nothing releases.
+// deadlocks returns the ranks that cannot be released.
 func (v *view) deadlocks() (out []Cause) {
 	d := v.certain
 	kind, begin := KindDeadlock, "deadlock: nothing can release "
@@ -272,8 +272,8 @@ func (v *view) deadlocks() (out []Cause) {
 	return []Cause{{Kind: kind, Ranks: d.Ranks, Cycle: d.Cycle, Text: text}}
 }
 
-// endsByError is the cause of ranks of which some wait for a certain rank that has left. The calls
-// of those end with ErrProcFailed once the library has noticed. A receive from any rank waits on.
+// endsByError returns the cause for ranks some of which wait for a rank that has finalized. Their
+// calls end with ErrProcFailed once the library has noticed. A receive from any source waits on.
 func (v *view) endsByError(ranks []int) (c Cause, ok bool) {
 	var ending, gone, others []int
 	for _, rank := range ranks {
@@ -294,12 +294,13 @@ func (v *view) endsByError(ranks []int) (c Cause, ok bool) {
 	return Cause{Kind: KindFinalized, Ranks: ending, Waiting: others, Text: text + v.wait(others)}, true
 }
 
-// receives reports whether a rank has receives active. If it has left, they may still match.
+// receives reports whether a rank has active receives. They may match even after the rank has
+// finalized.
 func (v *view) receives(rank int) bool {
 	return rank >= 0 && rank < len(v.ranks) && slices.ContainsFunc(v.ranks[rank].Pending, isRecv)
 }
 
-// goneFor are the ranks that have left, and whose leaving ends a call of a rank by an error.
+// goneFor returns the finalized ranks for which a call of a rank ends with an error.
 func (v *view) goneFor(rank int) (out []int) {
 	r := &v.ranks[rank]
 	for _, w := range r.Waits {
@@ -323,7 +324,7 @@ func (v *view) goneFor(rank int) (out []int) {
 	return out
 }
 
-// cycle says who waits for whom in a cycle.
+// cycle describes a cycle of waiting ranks.
 func (v *view) cycle(cycle []int) string {
 	const most = 5
 	var b strings.Builder
@@ -344,7 +345,7 @@ func (v *view) cycle(cycle []int) string {
 	return b.String()
 }
 
-// leftAwaited are the ranks that have left and that some of the given ranks wait for.
+// leftAwaited returns the finalized ranks that some of the given ranks wait for.
 func (v *view) leftAwaited(ranks []int) (out []int) {
 	for _, rank := range ranks {
 		for _, other := range v.awaited(rank) {
@@ -357,7 +358,7 @@ func (v *view) leftAwaited(ranks []int) (out []int) {
 	return slices.Compact(out)
 }
 
-// awaitedName names the ranks that have left, for which ranks wait.
+// awaitedName names the finalized ranks that the given ranks wait for.
 func (v *view) awaitedName(ranks, gone []int) string {
 	end := fmt.Sprintf(" %s %s", verb(gone, "has", "have"), leftWord(&v.ranks[gone[0]]))
 	for _, rank := range ranks {
@@ -372,8 +373,8 @@ func (v *view) awaitedName(ranks, gone []int) string {
 	return named(gone) + ";" + map[bool]string{true: " it", false: " they"}[len(gone) == 1] + end
 }
 
-// outsiders are the ranks that others wait for, and that are not in a call that waits. Those in
-// causes as late are left out.
+// outsiders returns the ranks that others wait for and that are not in a waiting call. It leaves
+// out ranks that causes already names as late.
 func (v *view) outsiders(causes []Cause) (out []Cause) {
 	for i := range v.ranks {
 		r := &v.ranks[i]
@@ -424,7 +425,7 @@ func (v *view) anybodyWaits() bool {
 	return slices.ContainsFunc(v.ranks, func(r rankView) bool { return len(r.Waits) > 0 })
 }
 
-// fold makes one cause of those that differ in the rank alone.
+// fold merges causes that differ only in the rank.
 func fold(causes []Cause) (out []Cause) {
 	for _, c := range causes {
 		_, text, _ := strings.Cut(c.Text, ": ")
@@ -446,12 +447,12 @@ func fold(causes []Cause) (out []Cause) {
 	return out
 }
 
-// fragmentsUnderWay are messages that were sent and have not arrived.
+// fragmentsUnderWay returns causes for fragments that were sent and have not arrived.
 func (v *view) fragmentsUnderWay() (out []Cause) {
 	for i := range v.ranks {
 		for _, c := range v.ranks[i].Channels {
 			n := v.underWay(i, c)
-			// A rank in its own code takes nothing.
+			// A rank that runs the program's own code takes no fragments.
 			if n == 0 || len(v.ranks[c.Peer].Waits) == 0 || v.ranks[i].hasMoved() || v.ranks[c.Peer].hasMoved() || v.ranks[c.Peer].left {
 				continue
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/mpigo/mpigo/internal/shortpath"
 )
 
-// line is one thing that a rank does. Ranks whose lines have equal keys are folded, so the key has
-// neither the peers nor the ages. Lines with equal keys have equally many operations, whatever
-// names a rank has sent, because the parts of a key are quoted.
+// line describes one activity of a rank. Ranks whose lines have equal keys are folded, so the key
+// contains neither the peers nor the ages. The parts of a key are quoted, so lines with equal keys
+// have the same number of operations, whatever names a rank has sent.
 type line struct {
 	key   string
 	head  string // before the operations
@@ -31,7 +31,7 @@ const (
 	mostOutside = 3
 )
 
-// lines lists what a rank does.
+// lines lists the activities of a rank.
 func (v *view) lines(rank int) (out []line) {
 	r := &v.ranks[rank]
 	add := func(l line) {
@@ -117,7 +117,7 @@ func (v *view) lines(rank int) (out []line) {
 	return out
 }
 
-// lineOf is the line of a call that waits.
+// lineOf returns the line of a waiting call.
 func (v *view) lineOf(r *rankView, w observe.Wait) line {
 	ops := r.ops(w)
 	l := line{head: where(v.names, w, ops) + " ", nanos: w.Nanos}
@@ -163,7 +163,8 @@ func (v *view) lineOf(r *rankView, w observe.Wait) line {
 	return l
 }
 
-// collectiveText names a collective that a call waits for. A blocking call has its name already.
+// collectiveText names a collective that a call waits for. The line of a blocking call already has
+// the name.
 func collectiveText(names shortpath.Names, w observe.Wait, in observe.CollectiveCall) string {
 	text := "in " + in.CommName
 	if w.Call != "" && w.Call != calls.GoName(in.Name) {
@@ -175,7 +176,8 @@ func collectiveText(names shortpath.Names, w observe.Wait, in observe.Collective
 	return text
 }
 
-// nameOf names a collective, and of a start of a persistent one the line of its Init call.
+// nameOf names a collective. For a start of a persistent collective it adds the line of the Init
+// call.
 func nameOf(names shortpath.Names, in observe.CollectiveCall) string {
 	if in.Init == nil {
 		return in.Name
@@ -183,10 +185,10 @@ func nameOf(names shortpath.Names, in observe.CollectiveCall) string {
 	return in.Name + " of " + place(names, in.Init.File, in.Init.Line)
 }
 
-// text is the line of one rank.
+// text returns the line of one rank.
 func (l line) text(rank, size int) string { return render([]int{rank}, []line{l}, size) }
 
-// render is the line of several ranks, whose lines have one key.
+// render returns the common line of several ranks, whose lines have equal keys.
 func render(ranks []int, lines []line, size int) string {
 	first := lines[0]
 	var b strings.Builder
@@ -242,7 +244,7 @@ func peersOf(ranks []int, lines []line, i, size int) string {
 	return "other ranks"
 }
 
-// groups folds ranks that do the same.
+// groups folds ranks with equal lines.
 func (v *view) groups() []Group {
 	type folded struct {
 		ranks []int
@@ -296,7 +298,7 @@ func (v *view) railsDown(rank int) (out []introspect.Rail) {
 	return out
 }
 
-// railText says what a rail has.
+// railText describes the state of a rail.
 func railText(r introspect.Rail) string {
 	if strings.HasPrefix(r.Error, "rail "+r.Name) {
 		return fmt.Sprintf("%s (%s)", r.Error, r.State)
@@ -304,15 +306,15 @@ func railText(r introspect.Rail) string {
 	return strings.TrimSuffix(fmt.Sprintf("rail %s to rank %d is %s: %s", r.Name, r.Peer, r.State, r.Error), ": ")
 }
 
-// isCut reports whether a rank has operations with the peer of a rail that is down, which wait for
-// a rail. They go by another rail if one is up.
+// isCut reports whether a rank has operations with the peer of a rail that is down, and they wait
+// for a rail. If another rail is up, they use it.
 func (v *view) isCut(rank int, r introspect.Rail) bool {
 	return !r.PeerUp && slices.ContainsFunc(v.ranks[rank].Pending, func(p observe.Pending) bool {
 		return p.Peer == r.Peer && r.Peer != rank && len(p.By) == 0
 	})
 }
 
-// notes are near misses that may be none, and the rails that are down, folded.
+// notes returns the near misses that need not be causes, and the rails that are down, folded.
 func (v *view) notes() (out []string) {
 	for _, c := range v.nearMisses(false) {
 		out = append(out, c.Text)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// withoutReport are the ranks that did not report though they have not left.
+// withoutReport returns causes for the ranks that have not finalized and did not report.
 func (v *view) withoutReport() (out []Cause) {
 	type reason struct {
 		why     Missing
@@ -39,7 +39,8 @@ func (v *view) withoutReport() (out []Cause) {
 	return out
 }
 
-// missing says why ranks have no report. process is the state of their processes, if it is known.
+// missing returns the reason why ranks have no report. process is the state of their processes, if
+// it is known.
 func (v *view) missing(ranks []int, why Missing, process string) (Kind, string) {
 	it, its, does, has := verb(ranks, "it", "they"), verb(ranks, "its process is", "their processes are"), verb(ranks, "does", "do"), verb(ranks, "has", "have")
 	kind, text, end := KindNoAnswer, "", ""

@@ -7,9 +7,9 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// nearMisses are receives that wait although a message has arrived that differs from what they wait
-// for in one respect: the tag, the communicator or the source. In a deadlock, that is the cause.
-// Otherwise the rank may still receive the message by a later call.
+// nearMisses returns the receives that wait although a message has arrived that differs in only one
+// respect: the tag, the communicator or the source. In a deadlock, that is the cause. Otherwise the
+// rank may still receive the message by a later call.
 func (v *view) nearMisses(ofDeadlock bool) (out []Cause) {
 	for i := range v.ranks {
 		isDeadlocked := slices.Contains(v.certain.Ranks, i) || slices.Contains(v.possible.Ranks, i)
@@ -50,11 +50,12 @@ func (v *view) nearMiss(rank int) (Cause, bool) {
 	return best, rankOfBest < len(misses)
 }
 
-// misses are the respects in which a message may miss a receive, nearest first. Never written.
+// misses lists the respects in which a message may fail to match a receive, nearest first. Never
+// written.
 var misses = [...]string{"another tag", "another communicator", "another source"}
 
-// missOf returns the index in misses of how a message misses a receive, len(misses) if it is not
-// near.
+// missOf returns the index in misses of the respect in which a message fails to match a receive, or
+// len(misses) if it is not a near miss.
 func missOf(p observe.Pending, m observe.Message) int {
 	source := p.Peer < 0 || p.Peer == m.Source
 	tag := p.Tag < 0 || p.Tag == m.Tag

@@ -2,20 +2,20 @@
 //
 // # Input
 //
-// A Rank has the report of one rank, or the reason why there is none. The one who collects them
-// asks all ranks for reports, and when all have answered, asks each again for its progress (After).
-// A rank whose progress is the same, and was the same before its stacks were taken (Report.Stale),
-// was in the reported state at the moment between, so the reports show one state of the job. Only
-// then a deadlock is certain.
+// A Rank has the report of one rank, or the reason why there is none. The collector asks all ranks
+// for reports. When all have answered, it asks each again for its progress (After). A rank whose
+// progress is the same, and was the same before its stacks were taken (Report.Stale), was in the
+// reported state at the moment between, so the reports show one state of the job. Only then a
+// deadlock is certain.
 //
 // # Output
 //
-// Analyze makes a Finding. Its causes stand in the order of importance, and the first lines of its
-// text are the first causes. A Finding never calls ranks deadlocked that might go on:
+// Analyze makes a Finding. Its causes are in the order of importance, and the first lines of its
+// text are the first causes. A Finding never calls a rank deadlocked that might go on:
 //
 //   - A rank with a goroutine outside of the calls that wait may go on, unless the goroutine itself
-//     waits for another goroutine, in sync.WaitGroup.Wait or sync.Mutex.Lock. That a function of
-//     time.AfterFunc would release it is not seen: it has no goroutine before it runs.
+//     waits for another goroutine, in sync.WaitGroup.Wait or sync.Mutex.Lock. A function of
+//     time.AfterFunc that would release it is not detected: it has no goroutine before it runs.
 //   - A rank may go on if its progress has changed, or a message is under way to it.
 //   - An operation completes by itself if only the network or the other library has to act.
 //
@@ -40,8 +40,8 @@ type Rank struct {
 	PID     int
 	Host    string
 	Process string
-	// Left says that the body of the rank has returned, or that it has called Finalize, beyond what
-	// Report says. It makes no further call.
+	// Left says that the body of the rank has returned or called Finalize, even if Report does not
+	// say so. The rank makes no further call.
 	Left bool
 	// After is the progress of the rank, asked for when all ranks had reported; nil if it did not
 	// answer.
@@ -56,8 +56,8 @@ const (
 	NoAnswer Missing = "no answer"
 	// NoReport: it has answered, without a report.
 	NoReport Missing = "no report"
-	// NotConnected: it has not connected to the one who asks. Foreign: neither has it, but it has
-	// joined the job.
+	// NotConnected: it has not connected to the collector. Foreign: it has joined the job, but has
+	// not connected.
 	NotConnected Missing = "not connected"
 	Foreign      Missing = "cannot be asked"
 	// OtherVersion: it was built with another version of this library.
@@ -76,7 +76,7 @@ const (
 	HostLost Missing = "host lost"
 )
 
-// Finding is what the reports say.
+// Finding is the result of the analysis.
 type Finding struct {
 	Version int `json:"version"`
 	Size    int `json:"size"` // of the job
@@ -112,7 +112,7 @@ const (
 // Cause is one cause.
 type Cause struct {
 	Kind Kind `json:"kind"`
-	// Ranks that have the cause, and Waiting those that wait because of it, as far as they are
+	// Ranks have the cause. Waiting are the ranks that wait because of it, as far as they are
 	// known.
 	Ranks   []int `json:"ranks,omitempty"`
 	Waiting []int `json:"waiting,omitempty"`

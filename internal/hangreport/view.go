@@ -13,10 +13,10 @@ import (
 type view struct {
 	ranks []rankView
 	names shortpath.Names // of the source files
-	// waiters are, by rank, the ranks that wait for it directly.
+	// waiters has, for each rank, the ranks that wait for it directly.
 	waiters [][]int
-	// certain is the deadlock that nothing can release. possible is the one if every goroutine that
-	// is blocked outside of the library stays blocked.
+	// certain is a deadlock that cannot be released. possible is the deadlock under the assumption
+	// that every goroutine blocked outside of the library stays blocked.
 	certain, possible waitgraph.Deadlock
 }
 
@@ -30,11 +30,11 @@ type rankView struct {
 	// returning are the goroutines that were in calls, if no call of the rank waited any more when
 	// the operations were listed. The rank goes on.
 	returning []introspect.Goroutine
-	// starts is how often it has started each persistent collective that it has not freed, by the
+	// starts has the number of starts of each persistent collective that it has not freed, by the
 	// place of the Init call.
 	starts map[observe.Collective]uint64
-	runs   bool // it may go on, whatever its waits say
-	acts   bool // as runs, but for goroutines that are blocked outside of the library
+	runs   bool // it may go on even if its calls wait
+	acts   bool // as runs, but ignoring goroutines blocked outside of the library
 }
 
 func newView(ranks []Rank) *view {
@@ -70,7 +70,7 @@ func newView(ranks []Rank) *view {
 	return v
 }
 
-// look finds out whether the rank may go on.
+// look determines whether the rank may go on.
 func (r *rankView) look() {
 	waiting, blocked, active := 0, false, false
 	for _, g := range r.Report.Goroutines {
@@ -206,8 +206,8 @@ func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 	return out
 }
 
-// lateInShared are the ranks that have not called the collective of a call that waits for a change
-// of shared memory. The call needs one of them at least. If there is none, the change is on its
+// lateInShared returns the ranks that have not called the collective of a call that waits for a
+// change of shared memory. At least one of them has to act. If there is none, the change is under
 // way.
 func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
 	if len(w.In) != 1 {
@@ -223,7 +223,8 @@ func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
 	return v.notReached(watched, w.In[0].Collective)
 }
 
-// ops are the operations that a call waits for. Reports come over a wire, so indices are checked.
+// ops returns the operations that a call waits for. Reports come over a wire, so indices are
+// checked.
 func (r *rankView) ops(w observe.Wait) (out []observe.Pending) {
 	for _, i := range w.Ops {
 		if i >= 0 && i < len(r.Pending) {
@@ -233,7 +234,7 @@ func (r *rankView) ops(w observe.Wait) (out []observe.Pending) {
 	return out
 }
 
-// notReached are those of the members that have not called a collective, or not made a start.
+// notReached returns the members that have not called a collective, or not made a start.
 func (v *view) notReached(members []int, c observe.Collective) (late []int) {
 	for _, rank := range members {
 		if rank < 0 || rank >= len(v.ranks) {
@@ -263,7 +264,7 @@ func placeOf(c observe.Collective) observe.Collective {
 	return observe.Collective{Comm: c.Comm, Number: c.Number}
 }
 
-// awaited are the ranks that a rank waits for, by any of its calls.
+// awaited returns the ranks that a rank waits for, by any of its calls.
 func (v *view) awaited(rank int) (out []int) {
 	r := &v.ranks[rank]
 	for _, w := range r.Waits {
@@ -295,7 +296,7 @@ func (v *view) awaited(rank int) (out []int) {
 	})
 }
 
-// waitingFor are the ranks that wait for some of the given ranks, directly or through others.
+// waitingFor returns the ranks that wait for some of the given ranks, directly or through others.
 func (v *view) waitingFor(ranks []int) (out []int) {
 	seen := make([]bool, len(v.ranks))
 	list := slices.Clone(ranks)

@@ -150,7 +150,7 @@ func operation(p observe.Pending, peer string) string {
 	return b.String()
 }
 
-// peerName is the peer of an operation as text.
+// peerName returns the peer of an operation as text.
 func peerName(peer int) string {
 	if peer < 0 {
 		return "any rank"
@@ -161,7 +161,7 @@ func peerName(peer int) string {
 // Operation describes an operation in full: "irecv from 3, tag 7".
 func Operation(p observe.Pending) string { return p.Op + " " + operation(p, peerName(p.Peer)) }
 
-// where says at which line a call waits: "main.go:51 Recv", or the name of the operation.
+// where returns the line at which a call waits: "main.go:51 Recv", or the name of the operation.
 func where(names shortpath.Names, w observe.Wait, ops []observe.Pending) string {
 	call := w.Call
 	if call == "" {
@@ -196,7 +196,7 @@ func Wait(w observe.Wait, ops []observe.Pending) string {
 	return text
 }
 
-// doing says what a goroutine outside of the calls that wait does.
+// doing describes a goroutine that is not in a waiting call.
 func doing(names shortpath.Names, g introspect.Goroutine) string {
 	f, ok := goroutines.Site(g.Frames)
 	if !ok {
