@@ -14,7 +14,8 @@ const (
 	// maxAnswerBytes bounds an answer. A report with the stacks of a thousand goroutines has about
 	// a mebibyte.
 	maxAnswerBytes = 8 << 20
-	// bufferBytes is what a connection keeps between answers. A job may have thousands of ranks.
+	// bufferBytes is the size of the buffer that a connection keeps. It is small, because a job may
+	// have thousands of ranks.
 	bufferBytes = 4 << 10
 	// maxUnanswered is the number of questions that a rank may leave unanswered. A stopped rank
 	// gets no more, because it would answer all of them when it goes on.
@@ -24,11 +25,11 @@ const (
 )
 
 // ErrVersion means that the rank speaks another version of this protocol: it was built with another
-// version of the library than the asker. Nothing of its answers is used.
+// version of the library than the asker. Its answers are not used.
 var ErrVersion = errors.New("another version of mpigo")
 
 // ErrGone means that the connection to the rank has ended: the rank has called Finalize or ended,
-// or it is no mpigo program.
+// or it does not use mpigo.
 var ErrGone = errors.New("the rank has left")
 
 // Conn is the launcher's end of a connection to a rank. Goroutines may share it.
@@ -41,12 +42,12 @@ type Conn struct {
 	mu      sync.Mutex
 	last    uint64                   // ID of the last question
 	waiting map[uint64]chan<- Answer // by the ID of the question, each with room for the answer
-	// unanswered is the number of questions that were written and are not answered. Those that
-	// nobody waits for any more count too.
+	// unanswered is the number of questions that were written and are not answered. Questions whose
+	// caller has given up count too.
 	unanswered int
 	greeted    bool
 	other      error // ErrVersion, once the rank has shown another version
-	goodbye    bool  // the rank has said that it leaves
+	goodbye    bool  // the rank has said goodbye
 	orderly    bool  // the connection ended after a whole answer, without an error
 	ended      error // set once, when gone is closed
 	gone       chan struct{}
@@ -90,7 +91,7 @@ func (c *Conn) HasEnded() bool {
 	return c.greeted && c.orderly
 }
 
-// HasSaidGoodbye reports whether the rank has said that it leaves.
+// HasSaidGoodbye reports whether the rank has said goodbye.
 func (c *Conn) HasSaidGoodbye() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +99,8 @@ func (c *Conn) HasSaidGoodbye() bool {
 }
 
 // Ask asks the rank a question and waits for the answer until ctx ends. A stopped rank does not
-// answer, so ctx should have a deadline. If the answer comes later, it is dropped. Errors: that of
-// ctx, ErrGone, ErrVersion, ErrProtocol.
+// answer, so ctx should have a deadline. If the answer comes later, it is dropped. Errors: the
+// error of ctx, ErrGone, ErrVersion, ErrProtocol.
 func (c *Conn) Ask(ctx context.Context, want Want) (Answer, error) {
 	answer := make(chan Answer, 1)
 	c.mu.Lock()
@@ -192,7 +193,7 @@ func (c *Conn) readAll() error {
 	}
 }
 
-// take takes a line from the rank. A long answer that nobody waits for any more is not decoded.
+// take takes a line from the rank. It does not decode a long answer whose caller has given up.
 func (c *Conn) take(line []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,11 +15,11 @@ type Member struct {
 	PID   int    `json:"pid,omitempty"` // on its host
 	State State  `json:"state"`
 	// Process is the state of the process of a rank that has not answered, in a few words such as
-	// "stopped by a signal". It is empty if nobody knows.
+	// "stopped by a signal". It is empty if it is unknown.
 	Process  string `json:"process,omitempty"`
 	Progress uint64 `json:"progress,omitempty"`
-	// After is the progress of the rank some time after all ranks had reported. If it is that of
-	// the report, the rank was in the reported state all that time.
+	// After is the progress of the rank some time after all ranks had reported. If it equals the
+	// progress in the report, the rank was in the reported state all that time.
 	After   *uint64  `json:"after,omitempty"`
 	Report  *Report  `json:"report,omitempty"`
 	Metrics *Metrics `json:"metrics,omitempty"`
@@ -50,7 +50,7 @@ type Peer struct {
 	// Conn is nil if the rank cannot be asked.
 	Conn *Conn
 	// Process looks at the process of the rank on its host. isStopped says that the process cannot
-	// answer. Process returns when ctx ends. It is nil if nobody can look.
+	// answer. Process returns when ctx ends. It is nil if the process cannot be examined.
 	Process func(ctx context.Context) (text string, isStopped bool)
 }
 
@@ -69,7 +69,7 @@ const lookAfter = 500 * time.Millisecond
 const (
 	// afterTimeout is the time that ranks which have reported have for Member.After.
 	afterTimeout = time.Second
-	// watchTime is how long ranks are watched of which none makes progress: those of a healthy job
+	// watchTime is how long ranks are watched if none makes progress: the ranks of a healthy job
 	// may wait for a processor, or for a message, at the moment of the reports.
 	watchTime   = 200 * time.Millisecond
 	watchPeriod = 50 * time.Millisecond

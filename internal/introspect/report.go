@@ -9,7 +9,7 @@ const Version = 2
 type Want string
 
 const (
-	// WantProgress asks for Answer.Progress alone, which costs the rank next to nothing.
+	// WantProgress asks for Answer.Progress alone, which costs the rank almost nothing.
 	WantProgress Want = "progress"
 	// WantReport asks for everything: operations, waits, stacks, rails.
 	WantReport Want = "report"
@@ -41,7 +41,7 @@ type Answer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Report is what a rank says of itself. All ranks in it are ranks of the job.
+// Report is a rank's description of itself. All ranks in it are ranks of the job.
 type Report struct {
 	Rank int    `json:"rank"`
 	Size int    `json:"size"`
@@ -63,9 +63,9 @@ type Report struct {
 	GoroutinesCut bool `json:"goroutines_cut,omitempty"`
 }
 
-// Rail is the state of a rail. A Report has those that are not up, except rails that are only not
-// in use: with no error, while another one to the peer is up. Metrics have those that are up or
-// have failed, to peers that have not left.
+// Rail is the state of a rail. A Report has the rails that are not up, except unused ones: rails
+// without an error while another rail to the peer is up. Metrics have the rails that are up or have
+// failed, to peers that have not finalized.
 type Rail struct {
 	Name string `json:"name"` // as comm.RailStatus has it
 	// Peer is -1 in Metrics for the rails of a name that are up, not slow, and have never failed.
@@ -75,8 +75,8 @@ type Rail struct {
 	State  string `json:"state"`
 	Health int    `json:"health"`          // 0 to 1000
 	Error  string `json:"error,omitempty"` // the last one
-	// Slow is that of comm.RailStatus. Errors counts its errors by side and kind, such
-	// as "path timeout"; those that are 0 are left out.
+	// Slow is the field of comm.RailStatus. Errors counts its errors by side and kind, such as
+	// "path timeout", without zeros.
 	Slow   bool              `json:"slow,omitempty"`
 	Errors map[string]uint64 `json:"errors,omitempty"`
 	// PeerUp: another rail to the peer is up.
@@ -108,16 +108,16 @@ type Metrics struct {
 	PID   int    `json:"pid"`
 	Host  string `json:"host"`
 	Nanos int64  `json:"nanos"` // of the rank's monotonic clock, for rates
-	// Doing is one line: what the main goroutine of the program does, "" if that is not known, or
-	// not asked for (WantActivity).
+	// Doing describes in one line the activity of the program's main goroutine. It is "" if that is
+	// unknown, or was not asked for (WantActivity).
 	Doing string `json:"doing,omitempty"`
 	// Progress is as observe.Rank.Progress.
 	Progress uint64 `json:"progress"`
 	// Counters by the names of the fields of comm.Stats.
 	Counters map[string]uint64 `json:"counters"`
 	Rails    []Rail            `json:"rails,omitempty"`
-	// SentMessages and SentBytes are what the rank has sent since the job began, collectives
-	// included. What it has received is among the counters.
+	// SentMessages and SentBytes count what the rank has sent since the job began, collectives
+	// included. The counters have the same for received messages.
 	SentMessages uint64 `json:"sent_messages"`
 	SentBytes    uint64 `json:"sent_bytes"`
 	// RailBytes are those of comm.RailStatus by the name of the rail.

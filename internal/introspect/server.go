@@ -29,7 +29,7 @@ const FDVariable = "MPIGO_INTROSPECT_FD"
 // maxQuestionBytes bounds a question.
 const maxQuestionBytes = 4 << 10
 
-// ErrProtocol means that the other end sent something that is not of this protocol.
+// ErrProtocol means that the other end has broken this protocol.
 var ErrProtocol = errors.New("not the protocol of introspection")
 
 // greetingID is the ID of the answer that comes first, which no question has.
@@ -44,8 +44,8 @@ type greeting struct {
 // Greet tells the launcher that the rank uses the library. It comes before Serve.
 func Greet(conn io.Writer) error { return write(conn, Answer{Version: Version, ID: greetingID}) }
 
-// SayGoodbye tells the launcher that the rank leaves. It comes last, where the end of a connection
-// alone does not say that.
+// SayGoodbye tells the launcher that the rank finalizes. It is the last message on connections
+// whose end alone does not show this.
 func SayGoodbye(conn io.Writer) error {
 	text, err := json.Marshal(greeting{Answer: Answer{Version: Version, ID: greetingID}, Goodbye: true})
 	if err == nil {
@@ -54,10 +54,10 @@ func SayGoodbye(conn io.Writer) error {
 	return err
 }
 
-// Serve answers the questions that come on conn until conn ends, which is nil, or a question breaks
-// the protocol, which Is ErrProtocol. It does not close conn. A trace is written on a goroutine of
-// its own, which may outlive Serve, because a file system may hang; other questions are answered
-// meanwhile.
+// Serve answers the questions on conn. It returns nil when conn ends, and an error that Is
+// ErrProtocol when a question breaks the protocol. It does not close conn. A trace is written on a
+// goroutine of its own, which may outlive Serve, because a file system may hang; other questions
+// are answered meanwhile.
 func Serve(conn io.ReadWriter, rank Describer) error {
 	in := bufio.NewReaderSize(conn, maxQuestionBytes)
 	s := &server{out: conn, rank: rank}
