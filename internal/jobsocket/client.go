@@ -30,8 +30,8 @@ const answerTimeout = 2*introspect.AnswerTimeout + infoTimeout
 // maxAnswerBytes bounds an answer. A report of a rank usually has a few kibibytes.
 const maxAnswerBytes = 1 << 30
 
-// staleAge is the age from which a socket that nobody listens at is a leftover. A younger one may
-// be of a job that is just starting.
+// staleAge is the age from which a socket without a listener is a leftover. A younger one may
+// belong to a job that is just starting.
 const staleAge = 10 * time.Second
 
 // Jobs returns the user's jobs on this machine, the oldest first. It removes the sockets of
@@ -92,7 +92,7 @@ func Dial(name string) (*Client, error) {
 	return nil, fmt.Errorf("%w: %s", ErrNoJob, strconv.Quote(name))
 }
 
-// dial connects to a socket. If nobody listens there any more, it removes the socket.
+// dial connects to a socket. If no process listens there any more, it removes the socket.
 func dial(path string) (*Client, error) {
 	conn, err := net.DialTimeout("unix", path, infoTimeout)
 	if errors.Is(err, syscall.ECONNREFUSED) {
@@ -109,14 +109,14 @@ func dial(path string) (*Client, error) {
 // Close closes the connection.
 func (c *Client) Close() { _ = c.conn.Close() }
 
-// Report asks for everything that the ranks say of themselves.
+// Report asks for the full reports of the ranks.
 func (c *Client) Report() (Answer, error) { return c.Ask(introspect.WantReport, answerTimeout) }
 
 // traceTimeout is the time that a job has to make its trace, which may be large.
 const traceTimeout = 3 * time.Minute
 
-// Trace asks the job to make its trace until now. The answer says in a line what came of it, or how
-// the ranks of a job with a TraceDir have answered.
+// Trace asks the job to make its trace so far. The answer has the result in one line, or, for a job
+// with a TraceDir, the answers of the ranks.
 func (c *Client) Trace() (Answer, error) { return c.Ask(introspect.WantTrace, traceTimeout) }
 
 // Ask sends a request and waits for the answer, at most for the given time.

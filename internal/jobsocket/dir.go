@@ -35,8 +35,8 @@ func makeDirectory(dir string) error {
 	return checkDirectory(dir)
 }
 
-// checkDirectory returns an error unless dir is a directory of the user's that nobody else can
-// enter. Another user may have made one of that name.
+// checkDirectory returns an error unless dir is a directory of the user that no other user can
+// enter. Another user may have created a directory with that name.
 func checkDirectory(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -65,8 +65,8 @@ func pathOf(dir, job string) (string, error) {
 	return path, nil
 }
 
-// sockets returns the paths of the sockets in the directories. Directories that do not exist, or
-// are not the user's alone, have none.
+// sockets returns the paths of the sockets in the directories. It skips directories that do not
+// exist or that fail checkDirectory.
 func sockets() (paths []string) {
 	for _, dir := range directories() {
 		if checkDirectory(dir) != nil {

@@ -48,8 +48,8 @@ type Info struct {
 	Command string    `json:"command"` // the program of the first ranks, with its arguments
 	Started time.Time `json:"started"`
 	Traces  bool      `json:"traces,omitempty"` // introspect.WantTrace has an answer
-	// TraceDir is the directory in which each rank writes its trace, if the job does not make one
-	// of them: the command has to.
+	// TraceDir is the directory in which each rank writes its trace, if the command and not the job
+	// has to merge them.
 	TraceDir string `json:"trace_dir,omitempty"`
 	// TraceJob is the identity of the job in these files.
 	TraceJob string `json:"trace_job,omitempty"`
@@ -57,8 +57,8 @@ type Info struct {
 
 // Tracer is a job that records a trace, if its Info says so.
 type Tracer interface {
-	// Trace makes the trace of the job until now, and says in a line what came of it. It returns
-	// soon after ctx ends.
+	// Trace makes the trace of the job so far, and returns the result in one line. It returns soon
+	// after ctx ends.
 	Trace(ctx context.Context) string
 }
 
@@ -209,7 +209,7 @@ func (s *Server) serve(conn net.Conn) {
 		_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))
 		line, err := in.ReadSlice('\n')
 		if err != nil {
-			return // the end, no request for too long, or one that is too long
+			return // the connection ended, or no request came in time, or one was too long
 		}
 		a := Answer{Version: Version, Job: s.job.Info()}
 		var r Request
