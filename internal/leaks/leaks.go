@@ -1,6 +1,6 @@
-// Package leaks finds goroutines that outlive tests. It is package goleak with more patience: that
-// waits for less than half a second, and on a busy machine a goroutine that is about to end may
-// stand still for longer.
+// Package leaks finds goroutines that outlive tests. It is package goleak with a longer wait:
+// goleak waits for less than half a second, and on a busy machine a goroutine that is about to end
+// may not run for longer.
 package leaks
 
 import (
@@ -19,7 +19,7 @@ func Main(m *testing.M, options ...goleak.Option) {
 	goleak.VerifyTestMain(tests{m}, options...)
 }
 
-// tests are tests of which the last goroutines have ended, unless that takes too long.
+// tests runs tests, and waits for a limited time until their last goroutines have ended.
 type tests struct{ m *testing.M }
 
 func (t tests) Run() int {
