@@ -1,14 +1,14 @@
 // Package memcopy copies the bytes of messages into memory that another processor will read.
 //
-// How fast a copy is depends on where the other processor is, and on the make of both. Go's copy
-// fetches each line that it overwrites from the cache of the processor that read it last. If the
-// two share a cache that is cheap, and the reader then finds the bytes in it. If they do not, it
-// can take four times as long as the rest of the copy; then it is better to write past the caches
-// into memory, although the reader has to fetch the bytes from there. On some processors the string
-// instruction writes whole lines into the cache without fetching them first.
+// The speed of a copy depends on the location and the model of both processors. Go's copy fetches
+// each line that it overwrites from the cache of the processor that read it last. If the two
+// processors share a cache, the fetch is cheap, and the reader finds the bytes in that cache.
+// Otherwise the fetch can take four times as long as the rest of the copy. Then it is better to
+// write past the caches into memory, although the reader has to fetch the bytes from there. On some
+// processors the string instruction writes whole lines into the cache without fetching them first.
 //
 // The placement may change while a program runs, in a virtual machine or without binding. So a
-// Writer measures each way now and then, and takes the one that suits at the time.
+// Writer measures each way periodically, and uses the fastest.
 package memcopy
 
 import "sync/atomic"
@@ -27,31 +27,31 @@ const (
 	// minBytes is the length of the shortest long copy. Shorter ones are always plain: in exchanges
 	// of short messages the time to reach memory counts more than the rate.
 	minBytes = 8 << 10
-	// timedEvery: of so many long copies one is measured.
+	// timedEvery: one in timedEvery long copies is measured.
 	timedEvery = 4
-	// A trial is trialSpans long: which cache the lines are in at its beginning is due to the way
-	// before it. It takes up to four times as long as other copies. As many bytes lie between the
-	// first trials, and betweenSpans between all others.
+	// A trial is trialSpans long, because the way used before it determines in which cache its
+	// first lines are. It takes up to four times as long as other copies. The first trials are
+	// trialSpans apart, all others betweenSpans.
 	trialSpans   = 2
 	betweenSpans = 64
 	firstTrials  = 5 // the first one is of plain
-	// percentToSwitch: another way is taken if the present one costs more than so many percent of
-	// it, so that the choice does not swing.
+	// percentToSwitch: the Writer changes to another way if the current one costs more than this
+	// percentage of the other's cost. The margin keeps the choice from oscillating.
 	percentToSwitch = 115
-	// unitBytes: costs are in processor ticks for so many bytes.
+	// unitBytes: costs are in processor ticks for unitBytes bytes.
 	unitBytes = 64 << 10
 	// maxTicks bounds a measurement, so that costs do not overflow.
 	maxTicks = 1<<40 - 1
 	// serialShift: an answer is the serial number of the copy, above the ticks of the reader.
 	serialShift = 48
-	// forgetAfter so many long copies an answer is not waited for any more.
+	// forgetAfter is the number of long copies after which an answer is no longer awaited.
 	forgetAfter = 256
 )
 
-// Writer copies to one reader, to places that come round again and again. One goroutine at a time
-// may use it.
+// Writer copies to one reader, into a buffer that is reused cyclically. One goroutine at a time may
+// use it.
 type Writer struct {
-	// Span is the number of bytes that are written before a place is written again.
+	// Span is the number of bytes that are written before the same place is written again.
 	Span uint64
 
 	best    way
@@ -61,7 +61,7 @@ type Writer struct {
 	trials  uint8  // made, up to firstTrials
 	left    int64  // bytes until a trial begins or ends
 	copies  uint32 // long ones
-	// The copy that the reader measures, if waits.
+	// The copy that the reader measures, if waits is set.
 	waits  bool
 	serial uint16
 	by     way
@@ -96,8 +96,8 @@ func (w *Writer) Copy(dst, src []byte, answer *uint64) (serial uint16) {
 	return w.ask(Ticks()-begin, len(src))
 }
 
-// ask begins to wait for the reader's answer about a copy. ticks are the writer's own: too many if
-// the time stamp went back meanwhile.
+// ask begins to wait for the reader's answer about a copy. ticks is the writer's own time; it is
+// huge if the time stamp went back meanwhile.
 func (w *Writer) ask(ticks uint64, bytes int) (serial uint16) {
 	w.spent, w.bytes, w.by, w.asked, w.waits = min(ticks, maxTicks), uint64(bytes), w.now, w.copies, true
 	w.serial = max(w.serial+1, 1)
@@ -128,7 +128,8 @@ func (w *Writer) change() {
 	w.left = spans * int64(w.Span)
 }
 
-// Answer is what a reader stores that has spent so many ticks on the copy with this serial number.
+// Answer returns the word that a reader stores after it has spent ticks on the copy with this
+// serial number.
 func Answer(serial uint16, ticks uint64) uint64 {
 	return uint64(serial)<<serialShift | min(ticks, maxTicks)
 }
@@ -144,8 +145,8 @@ func (w *Writer) hear(answer uint64) bool {
 	return true
 }
 
-// cost is the median of the last three, because some copies are interrupted. It is 0 if there are
-// fewer.
+// cost returns the median of the last three costs, because some copies are interrupted. It is 0 if
+// there are fewer than three.
 func (w *Writer) cost(by way) uint64 {
 	a, b, c := w.costs[by][0], w.costs[by][1], w.costs[by][2]
 	if a == 0 {

@@ -15,7 +15,7 @@ func copyBy(by way, dst, src []byte) {
 	case str:
 		repMovsb(to, from, uintptr(len(src)))
 	case stream:
-		// The stores have to be aligned, and are of whole lines.
+		// The stores have to be aligned, and write whole lines.
 		head := int(-uintptr(to)) & (lineBytes - 1)
 		lines := (len(src) - head) / lineBytes * lineBytes
 		copy(dst[:head], src)
@@ -41,5 +41,5 @@ func repMovsb(dst, src unsafe.Pointer, n uintptr)
 //go:noescape
 func streamLines(dst, src unsafe.Pointer, n uintptr)
 
-// Ticks is the processor's time stamp, of which only differences mean something.
+// Ticks returns the processor's time stamp. Only differences are meaningful.
 func Ticks() uint64
