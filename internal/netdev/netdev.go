@@ -1,5 +1,5 @@
-// Package netdev reads from /sys/class/net what network interfaces stand on. It never fails: what
-// the system does not say is left out.
+// Package netdev reads from /sys/class/net the lower interfaces of network interfaces. It never
+// fails: it leaves out what the system does not report.
 package netdev
 
 import (
@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// mostBelow bounds how many interfaces are looked at. A bond has some ports, each of which may be a
-// VLAN.
+// mostBelow bounds the number of interfaces that are read. A bond has several ports, each of which
+// may be a VLAN.
 const mostBelow = 64
 
-// Wires are interfaces and all those that they stand on: the interface of a VLAN, and the ports of
-// a bond. Two interfaces that have one of them in common share its bandwidth. Outside of tests root
-// is "/".
+// Wires returns the named interfaces and all their lower interfaces: the interface of a VLAN, and
+// the ports of a bond. Two interfaces with a common lower interface share its bandwidth. Outside of
+// tests root is "/".
 func Wires(root string, names ...string) (all []string) {
 	all = slices.Clone(names)
 	for i := 0; i < len(all) && len(all) < mostBelow; i++ {
