@@ -1,8 +1,8 @@
 package network
 
-// Fluid is how long so many bytes take that begin at a time and move at the sum of some rates at
-// each moment, in nanoseconds: the ideal for a message over several links. It looks at the rates
-// every step nanoseconds, and gives up after limit.
+// Fluid returns the time in nanoseconds that bytes take from a start time, if they move at each
+// moment at the sum of the rates: the ideal time of a message over several links. It samples the
+// rates every step nanoseconds, and gives up after limit.
 func Fluid(rates []func(now int64) float64, from int64, bytes float64, step, limit int64) int64 {
 	for t := from; t < from+limit; t += step {
 		rate := 0.0

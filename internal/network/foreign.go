@@ -1,15 +1,15 @@
 package network
 
 const (
-	// foreignFrame is the frame of a foreign flow, and foreignAhead how much it has written ahead:
-	// enough that only its window limits it.
+	// foreignFrame is the size of a frame of a foreign flow. foreignAhead is the number of bytes
+	// that the flow writes ahead: enough that only its window limits it.
 	foreignFrame, foreignAhead = 64 << 10, 2 << 20
-	// foreignPeriod is how often a foreign flow is looked at.
+	// foreignPeriod is the interval at which a foreign flow writes.
 	foreignPeriod = 5 * Millisecond
 )
 
-// Foreign is a greedy TCP flow of somebody else over a link, whenever isOn says so. It never ends
-// by itself: the clock always has an event.
+// Foreign starts a greedy TCP flow of another program over a link. The flow is active whenever isOn
+// returns true. It never ends by itself, so the clock always has an event.
 func Foreign(clock Clock, out, back *Link, isOn func(now int64) bool) {
 	var t *TCP
 	var look func()

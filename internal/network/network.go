@@ -1,10 +1,10 @@
 // Package network simulates the networks under rails, for tests in virtual time. A Link is one
 // direction of a wire whose rate, delay and loss change in time, with a token bucket and a finite
 // queue that all its connections share. A Conn delivers frames over it in order: TCP repairs loss,
-// and Direct is lossless, such as verbs or shared memory. Foreign is other people's traffic.
+// and Direct is lossless, such as verbs or shared memory. Foreign is the traffic of other programs.
 //
-// The package has no clock and no goroutine of its own: the Clock runs what it is given. All of it
-// belongs to one goroutine. Times are in nanoseconds, rates in bytes a second, without headers.
+// The package has no clock and no goroutine of its own: the Clock runs its events. One goroutine
+// owns all its objects. Times are in nanoseconds, rates in bytes a second, without headers.
 package network
 
 import (
@@ -22,17 +22,17 @@ const (
 // Mbit turns 10⁶ bits a second into bytes a second.
 func Mbit(rate float64) float64 { return rate * 1e6 / 8 }
 
-// Clock is virtual time. After has run called so many nanoseconds from now; of two calls of the
-// same time, the one asked for first comes first.
+// Clock is virtual time. After calls run after the given number of nanoseconds. Events of the same
+// time run in the order of the calls of After.
 type Clock interface {
 	Now() int64
 	After(nanos int64, run func())
 }
 
-// Steady is a value that does not change.
+// Steady returns a constant function.
 func Steady[T any](x T) func(now int64) T { return func(int64) T { return x } }
 
-// Swap is a value that changes between two each period.
+// Swap returns a function that alternates between two values, one for each period.
 func Swap[T any](a, b T, period int64) func(now int64) T {
 	return func(now int64) T {
 		if now/period%2 == 0 {
@@ -42,7 +42,7 @@ func Swap[T any](a, b T, period int64) func(now int64) T {
 	}
 }
 
-// During is one value in a span of time, and another one before and after it.
+// During returns a function with one value within a span of time, and another one outside of it.
 func During[T any](from, to int64, inside, outside T) func(now int64) T {
 	return func(now int64) T {
 		if from <= now && now < to {
@@ -52,7 +52,7 @@ func During[T any](from, to int64, inside, outside T) func(now int64) T {
 	}
 }
 
-// If is one value whenever a condition holds, and another one otherwise.
+// If returns a function with one value while a condition holds, and another one otherwise.
 func If[T any](is func(now int64) bool, then, otherwise T) func(now int64) T {
 	return func(now int64) T {
 		if is(now) {
@@ -71,11 +71,12 @@ type Link struct {
 	Delay func(now int64) int64
 	// Loss is the probability that a packet is lost.
 	Loss func(now int64) float64
-	// Silent: nothing passes. Every packet is lost that arrives in the queue, or would leave it; if
-	// the link is lossless, it stays in the queue.
+	// Silent: no packet passes. Every packet that arrives in the queue, or would leave it, is lost.
+	// On a lossless link it stays in the queue.
 	Silent func(now int64) bool
-	// BurstBytes may pass at once after a pause. QueueSeconds bounds the queue by the time that it
-	// takes at the present rate; 0: it is lossless, and not bounded.
+	// BurstBytes is the number of bytes that may pass at once after a pause. QueueSeconds bounds
+	// the queue by the time to send it at the current rate; 0: the queue is unbounded and loses no
+	// packets.
 	BurstBytes   float64
 	QueueSeconds float64
 
@@ -103,7 +104,7 @@ func NewLink(clock Clock, rng *rand.Rand, rate func(now int64) float64, delay in
 
 func (l *Link) isLossless() bool { return l.QueueSeconds == 0 }
 
-// longestWait bounds how long the link trusts the present rate, which may change meanwhile.
+// longestWait bounds the time for which the link relies on the current rate, which may change.
 const longestWait = 5 * Millisecond
 
 // Send puts a packet into the queue. arrive is called at the other end, unless it is lost.
@@ -153,7 +154,7 @@ func (l *Link) serve() {
 	}
 }
 
-// wait is how long a packet of no length takes that is sent now.
+// wait returns the time that a packet of length 0 would take if it were sent now.
 func (l *Link) wait() int64 {
 	now := l.clock.Now()
 	return l.Delay(now) + int64(max(float64(l.queued)-l.tokens, 0)/l.Rate(now)*1e9)
@@ -168,7 +169,8 @@ type Conn interface {
 // Direct is a lossless transport over a link without loss.
 type Direct struct{ Out *Link }
 
-// directPacket is the longest packet of a Direct, in bytes: short enough that others get between.
+// directPacket is the longest packet of a Direct, in bytes. It is short, so that packets of others
+// get their turn.
 const directPacket = 16 << 10
 
 // Write implements Conn.
@@ -179,5 +181,5 @@ func (d Direct) Write(bytes int, arrive func()) {
 	d.Out.Send(bytes, arrive)
 }
 
-// Close drops nothing: the link has all.
+// Close drops no frame, because the link already has all of them.
 func (d Direct) Close() (dropped int) { return 0 }

@@ -2,7 +2,7 @@ package network
 
 import "container/heap"
 
-// Queue is a Clock that runs events when its owner asks for it. Its zero value begins at 0.
+// Queue is a Clock that runs events when its owner calls Run. Its zero value begins at 0.
 type Queue struct {
 	now    int64
 	events eventHeap
@@ -18,8 +18,8 @@ func (q *Queue) After(nanos int64, run func()) {
 	heap.Push(&q.events, event{q.now + max(nanos, 0), q.number, run})
 }
 
-// Run runs the events up to a time, or until isDone. Then it is the time of the last event, or
-// until.
+// Run runs the events up to the time until, or until isDone. Afterwards Now is the time of the last
+// event, or until.
 func (q *Queue) Run(until int64, isDone func() bool) {
 	for !isDone() {
 		if len(q.events) == 0 || q.events[0].at > until {

@@ -3,8 +3,8 @@ package network
 import "math"
 
 // TCP is one direction of a TCP connection: slow start, additive increase, fast retransmission with
-// selective acknowledgements, retransmission time-outs. What was written and is not delivered is in
-// the kernel's buffer, on the wire, or lost. Use NewTCP.
+// selective acknowledgements, retransmission time-outs. A byte that was written and not delivered
+// is in the kernel's buffer, on the wire, or lost. Use NewTCP.
 type TCP struct {
 	clock     Clock
 	out, back *Link
@@ -19,7 +19,7 @@ type TCP struct {
 	first           int64
 	lost            []segment // to be sent again
 	received        int64
-	early           map[int64]int64 // by first byte: what came beyond received
+	early           map[int64]int64 // by first byte: segments that arrived beyond received
 	recoverTo       int64           // losses before it were counted already
 	isTimedOut      bool            // the last loss was found by a time-out
 	trip, deviation float64         // smoothed round trip, and its mean deviation
@@ -43,17 +43,17 @@ type segment struct {
 const (
 	// segmentBytes is the payload of an Ethernet frame.
 	segmentBytes = 1448
-	// firstWindow is that of RFC 6928, in segments.
+	// firstWindow is the initial window of RFC 6928, in segments.
 	firstWindow = 10
 	// leastTimeout and mostTimeout bound the retransmission time-out (Linux).
 	leastTimeout, mostTimeout = 200 * Millisecond, 120 * Second
 	mostBackoff               = 8
-	// ackLossDivisor: an acknowledgement is lost less often than a segment, because later ones say
-	// the same.
+	// ackLossDivisor: the loss of an acknowledgement matters less often than the loss of a segment,
+	// because later acknowledgements repeat it.
 	ackLossDivisor = 4
 )
 
-// NewTCP makes a connection over a link, whose acknowledgements come by another one.
+// NewTCP makes a connection over the link out. Its acknowledgements use the link back.
 func NewTCP(clock Clock, out, back *Link) *TCP {
 	now := clock.Now()
 	trip := float64(out.Delay(now) + back.Delay(now)) // of the handshake
@@ -223,11 +223,11 @@ func (t *TCP) alarm() {
 	t.pump()
 }
 
-// drop forgets what was not sent yet: the program that wrote it is gone.
+// drop discards the bytes that were not sent yet, because the program that wrote them has ended.
 func (t *TCP) drop() { t.written, t.lost, t.frames = t.next, nil, nil }
 
-// Close ends the connection: frames that were not sent whole are dropped. It returns their number.
-// The others are repaired if need be, and arrive.
+// Close ends the connection. It drops frames that were not completely sent, and returns their
+// number. All other frames arrive, after retransmission if necessary.
 func (t *TCP) Close() (dropped int) {
 	t.written = t.next
 	kept := len(t.frames)
