@@ -9,9 +9,10 @@ import "time"
 // imports this package.
 var NewOption func(change func(*Hook)) any
 
-// Hook is what a test harness asks of RunLocal and Init.
+// Hook has the requests of a test harness to RunLocal and Init.
 type Hook struct {
-	// HangAfter is for the harness alone: without progress for so long, the job hangs.
+	// HangAfter is for the harness alone: the time without progress after which the job counts as
+	// hanging.
 	HangAfter time.Duration
 	// Attach is called with the ranks, before their bodies run.
 	Attach func(hook Hook, ranks []Rank)
@@ -28,7 +29,8 @@ type Rank interface {
 	Progress() uint64
 	// Snapshot lists the operations that are under way and the calls that wait for them.
 	Snapshot() Snapshot
-	// Leaks lists what the body of the rank should have finished or given back.
+	// Leaks lists the requests, communicators and memory that the body of the rank should have
+	// finished or freed.
 	Leaks() Leaks
 	// Unreceived lists the messages that have arrived and were not received. It is called when all
 	// ranks have ended.
@@ -46,8 +48,7 @@ type Snapshot struct {
 	Ended bool `json:"ended,omitempty"`
 	// Pending lists the operations that are under way.
 	Pending []Pending `json:"pending,omitempty"`
-	// Waits lists the calls that wait for some of Pending. Calls that wait for something else are
-	// not among them.
+	// Waits lists the calls that wait for some of Pending. It has no other waiting calls.
 	Waits []Wait `json:"waits,omitempty"`
 	// Collectives has the next collective of each communicator that is not freed.
 	Collectives []Collective `json:"collectives,omitempty"`
@@ -59,11 +60,11 @@ type Snapshot struct {
 
 // Wait is a call that waits.
 type Wait struct {
-	// Ops are the operations that it waits for, as indices into Snapshot.Pending. Need is how many
-	// of them have to complete.
+	// Ops are the operations that it waits for, as indices into Snapshot.Pending. Need is the
+	// number of them that have to complete.
 	Ops  []int `json:"ops"`
 	Need int   `json:"need"`
-	// MayGiveUp says that it may end without that, because its context may end.
+	// MayGiveUp says that the call may return earlier, because its Go context may end.
 	MayGiveUp bool `json:"may_give_up,omitempty"`
 	// Members, if it waits in a collective, are the ranks in the job of its communicator's members.
 	// Each of them may end it with an error, by giving the collective up.
@@ -71,13 +72,14 @@ type Wait struct {
 	// Collective, if not nil, is the collective, and no rank leaves it before all of Members have
 	// called it.
 	Collective *Collective `json:"collective,omitempty"`
-	// Shared: it waits for a change of shared memory, in the only collective of In. Ops only watch
-	// ranks: it goes on by itself once these ranks have called the collective.
+	// Shared: it waits for a change of shared memory, in the only collective of In. Its Ops only
+	// watch ranks. The call goes on by itself once these ranks have called the collective.
 	Shared bool `json:"shared,omitempty"`
 	// In are the collectives that it waits for.
 	In []CollectiveCall `json:"in,omitempty"`
 	// Call is the name of the call, such as "Recv", and Site the innermost line of the program.
-	// They are known once the call sleeps: "" and nil before. Nanos is how long ago that was.
+	// They are known once the call sleeps; before, they are "" and nil. Nanos is the time since
+	// then.
 	Call  string `json:"call,omitempty"`
 	Site  *Site  `json:"site,omitempty"`
 	Nanos int64  `json:"nanos,omitempty"`
@@ -97,13 +99,13 @@ type CollectiveCall struct {
 	CommName string `json:"comm_name"`      // at this rank
 	Root     int    `json:"root"`           // rank in the job, −1 if it has none
 	Init     *Site  `json:"init,omitempty"` // of a start, the line of the Init call
-	// Awaits are the ranks in the job for which the call waits in it: those of its operations, or
-	// all members if it ends only when all have called it.
+	// Awaits are the ranks in the job that the call waits for: the peers of its operations, or all
+	// members if it ends only when all have called it.
 	Awaits []int `json:"awaits,omitempty"`
 }
 
-// Channel counts what went between a rank and a peer. A fragment is under way from one to the other
-// if the one has posted more than the other has taken.
+// Channel counts the fragments between a rank and a peer. Fragments are under way if one side has
+// posted more than the other has taken.
 type Channel struct {
 	Peer   int    `json:"peer"`
 	Posted uint64 `json:"posted"`
@@ -119,10 +121,11 @@ type Collective struct {
 	Start uint64 `json:"start,omitempty"`
 }
 
-// SequenceNumbers is after how many collectives a sequence number is used again.
+// SequenceNumbers is the number of collectives after which a sequence number is reused.
 const SequenceNumbers = 1 << 27
 
-// Reached reports whether a rank that comes to c next has called the collective with a number.
+// Reached reports whether a rank whose next collective is c has called the collective with a
+// number.
 func (c Collective) Reached(number int) bool {
 	ahead := (c.Number - number) & (SequenceNumbers - 1)
 	return ahead > 0 && ahead < SequenceNumbers/2
@@ -141,10 +144,10 @@ type Pending struct {
 	Bytes      int64  `json:"bytes"`
 	Phase      string `json:"phase"` // of the protocol
 	Collective bool   `json:"collective,omitempty"`
-	// By are the ranks in the job of which each may, by a call, let the operation complete. It is
-	// empty if the operation completes or fails without a call.
+	// By are the ranks in the job each of which can complete the operation by a call. It is empty
+	// if the operation completes or fails without a call.
 	By []int `json:"by,omitempty"`
-	// Abandoned: its call has returned, or its request was freed. No call waits for it any more.
+	// Abandoned: its call has returned, or its request was freed, so no call waits for it.
 	Abandoned bool `json:"abandoned,omitempty"`
 	// Comm is the name of the communicator.
 	Comm string `json:"comm"`
@@ -158,7 +161,7 @@ type Message struct {
 	Comm   string `json:"comm"`
 }
 
-// Leaks is what the body of a rank has left behind.
+// Leaks lists resources that the body of a rank has not released.
 type Leaks struct {
 	// Requests has a line for each request that is active or was not waited for.
 	Requests []string
