@@ -1,5 +1,5 @@
-// Package profile has the form of the file in which a rank writes what was counted and timed of its
-// calls. Package comm/internal/record writes it, and mpirun-go makes pages of the files of a job.
+// Package profile defines the format of the file in which a rank writes the counts and times of its
+// calls. Package comm/internal/record writes it, and mpirun-go makes pages from the files of a job.
 package profile
 
 import (
@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 )
 
-// Version of the form.
+// Version of the format.
 const Version = 1
 
-// File is the profile of a rank. Times are in nanoseconds, lengths in bytes. Ranks are those of the
+// File is the profile of a rank. Times are in nanoseconds, lengths in bytes. Ranks are ranks in the
 // job.
 type File struct {
 	Version int `json:"v"`
-	// Job is the identity of the job, which no other job has.
+	// Job is the unique identity of the job.
 	Job  string `json:"job"`
 	Rank int    `json:"rank"`
 	Size int    `json:"size"`
@@ -30,37 +30,37 @@ type File struct {
 	// until the rank failed.
 	Started  int64 `json:"started"`
 	AppNanos int64 `json:"app_nanos"`
-	// Error says why the rank did not come to Finalize.
+	// Error is the reason why the rank did not call Finalize.
 	Error string `json:"error,omitempty"`
 	// Kinds has the calls by name. These counts are exact.
 	Kinds []Kind `json:"kinds"`
 	// Sites has the calls by name and line.
 	Sites []Site `json:"sites"`
-	// Sent is what the rank has sent to each rank, collectives included. It is exact.
+	// Sent counts the messages and bytes sent to each rank, collectives included. It is exact.
 	Sent []Traffic `json:"sent"`
 	// Protocols counts the messages by protocol, as the fields of comm.Stats.
 	Protocols []Named `json:"protocols"`
 	Rails     []Rail  `json:"rails"`
 }
 
-// Kind is the calls of a name. Sizes has how many had a length of i bits.
+// Kind counts the calls of a name. Sizes[i] is the number of calls with a length of i bits.
 type Kind struct {
 	Name  string   `json:"name"`
 	Calls uint64   `json:"calls"`
 	Sizes []uint64 `json:"sizes"`
 }
 
-// Site is the calls of a name at a line of the program. If it is Estimated, not all calls of the
-// name were timed, and all numbers but Timed are estimates.
+// Site counts the calls of a name at a line of the program. If it is Estimated, not all calls of
+// the name were timed, and all numbers except Timed are estimates.
 type Site struct {
 	Call     string `json:"call"`
 	Function string `json:"function"`
 	File     string `json:"file"`
 	Line     int    `json:"line"`
-	// Calls is how many there were, Timed how many of them were timed.
+	// Calls is the number of calls, Timed the number of timed calls.
 	Calls float64 `json:"calls"`
 	Timed uint64  `json:"timed"`
-	// Estimated also says so of a line at which all calls were timed that are known to be there.
+	// Estimated is set even for a line at which all known calls were timed.
 	Estimated bool `json:"estimated,omitempty"`
 	// Nanos is the time of all calls. Waiting is the part in which a partner was late, by State.
 	// Moving is the part in which a call waited while bytes of long messages moved.
@@ -75,7 +75,7 @@ type Site struct {
 	Sends bool    `json:"sends,omitempty"` // the bytes are sent
 }
 
-// Traffic is what was sent to a rank.
+// Traffic counts the messages sent to a rank.
 type Traffic struct {
 	Peer     int   `json:"peer"`
 	Messages int64 `json:"messages"`
@@ -111,7 +111,7 @@ const (
 	LateLeaf      = "early root" // the root of a reduction or gather comes first
 )
 
-// Path is the file of a rank in a directory.
+// Path returns the path of a rank's file in a directory.
 func Path(dir string, rank int) string {
 	return filepath.Join(dir, fmt.Sprintf("profile.%d.json", rank))
 }
@@ -119,7 +119,7 @@ func Path(dir string, rank int) string {
 // MaxBytes bounds a file, so that a wrong one does not fill the memory.
 const MaxBytes = 64 << 20
 
-// ErrFormat means that a file is no profile of this version.
+// ErrFormat means that a file is not a profile of this version.
 var ErrFormat = errors.New("not a profile of this version")
 
 // Write writes a profile.
