@@ -1,13 +1,14 @@
 package railsim
 
-// pauses are ranks that lose their processors for a part of each period, at different times.
+// pauses returns the schedule of ranks that lose their processors for a part of each period, at
+// different times.
 func pauses(length, period int64) func(rank int, now int64) int64 {
 	return func(rank int, now int64) int64 {
 		return max(length-(now+int64(rank)*period*3/8)%period, 0)
 	}
 }
 
-// stopped is a rank that is stopped for a while.
+// stopped returns the schedule of a rank that is stopped for a while.
 func stopped(which int, from, to int64) func(rank int, now int64) int64 {
 	return func(rank int, now int64) int64 {
 		if rank != which || now < from {

@@ -4,8 +4,8 @@
 // silent for a while, or break.
 //
 // A job (job.go) makes progress all the time, and sleeps until something arrives. The tests have
-// scenarios with figures. A seed (seed.go, run.go) determines rails, faults, and messages that go
-// one after another.
+// scenarios with figures. A seed (seed.go, run.go) determines the rails, the faults, and sequences
+// of messages.
 //
 // # Invariants
 //
@@ -16,10 +16,10 @@
 //
 // With Options.CarriesOn also:
 //
-//	again       rails carry again what failed rails had in the air, 2 % of what was delivered, and
-//	            256 KiB for each sender and receiver, and no more
-//	restart     no transfer goes on in another way: a rail is always up that it can use
-//	failure     no rail fails that was not broken or silent
-//	time        no message takes longer than a multiple of what the fluid model takes
+//	again       rails resend at most the bytes in flight on failed rails, 2 % of the delivered
+//	            bytes, and 256 KiB for each sender and receiver
+//	restart     no transfer restarts in another way, because a rail that it can use is always up
+//	failure     only rails that were broken or silent fail
+//	time        no message takes longer than a multiple of the time of the fluid model
 //	abort       no message fails: in each plan some rail always delivers
 package railsim

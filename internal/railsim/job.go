@@ -28,7 +28,8 @@ type link struct {
 	isForeign func(now int64) bool
 }
 
-// tcpLink is a TCP network, as the kernel's token bucket filter shapes an interface of 10 Gbit/s.
+// tcpLink returns a TCP network like an interface of 10 Gbit/s that the kernel's token bucket
+// filter shapes.
 func tcpLink(mbit float64) link {
 	return link{
 		rate: network.Steady(network.Mbit(mbit)), delay: network.Steady(100 * network.Microsecond), loss: network.Steady(0.0),
@@ -36,14 +37,15 @@ func tcpLink(mbit float64) link {
 	}
 }
 
-// directLink is a lossless network that keeps what its interface promises, in 10⁶ bytes a second.
+// directLink returns a lossless network with the rate that its interface promises, in 10⁶ bytes a
+// second.
 func directLink(mbps int64) link {
 	l := tcpLink(0)
 	l.rate, l.delay, l.isDirect, l.promised = network.Steady(float64(mbps)*1e6), network.Steady(network.Microsecond), true, mbps
 	return l
 }
 
-// share is the rate that foreign flows leave.
+// share returns the rate that foreign flows leave.
 func (l *link) share(now int64) float64 {
 	switch {
 	case l.silent(now):
@@ -55,7 +57,8 @@ func (l *link) share(now int64) float64 {
 }
 
 const (
-	// queueSeconds and burstBytes are those of the token bucket filters: latency 50ms burst 32k.
+	// queueSeconds and burstBytes are the parameters of the token bucket filters: latency 50ms
+	// burst 32k.
 	queueSeconds = 0.05
 	burstBytes   = 32 << 10
 )
@@ -100,7 +103,8 @@ type config struct {
 	fragBytes int // 0: 128 KiB
 	seed      uint64
 	grace     int64 // 0: 10 s
-	// away is how long a rank makes no progress from now on; nil: each always does.
+	// away returns for how long a rank makes no progress from now on; nil: all ranks always make
+	// progress.
 	away func(rank int, now int64) int64
 	// keepsBuffers: the buffers of complete receives are checked at the end, too.
 	keepsBuffers bool
@@ -109,18 +113,18 @@ type config struct {
 const (
 	// windowBytes is btl/tcp's window, and slots more fragments than fit there.
 	windowBytes, slots = 2 << 20, 1024
-	// silenceNanos is after how long a silent endpoint fails by itself.
+	// silenceNanos is the time after which a silent endpoint fails by itself.
 	silenceNanos = 10 * network.Second
-	// tick is how often ranks that sleep run their timers.
+	// tick is the interval at which sleeping ranks run their timers.
 	tick = network.Millisecond
-	// turnsOfTimers is enough for an engine to look at its timers.
+	// turnsOfTimers is the number of turns after which an engine has checked its timers.
 	turnsOfTimers = 8
 )
 
-// rail counts what a rail carries, at all ranks.
+// rail counts the traffic of a rail, over all ranks.
 type rail struct {
 	carried   int64 // bytes of pieces of long messages that endpoints accepted
-	delivered int64 // of those that ended well
+	delivered int64 // of those that completed without an error
 	again     int64 // of those that endpoints had accepted before
 	failed    int64 // of those that ended with an error
 	under     int   // pieces under way
@@ -244,7 +248,7 @@ func (j *job) railNamed(name string) int {
 	return slices.IndexFunc(j.ranks[0].modules, func(m *module) bool { return m.Attrs().Name == name })
 }
 
-// wakeup notes that something has arrived at a rank.
+// wakeup records that an event has arrived at a rank.
 type wakeup struct{ j *job }
 
 func (w wakeup) Wake()            { w.j.isWoken = true }
@@ -279,7 +283,7 @@ func (j *job) away(r *rank) int64 {
 	return j.cfg.away(r.rank, j.now())
 }
 
-// turn has all ranks make progress until none has anything to do.
+// turn makes all ranks progress until none has work left.
 func (j *job) turn() {
 	withTimers := j.now()-j.ticked >= tick
 	if withTimers {
@@ -301,7 +305,7 @@ func (j *job) turn() {
 	}
 }
 
-// sleep lets time pass until something arrives at a rank, or until the next tick.
+// sleep lets time pass until an event arrives at a rank, or until the next tick.
 func (j *job) sleep() {
 	j.isWoken = false
 	end := j.ticked + tick
@@ -349,7 +353,7 @@ func (j *job) run(until int64, isDone func() bool) bool {
 type message struct {
 	from, to, id  int
 	postedAt      int64
-	sentAt, gotAt int64 // when its two sides were complete; 0: not yet
+	sentAt, gotAt int64 // when its two sides completed; 0: not yet
 	err           error
 	send          *pml.SendRequest
 	recv          *pml.RecvRequest
@@ -360,7 +364,7 @@ type message struct {
 
 func (m *message) isDone() bool { return m.err != nil || m.sentAt > 0 && m.gotAt > 0 }
 
-// fill writes the content of the message: no two words of it, or of other messages, are equal.
+// fill writes the content of the message. Each word is unique among all messages.
 func (m *message) fill(b []byte) {
 	word := uint64(m.id) << 40
 	for ; len(b) >= 8; b = b[8:] {
@@ -447,7 +451,7 @@ func (m *message) checkReused() error {
 	return nil
 }
 
-// startPause begins to look for the longest pause of each rail.
+// startPause starts to measure the longest pause of each rail.
 func (j *job) startPause() {
 	for _, x := range j.rails {
 		x.pause, x.idleSince = 0, 0
@@ -470,7 +474,7 @@ func (j *job) count(of func(s pml.Stats) uint64) (n uint64) {
 	return n
 }
 
-// ideal is how long the fluid model takes for a number of bytes over all rails, or over one.
+// ideal returns the time of the fluid model for a number of bytes, over all rails or over one.
 func (j *job) ideal(from int64, size float64, rails ...int) int64 {
 	var rates []func(now int64) float64
 	step := 100 * network.Microsecond

@@ -5,14 +5,14 @@ import (
 	"unsafe"
 )
 
-// ledger knows which bytes of a buffer rails have accepted.
+// ledger records which bytes of a buffer rails have accepted.
 type ledger struct {
 	spans []span // in order, and not touching each other
 }
 
 type span struct{ from, to int64 }
 
-// add adds bytes, and returns how many of them were there.
+// add adds bytes, and returns how many of them were recorded before.
 func (l *ledger) add(s span) (again int64) {
 	i := 0
 	for i < len(l.spans) && l.spans[i].to < s.from {
@@ -28,7 +28,7 @@ func (l *ledger) add(s span) (again int64) {
 	return again
 }
 
-// placeIn is the place of a part of a buffer in it.
+// placeIn returns the span of a part of a buffer.
 func placeIn(buf, part []byte) (s span, ok bool) {
 	if len(buf) == 0 || len(part) == 0 {
 		return span{}, false
@@ -37,7 +37,7 @@ func placeIn(buf, part []byte) (s span, ok bool) {
 	return span{int64(from), int64(from) + int64(len(part))}, from < uintptr(len(buf))
 }
 
-// again is how many bytes of a piece rails have accepted before.
+// again returns how many bytes of a piece rails have accepted before.
 func (j *job) again(piece []byte) int64 {
 	for _, m := range j.messages {
 		for _, buf := range [][]byte{m.out, m.in} {

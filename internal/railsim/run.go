@@ -15,11 +15,11 @@ import (
 
 // Options of a run.
 type Options struct {
-	// CarriesOn checks what holds if rails carry on: the invariants again, failure, time and abort.
+	// CarriesOn also checks the invariants of the second list in the package comment.
 	CarriesOn bool
 }
 
-// Failure says which invariant is broken, and how.
+// Failure describes a broken invariant.
 type Failure struct{ Invariant, What string }
 
 func (f Failure) Error() string { return f.Invariant + ": " + f.What }
@@ -28,15 +28,16 @@ func (f Failure) Error() string { return f.Invariant + ": " + f.What }
 type Result struct {
 	Plan     string // in words
 	Failures []Failure
-	// Messages is how many were sent, and Bytes their sum. Errors counts those that failed.
+	// Messages is the number of messages sent, and Bytes the sum of their lengths. Errors counts
+	// failed messages.
 	Messages, Errors int
 	Bytes            int64
-	// Again is how many bytes rails carried again, Lost how many they had in the air when they
-	// failed.
+	// Again is the number of bytes that rails carried again. Lost is the number of bytes in flight
+	// on rails when they failed.
 	Again, Lost int64
 	// RailsFailed counts failures at each end, Restarts the transfers that began again.
 	RailsFailed, Restarts int
-	// Worst is the longest time of a message by what is allowed (mostTimes).
+	// Worst is the largest ratio of a message's time to the allowed time (mostTimes).
 	Worst float64
 	Nanos int64
 }
@@ -46,16 +47,16 @@ const (
 	// again because another rail ends them earlier (bml/rating: budgetShare, firstBudget).
 	againShare  = 0.02
 	againCredit = 256 << 10
-	// A message may take mostTimes as long as the fluid model over the sound rails, and mostExtra.
-	// A judge needs a few round trips and its memory of 250 ms to follow a rate that changes, and a
-	// TCP connection repairs losses at the end after 200 ms and more: up to 1.5 where rates change
-	// within a message.
+	// A message may take mostTimes the time of the fluid model over the sound rails, plus
+	// mostExtra. The rating of rails needs a few round trips and its memory of 250 ms to follow a
+	// rate that changes. A TCP connection repairs losses at the end of a message after 200 ms and
+	// more. If rates change within a message, the ratio reaches 1.5.
 	mostTimes = 2
 	mostExtra = network.Second / 2
-	// remoteExtra is the same for remote access, which waits for what a rail had under way when it
-	// became up to 100 times slower.
+	// remoteExtra is the same for remote access, which waits for the operations in flight on a rail
+	// that has become up to 100 times slower.
 	remoteExtra = 2 * network.Second
-	// runLimit bounds a run. Within quietNanos after it what is late arrives.
+	// runLimit bounds a run. Late fragments arrive within quietNanos after it.
 	runLimit, quietNanos = 300 * network.Second, 2 * network.Second
 )
 
@@ -149,11 +150,11 @@ func (j *job) send(flows []flow) {
 	}
 }
 
-// running is a flow, and what of it is under way.
+// running is a flow, with its messages under way.
 type running struct {
 	flow
 	under []*message
-	// isLost: a message has failed, so the others would too.
+	// isLost: a message has failed, so the remaining ones would fail too.
 	isLost bool
 }
 
@@ -190,7 +191,7 @@ func (j *job) repair(f fault) error {
 	return cmp.Or(j.fabric.ReviveLink(here, there), j.fabric.ReviveRail(f.rail))
 }
 
-// nanos is the time of a message, 0 if it did not arrive.
+// nanos returns the time of a message, or 0 if it did not arrive.
 func (m *message) nanos() int64 {
 	if m.err != nil || !m.isDone() {
 		return 0
@@ -198,10 +199,10 @@ func (m *message) nanos() int64 {
 	return max(m.sentAt, m.gotAt) - m.postedAt
 }
 
-// heldNanos is how long a rail may hold up a message: a remote access that is under way when its
-// rail falls silent uses the buffer until the rail delivers again, or fails. A TCP connection
-// doubles its time-out at each repetition, so it delivers up to as long again after its path is
-// well.
+// heldNanos returns how long a rail may delay a message. If a rail falls silent during a remote
+// access, the access uses the buffer until the rail delivers again, or fails. A TCP connection
+// doubles its time-out at each retransmission. So after the path has recovered, it may take as long
+// as the outage until the connection delivers.
 func (p *plan) heldNanos() (longest int64) {
 	if p.cfg.protocol == pml.Copy {
 		return 0
@@ -215,8 +216,9 @@ func (p *plan) heldNanos() (longest int64) {
 	return longest
 }
 
-// mostNanos is how long a message may take: by the fluid model for what its two ranks sent
-// meanwhile, because what is read is asked for behind what is sent. Only sound rails count.
+// mostNanos returns how long a message may take. It applies the fluid model to all bytes that the
+// two ranks sent meanwhile, because requests for reads queue behind sent data. Only sound rails
+// count.
 func (p *plan) mostNanos(j *job, m *message) int64 {
 	end, bytes := m.postedAt+m.nanos(), 0
 	for _, o := range j.messages {
@@ -227,7 +229,7 @@ func (p *plan) mostNanos(j *job, m *message) int64 {
 	return mostTimes*network.Fluid(p.sound, m.postedAt, float64(bytes), network.Millisecond, runLimit) + mostExtra + p.stopNanos + p.heldNanos()
 }
 
-// checkCarriesOn checks that rails are not failed for being slow, and what failures cost.
+// checkCarriesOn checks that no rail fails because it is slow, and bounds the cost of failures.
 func (p *plan) checkCarriesOn(j *job, r *Result) {
 	peers := int64(j.cfg.ranks * (j.cfg.ranks - 1))
 	delivered := j.sum(func(x *rail) int64 { return x.delivered })

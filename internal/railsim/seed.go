@@ -16,17 +16,16 @@ type plan struct {
 	cfg    config
 	faults []fault
 	flows  []flow
-	// sound are the rates, in bytes a second, of the rails that deliver all the time and lose
-	// nothing.
+	// sound are the rates, in bytes a second, of the rails that always deliver and lose no packets.
 	sound []func(now int64) float64
-	// stopNanos is for how long a rank is stopped.
+	// stopNanos is the time for which a rank is stopped.
 	stopNanos int64
-	// mayFail has the times in which a rail may fail, by rail.
+	// mayFail has, for each rail, the times in which it may fail.
 	mayFail [][]span
-	what    []string // each rail, and what else happens, in words
+	what    []string // a description of each rail and each event
 }
 
-// fault cuts something for a while.
+// fault is a temporary failure.
 type fault struct {
 	from, to int64
 	rail     int
@@ -51,14 +50,14 @@ type flow struct {
 }
 
 const (
-	// planNanos is about how long the messages of a plan take that is not disturbed, and mostBytes
-	// bounds what one rank sends.
+	// planNanos is the approximate time of a plan's messages without faults. mostBytes bounds the
+	// bytes that one rank sends.
 	planNanos = 2 * network.Second
 	mostBytes = 8e6
 	// mostSize is the longest message.
 	mostSize = 2 << 20
-	// afterFault is how long after a fault a rail may still fail because of it: TCP's
-	// retransmission time-out has grown meanwhile, and the ranks learn from each other.
+	// afterFault is the time after a fault within which a rail may still fail because of it: TCP's
+	// retransmission time-out has grown meanwhile, and the ranks inform each other.
 	afterFault = 12 * network.Second
 )
 
@@ -103,7 +102,7 @@ func draw(seed uint64) *plan {
 	p.drawAway(rng)
 	for _, may := range p.mayFail {
 		for i := range may {
-			may[i].to += p.stopNanos // a stopped rank learns of it later
+			may[i].to += p.stopNanos // a stopped rank detects the fault later
 		}
 	}
 	for from := range p.cfg.ranks {
@@ -125,7 +124,7 @@ func draw(seed uint64) *plan {
 
 var protocolsOf = [...]pml.Protocol{pml.Auto, pml.Copy, pml.Copy, pml.Put, pml.Get}
 
-// drawRail adds a rail, and returns about how much it carries, in bytes a second.
+// drawRail adds a rail, and returns its approximate rate, in bytes a second.
 func (p *plan) drawRail(rng *rand.Rand, kind int, isDirect bool) float64 {
 	pick := func(of ...int) int { return of[rng.IntN(len(of))] }
 	l := tcpLink(float64(pick(2, 5, 10, 20, 50)))
@@ -154,7 +153,8 @@ func (p *plan) drawRail(rng *rand.Rand, kind int, isDirect bool) float64 {
 		rate, l.foreign = l.rate(0), pick(2, 8, 16)
 		usual, what = rate, fmt.Sprintf("%.2g MB/s", rate/1e6)
 		usual /= float64(l.foreign + 1)
-		// A connection that is idle at times, and that loses packets in a full queue, gets less.
+		// A connection that is sometimes idle, and loses packets in a full queue, gets a smaller
+		// share.
 		share = network.Steady(usual / 4)
 		l.isForeign = network.Swap(rng.IntN(2) == 0, rng.IntN(2) == 0, network.Second*int64(pick(3, 10, 20))/10)
 		what += fmt.Sprintf(" with %d foreign flows", l.foreign)
@@ -193,7 +193,7 @@ func (p *plan) drawRail(rng *rand.Rand, kind int, isDirect bool) float64 {
 	return usual
 }
 
-// drawAway has ranks make no progress at times, in a quarter of the plans.
+// drawAway makes ranks pause at times, in a quarter of the plans.
 func (p *plan) drawAway(rng *rand.Rand) {
 	switch rng.IntN(8) {
 	case 0:
