@@ -51,8 +51,8 @@ const (
 	RoCEv2 GIDType = "RoCE v2"
 )
 
-// maxEntries bounds the number of entries that are read of one directory. The longest GID tables
-// have some hundred entries.
+// maxEntries bounds the number of entries that are read from one directory. The longest GID tables
+// have several hundred entries.
 const maxEntries = 4096
 
 // Devices returns the RDMA devices below root, by name. Outside of tests root is "/".
@@ -90,8 +90,8 @@ func ReadPort(root, device string, port int) Port {
 	return p
 }
 
-// NetDevs are the network devices of a port's GIDs, and those of its device: a port of InfiniBand
-// carries IP by the latter.
+// NetDevs returns the network devices of a port's GIDs and of its device. An InfiniBand port
+// carries IP through the latter.
 func NetDevs(root, device string, port int) []string {
 	names := ReadPort(root, device, port).NetDevs
 	if !isName(device) {
@@ -189,7 +189,7 @@ func numbers(dir string) []int {
 }
 
 // read returns the beginning of a file. It returns nil if the file does not exist or is not
-// regular: to read from another file might block.
+// regular: reading another kind of file might block.
 func read(name string) []byte {
 	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
 		return nil
