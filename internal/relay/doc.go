@@ -7,7 +7,7 @@
 //
 // Both ends prove that they know the job's secret before a byte of theirs is used. Each sends a
 // fresh nonce, and each MAC, an HMAC-SHA256, covers the name of the role, the rank's nonce, the
-// hub's nonce and the hello. So a recorded conversation is of no use. Numbers are little-endian.
+// hub's nonce and the hello. So a recorded handshake cannot be replayed. Numbers are little-endian.
 //
 //	rank                                          hub
 //	nonce (32 bytes) →
@@ -17,9 +17,9 @@
 //	                                           (package introspect from here on)
 //
 // An unauthenticated connection is closed after two seconds, or when too many are open and it is
-// the oldest one (package gate). A rank that this happens to connects again. The data are not
-// encrypted, as those of messages are not.
+// the oldest one (package gate). A rank whose connection was closed in this way connects again.
+// Like messages, the data are not encrypted.
 //
-// A rank that finalizes says goodbye. If its connection ends otherwise, the hub says that the rank
-// does not answer, and the rank connects again.
+// A rank that finalizes says goodbye. If its connection ends otherwise, the hub reports that the
+// rank does not answer, and the rank connects again.
 package relay

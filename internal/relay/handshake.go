@@ -10,7 +10,7 @@ import (
 	"io"
 )
 
-// errHandshake means that the other end is no part of the job.
+// errHandshake means that the other end does not belong to the job.
 var errHandshake = errors.New("not a rank of this job")
 
 const (
@@ -20,7 +20,7 @@ const (
 	maxHelloBytes = 1 << 10
 )
 
-// hello is what a rank says of itself.
+// hello is a rank's description of itself.
 type hello struct {
 	Rank int    `json:"rank"`
 	Size int    `json:"size"`
@@ -28,7 +28,7 @@ type hello struct {
 	Host string `json:"host"`
 }
 
-// seal returns the MAC of some bytes, which differs by the role of the end that made it.
+// seal returns the MAC of some bytes. It also covers the role of the end that makes it.
 func seal(secret []byte, role string, parts ...[]byte) []byte {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte("mpigo relay " + role + " "))
@@ -72,7 +72,7 @@ func introduce(conn io.ReadWriter, secret []byte, me hello) error {
 	return nil
 }
 
-// admit is the hub's side of the handshake. It returns what the rank says of itself.
+// admit is the hub's side of the handshake. It returns the rank's hello.
 func admit(conn io.ReadWriter, secret []byte, size int) (h hello, err error) {
 	var own, theirs [nonceBytes]byte
 	_, _ = rand.Read(own[:]) // never fails

@@ -51,7 +51,7 @@ type member struct {
 }
 
 // Listen opens a TCP port for the ranks of a job of the given size. If all of them are on this
-// machine, it is reached from this machine only.
+// machine, it listens on loopback only.
 func Listen(size int, isLocal bool) (*Hub, error) {
 	address := ":0"
 	if isLocal {
@@ -92,14 +92,14 @@ func (h *Hub) Addresses() ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// SetTraceDir says, before Start, that the ranks write traces into a directory, with the job's
-// identity in them.
+// SetTraceDir sets, before Start, the directory of the ranks' traces, and the job's identity in
+// these files.
 func (h *Hub) SetTraceDir(dir, jobID string) {
 	h.info.Traces, h.info.TraceDir, h.info.TraceJob = true, dir, jobID
 }
 
 // Start begins to serve: the ranks that connect with the secret, and the socket of the job. rank is
-// rank 0 itself. Without a socket, which is an error, nothing is served.
+// rank 0 itself. If the socket cannot be made, Start returns an error and serves neither.
 func (h *Hub) Start(secret []byte, rank introspect.Describer) error {
 	h.secret = secret
 	socket, err := jobsocket.Listen(h)

@@ -19,9 +19,9 @@ const (
 	// maxPause. Many ranks connect at once.
 	firstPause = 200 * time.Millisecond
 	maxPause   = 30 * time.Second
-	// goodbyeTimeout is the time that a rank has for its last words. They take no time unless the
-	// hub does not read. It is long enough that the rank may stand still for a while, on a busy
-	// machine: without a good-bye the hub takes the rank for lost.
+	// goodbyeTimeout bounds the goodbye of a rank, which takes long only if the hub does not read.
+	// It allows for a busy machine on which the rank does not run for a while: without a goodbye,
+	// the hub considers the rank lost.
 	goodbyeTimeout = 3 * time.Second
 	// joinWait is how long Join waits for the connection.
 	joinWait = 100 * time.Millisecond
@@ -36,8 +36,8 @@ type Joined struct {
 }
 
 // Join connects a rank to the hub at one of the addresses (Hub.Addresses), and answers questions
-// until Close. It waits for the connection for a moment only: if the hub cannot be reached, the job
-// runs as well, and the hub says that this rank does not answer. It goes on trying, and connects
+// until Close. It waits for the connection only briefly. If the hub cannot be reached, the job runs
+// all the same, and the hub reports that this rank does not answer. It keeps trying, and connects
 // again when the connection is lost.
 func Join(addresses, secret []byte, number, size int, rank introspect.Describer) (*Joined, error) {
 	var list []string
@@ -95,7 +95,7 @@ func (j *Joined) serve(ctx context.Context, conn net.Conn, rank introspect.Descr
 	j.mu.Unlock()
 }
 
-// Close tells the hub that this rank leaves, and ends the connection.
+// Close says goodbye to the hub, and ends the connection.
 func (j *Joined) Close() error {
 	j.cancel()
 	j.mu.Lock()
@@ -106,14 +106,15 @@ func (j *Joined) Close() error {
 	return nil
 }
 
-// sayGoodbye ends a connection in order. If the hub does not read, it ends all the same.
+// sayGoodbye says goodbye and ends a connection, even if the hub does not read.
 func sayGoodbye(conn net.Conn) {
 	_ = conn.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
 	_ = introspect.SayGoodbye(conn)
 	_ = conn.Close()
 }
 
-// reachOnce connects to the first address that leads to the hub, nil if none does.
+// reachOnce connects to the first address at which the hub answers. It returns nil if there is
+// none.
 func reachOnce(ctx context.Context, addresses []string, secret []byte, me hello) net.Conn {
 	for _, address := range addresses {
 		if conn := dial(ctx, address, secret, me); conn != nil {
@@ -123,7 +124,7 @@ func reachOnce(ctx context.Context, addresses []string, secret []byte, me hello)
 	return nil
 }
 
-// dial makes one attempt. It returns nil if the address does not lead to the hub.
+// dial makes one attempt. It returns nil if the hub does not answer at the address.
 func dial(ctx context.Context, address string, secret []byte, me hello) net.Conn {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
