@@ -1,5 +1,5 @@
-// Package shortpath names source files as briefly as tells them apart: by the base name as a rule,
-// and with as many folders as are needed if files have the same.
+// Package shortpath gives source files the shortest names that are unique: usually the base name,
+// and as many folders as necessary if several files have the same base name.
 package shortpath
 
 import (
@@ -10,7 +10,7 @@ import (
 // Names are the short names of files by their paths.
 type Names map[string]string
 
-// Of names files. Paths may come several times.
+// Of names files. paths may contain duplicates.
 func Of(paths []string) Names {
 	names := make(Names)
 	byBase := make(map[string][]string)
@@ -30,8 +30,8 @@ func Of(paths []string) Names {
 	return names
 }
 
-// lengthen gives some of all files with a base name names with so many folders, and returns those
-// of them that need more.
+// lengthen gives some of the files with one base name names with the given number of folders. It
+// returns the files that need more folders.
 func (n Names) lengthen(all, some []string, folders int) (more []string) {
 	count := make(map[string]int)
 	for _, path := range all {
@@ -45,7 +45,8 @@ func (n Names) lengthen(all, some []string, folders int) (more []string) {
 	return more
 }
 
-// end is the end of a path, with so many folders; the path if it has no more.
+// end returns the end of a path with the given number of folders, or the whole path if it has
+// fewer.
 func end(path string, folders int) string {
 	at := len(path)
 	for range folders + 1 {
@@ -56,7 +57,7 @@ func end(path string, folders int) string {
 	return path[at+1:]
 }
 
-// Name is the short name of a file. A file that Of was not told has its base name.
+// Name returns the short name of a file. For a file that was not passed to Of, it is the base name.
 func (n Names) Name(path string) string {
 	if name := n[path]; name != "" {
 		return name
