@@ -71,8 +71,8 @@ func at[T any](of []*T, i int) *T {
 	return of[i%len(of)]
 }
 
-// buffer returns memory for a message: from r.registered if it has room and the choice is even,
-// else from the heap.
+// buffer returns memory for a message: from r.registered if it has room and choice is even, else
+// from the heap.
 func (r *rank) buffer(bytes, choice int) []byte {
 	if r.registered != nil && choice&1 == 0 && r.used+bytes+16 <= len(r.registered) {
 		b := r.registered[r.used+8:][:bytes:bytes]
@@ -140,7 +140,7 @@ func (r *rank) receive(a action) {
 	r.irecv(rc, r.buffer(room+guard, a.c>>8))
 }
 
-// irecv starts a receive. Its buffer is all of the memory but the guard.
+// irecv starts a receive. Its buffer is all of the memory except the guard.
 func (r *rank) irecv(rc *receive, whole []byte) {
 	room := len(whole) - guard
 	rc.whole, rc.buf = whole, whole[:room:room]
@@ -170,7 +170,7 @@ func (r *rank) start(a action) {
 	}
 	for i, rc := range r.recvs {
 		if rc.persistent && !rc.active {
-			// The old record keeps the message of the last incarnation.
+			// The old record keeps the message of the previous start.
 			again := *rc
 			again.message = nil
 			r.unchanged(rc)
@@ -308,8 +308,7 @@ func (r *rank) receiveTaken(i int) {
 	r.recvs = append(r.recvs, rc)
 }
 
-// maxWrongs is how often an operation may be called wrong. One that is wrong more often is given
-// up.
+// maxWrongs is the number of times that an operation may be refused as wrong before it fails.
 const maxWrongs = 3
 
 // injectFault executes an action that is a fault, or that repairs one.
@@ -432,7 +431,7 @@ var causes = map[string][]string{
 	"RAILDOWN": {"MATCH", "RNDV"}, "RAILDOWNACK": {"MATCH", "RNDV"}, "PROBE": {"MATCH", "RNDV"}, "PROBEACK": {"MATCH", "RNDV"},
 }
 
-// some gives every rank some turns, and lets as many events of the network happen.
+// some runs the given number of turns of every rank, and as many events of the network.
 func (w *world) some(turns int) {
 	for range turns {
 		for _, r := range w.ranks {

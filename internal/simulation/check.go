@@ -157,7 +157,7 @@ func (r *rank) forget(rc *receive) {
 	}
 }
 
-// excused checks the error of an operation: it must be about a lost peer, and name it and the
+// excused checks the error of an operation: it must report a lost peer, and name the peer and the
 // cause.
 func (r *rank) excused(err error, peer int, what string) {
 	w := r.w

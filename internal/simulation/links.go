@@ -9,10 +9,10 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// Which modules of two ranks have a link. On networks of their own, the modules of one rail have.
-// If the plan is switched, all modules have: the rails between modules are first ones, extra ones
-// and alternates (transport.Pairs), and ranks may have different numbers of modules. Else the last
-// rail may be a spare one.
+// This file decides which modules of two ranks have a link. If each rail is a network of its own,
+// only modules of the same rail have one. If the plan is switched, all modules have one: the rails
+// between them are first, extra and alternate rails (transport.Pairs), and ranks may have different
+// numbers of modules. Otherwise the last rail may be a spare rail.
 
 // port is the module of a rank on a rail.
 type port struct{ rank, rail int }
@@ -22,16 +22,16 @@ type link [2]port
 
 func (l link) reversed() link { return link{l[1], l[0]} }
 
-// impairment says how a link works badly; the zero value ends that.
+// impairment describes how a link is impaired. The zero value ends the impairment.
 type impairment struct {
 	latency, perByte int64   // factors
-	loss             float64 // share of packets that are lost, and repeated
+	loss             float64 // share of packets that are lost and retransmitted
 }
 
-// retryNanos is when a lost packet is repeated first.
+// retryNanos is the time until the first retransmission of a lost packet.
 const retryNanos = 200_000_000
 
-// portsOf is how many modules a rank has.
+// portsOf returns the number of modules of a rank.
 func (s *setup) portsOf(rank int) int {
 	if s.ports == nil {
 		return len(s.rails)
@@ -39,7 +39,8 @@ func (s *setup) portsOf(rank int) int {
 	return s.ports[rank]
 }
 
-// pairs are the rails from a rank to another one, or to itself if no other rail leads there.
+// pairs returns the rails from a rank to another rank, or its rails to itself if it has no other
+// rail to itself.
 func (s *setup) pairs(from, to int) []transport.Pair {
 	leads := func(local, remote int) int {
 		switch {
@@ -55,7 +56,7 @@ func (s *setup) pairs(from, to int) []transport.Pair {
 	return transport.Pairs(s.portsOf(from), s.portsOf(to), leads, from < to)
 }
 
-// links are the links of two ranks.
+// links returns the links of two ranks.
 func (s *setup) links(a, b int) (all []link) {
 	for _, p := range s.pairs(a, b) {
 		all = append(all, link{{a, p.Local}, {b, p.Remote}})
@@ -63,7 +64,7 @@ func (s *setup) links(a, b int) (all []link) {
 	return all
 }
 
-// linksAt are the links of a port.
+// linksAt returns the links of a port.
 func (s *setup) linksAt(p port) (all []link) {
 	for other := range s.ranks {
 		for _, l := range s.links(p.rank, other) {
@@ -75,7 +76,7 @@ func (s *setup) linksAt(p port) (all []link) {
 	return all
 }
 
-// deadLink is the link of the victims that is never repaired.
+// deadLink returns the link of the victims that is never repaired.
 func (s *setup) deadLink() (l link, ok bool) {
 	if s.deadRail < 0 {
 		return link{}, false
@@ -83,7 +84,7 @@ func (s *setup) deadLink() (l link, ok bool) {
 	return s.links(s.victims[0], s.victims[1])[s.deadRail], true
 }
 
-// crossedPorts are all ports of the victims except for those of one link.
+// crossedPorts returns all ports of the victims except the ports of one link.
 func (s *setup) crossedPorts(only link) (dead []port) {
 	for _, end := range only {
 		for rail := range s.portsOf(end.rank) {
@@ -108,7 +109,7 @@ func (s *setup) hasDead(a, b int) bool {
 	return slices.ContainsFunc(s.links(a, b), s.isDead)
 }
 
-// drawNetwork draws the parts of a setup that are about links. It has random numbers of its own.
+// drawNetwork draws the parts of a setup that concern links, with its own random numbers.
 func (s *setup) drawNetwork(seed uint64, t Transport) *rand.Rand {
 	rng := rand.New(rand.NewPCG(seed, 0x6c696e6b+uint64(t)))
 	s.impaired = (t == Loop || t == Verbs) && rng.IntN(3) == 0
@@ -141,7 +142,7 @@ func (s *setup) drawNetwork(seed uint64, t Transport) *rand.Rand {
 	}
 	switch rng.IntN(6) {
 	case 0:
-		if t != TCP { // which cuts all links of a port to a rank
+		if t != TCP { // because TCP cuts all links of a port to a rank
 			s.deadRail = rng.IntN(len(links))
 		}
 	case 1, 2:
@@ -153,15 +154,15 @@ func (s *setup) drawNetwork(seed uint64, t Transport) *rand.Rand {
 	return rng
 }
 
-// drawSpare draws whether there is a spare rail. It has random numbers of its own.
+// drawSpare draws whether there is a spare rail, with its own random numbers.
 func (s *setup) drawSpare(seed uint64, t Transport) {
 	rng := rand.New(rand.NewPCG(seed, 0x73706172+uint64(t)))
 	s.spare = !s.switched && len(s.rails) > 1 && rng.IntN(4) == 0
 	s.beside = rng.IntN(2) == 0
 }
 
-// insertNetworkActions adds the actions that only plans with a switch, or with impaired links,
-// have. Each fault is repaired some time later.
+// insertNetworkActions adds the actions that occur only in plans with a switch or with impaired
+// links. Each fault is repaired some time later.
 func (p *plan) insertNetworkActions(rng *rand.Rand) {
 	add := func(fault, repair kind) {
 		a := action{kind: fault, rank: rng.IntN(p.setup.ranks), a: rng.IntN(1 << 20), b: rng.IntN(1 << 20), c: rng.IntN(1 << 20)}
@@ -206,7 +207,7 @@ func (w *world) impair(l link, a action) {
 	}
 }
 
-// cross breaks or repairs all ports of two ranks except for those of one link. Often this is an
+// cross breaks or repairs all ports of two ranks except the ports of one link, which is often an
 // alternate.
 func (w *world) cross(only link, a action) {
 	for _, p := range w.plan.setup.crossedPorts(only) {
@@ -214,9 +215,9 @@ func (w *world) cross(only link, a action) {
 	}
 }
 
-// isMissing reports whether a rail between two ranks is not up that has to be when everything is
+// isMissing reports whether a rail between two ranks is down that has to be up when everything is
 // repaired. An alternate has to be up while one of its modules has no other rail, and a spare rail
-// while no other one is.
+// while no other rail is up.
 func (w *world) isMissing(from, to int) bool {
 	s := &w.plan.setup
 	if _, known := w.ranks[from].p.RailsUp(to); known == 0 {
@@ -227,7 +228,7 @@ func (w *world) isMissing(from, to int) bool {
 		return up < all
 	}
 	up := map[link]bool{}
-	var local, remote uint64 // modules with a rail that is up and no alternate, as bits
+	var local, remote uint64 // bits of the modules that have a rail that is up and not an alternate
 	for _, st := range w.ranks[from].p.Rails() {
 		if st.Peer != to || st.State != "up" {
 			continue
@@ -249,7 +250,8 @@ func (w *world) isMissing(from, to int) bool {
 	})
 }
 
-// leftovers are those of a rank's PML, except for what is about rails that are never repaired.
+// leftovers returns the leftovers of a rank's PML, except those about rails that are never
+// repaired.
 func (r *rank) leftovers() []string {
 	s := &r.w.plan.setup
 	return slices.DeleteFunc(r.p.Leftovers(), func(what string) bool {
@@ -262,15 +264,15 @@ func (r *rank) leftovers() []string {
 	})
 }
 
-// isSettled reports whether the rails of a switched network have come to rest: an alternate that is
-// not needed any more is closed late.
+// isSettled reports whether the rails of a switched network no longer change. It takes a while
+// until an unneeded alternate is closed.
 func (w *world) isSettled() bool {
 	return !w.plan.setup.switched || !slices.ContainsFunc(w.ranks, func(r *rank) bool {
 		return !r.dead && len(r.leftovers()) > 0 && r.isWhole()
 	})
 }
 
-// isWhole reports whether a rank has lost no other one.
+// isWhole reports whether a rank has lost no other rank.
 func (r *rank) isWhole() bool {
 	for peer := range r.w.ranks {
 		if r.w.isLost(r.rank, peer) || r.w.cutForGood(r.rank, peer) || r.p.PeerState(peer) == bml.PeerFailing {

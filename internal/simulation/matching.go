@@ -6,9 +6,9 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// matching is what MPI's rules make of the messages, receives and probes of one rank (MPI 4.1,
-// sections 3.5 and 3.8), written as plainly as possible. It sees every fragment immediately before
-// the rank's PML does, and every receive and probe in the order of the calls.
+// matching is a simple model of MPI's matching rules for the messages, receives and probes of one
+// rank (MPI 4.1, sections 3.5 and 3.8). It sees every fragment immediately before the rank's PML
+// does, and every receive and probe in the order of the calls.
 //
 // The PML must agree with it exactly, as long as no operation fails: see world.isExact.
 type matching struct {
@@ -25,15 +25,15 @@ type matching struct {
 type source struct {
 	next     uint32          // number of the fragment that counts next
 	early    map[uint32]bool // fragments with later numbers; true for messages
-	messages int             // that have counted so far
+	messages int             // counted so far
 }
 
 func newMatching(r *rank) *matching {
 	return &matching{r: r, sources: make([]source, r.w.plan.setup.ranks)}
 }
 
-// isExact reports whether every rank must agree with its matching. It need not if operations may
-// end in an error, as then messages are missing.
+// isExact reports whether every rank must agree with its matching. If operations may end with an
+// error, messages are missing, so it may differ.
 func (w *world) isExact() bool { return w.plan.setup.ending == Heals }
 
 // fragment counts a fragment that arrives. It does nothing if mt is nil.
@@ -129,7 +129,7 @@ func (mt *matching) probe(pr *probe) {
 	}
 }
 
-// checkFound compares what a probe finds at once with the message that it must find.
+// checkFound compares the immediate result of a probe with the message that it must find.
 func (mt *matching) checkFound(p pattern, take bool, env pml.Envelope, found bool) *message {
 	want := mt.find(p, take)
 	if w := mt.r.w; w.isExact() {
@@ -155,7 +155,7 @@ func (r *rank) unreceived(p pattern) (env pml.Envelope, found bool) {
 	return pml.Envelope{Source: p.source, Tag: m.tag, Bytes: int64(m.size)}, true
 }
 
-// checkEnvelope compares what a probe says of a message with the message that it must be.
+// checkEnvelope compares the envelope that a probe returns with the message that it must find.
 func (mt *matching) checkEnvelope(m *message, env pml.Envelope) {
 	w := mt.r.w
 	if m == nil || !w.isExact() {
@@ -178,7 +178,7 @@ func (mt *matching) checkProbed(pr *probe, env pml.Envelope, isCancelled bool) {
 	}
 }
 
-// checkCancelled checks what became of a receive that the user cancels: it goes on exactly if it
+// checkCancelled checks the result of cancelling a receive: the receive goes on if and only if it
 // has matched.
 func (mt *matching) checkCancelled(rc *receive, isCancelled bool) {
 	mt.posted = slices.DeleteFunc(mt.posted, func(o *receive) bool { return o == rc })
@@ -202,7 +202,7 @@ func (w *world) checkSent(s *send) {
 	}
 }
 
-// wholeElements is the count of a status: how many elements of a size so many bytes are.
+// wholeElements returns the count of a status: the number of elements of size elem in bytes bytes.
 func wholeElements(bytes, elem int) int {
 	switch {
 	case elem > 0:

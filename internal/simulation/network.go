@@ -14,16 +14,16 @@ type network interface {
 
 	// module makes the rail of a rank, once. It is a btl.Injector.
 	module(rank, rail int, ev btl.Events) (btl.Module, error)
-	// ownRail is the number of one more rail of each rank that leads to itself, if the others do
-	// not.
+	// ownRail returns the number of an additional rail from each rank to itself, if the other rails
+	// do not connect a rank to itself.
 	ownRail() (rail int, ok bool)
 
-	// cut breaks a link until mend. half: only one of the ranks may notice. fate chooses what
-	// becomes of operations in flight.
+	// cut breaks a link until mend. With half, only one of the ranks may notice. fate chooses the
+	// outcome of operations in flight.
 	cut(l link, fate int, half bool)
 	mend(l link)
-	// narrow makes a link lose packets of more than bytes bytes until mend. With 0 it loses remote
-	// accesses.
+	// narrow makes a link lose packets of more than bytes bytes until mend. With 0 the link loses
+	// remote accesses.
 	narrow(l link, bytes int)
 	// impair makes a link slow or lossy.
 	impair(l link, i impairment)
@@ -35,12 +35,12 @@ type network interface {
 	losesDevice(what int) bool
 	// slow sets the latency of operations that are posted on a rail from now on.
 	slow(rail int, nanos int64)
-	// hasNoKeepAlive reports whether a rank whose sends wait for a peer's window never learns that
-	// the peer has given it up.
+	// hasNoKeepAlive reports whether the network has no keep-alive. Then a rank whose sends wait
+	// for a peer's window does not learn that the peer has declared it lost.
 	hasNoKeepAlive() bool
 	// heal makes all wires work well from now on.
 	heal()
-	// fired is the number of faults from device that have had an effect.
+	// fired returns the number of faults from device that have had an effect.
 	fired() int
 	close()
 }
@@ -51,7 +51,8 @@ func faulty(n network, ev btl.Events, open func(ev btl.Events) (btl.Module, erro
 	return faults.Wrap(faults.Config{Events: ev, Clock: n, DeadlineNanos: deadlineNanos}, open)
 }
 
-// noFaults is a part of the networks. It has the faults that a network does not know.
+// noFaults is embedded in the networks. It has empty methods for the faults that a network does not
+// support.
 type noFaults struct{}
 
 func (noFaults) narrow(link, int)        {}
@@ -68,7 +69,7 @@ func (noFaults) close()                  {}
 type loopNet struct {
 	noFaults
 	*loop.Fabric
-	// With wires: the latency of each rail, and whether they work well from now on.
+	// With wires: the latency of each rail, and whether the wires are healed.
 	latency  []int64
 	isHealed bool
 }
@@ -144,8 +145,8 @@ func (n *loopNet) slow(rail int, nanos int64) {
 func (n *loopNet) heal() { n.isHealed = true }
 
 // directNet is btl/loop without simulated time: a fragment is in the receiver's queue, and its
-// operation complete, when the post returns. Short messages go inline. The clock is the
-// simulation's all the same.
+// operation complete, when the post returns. Short messages go inline. The clock is still the
+// simulation's.
 type directNet struct {
 	loopNet
 	now int64
@@ -172,7 +173,8 @@ func (n *directNet) narrow(link, int)    {} // not known to a fabric without sim
 // inlineEnd is an endpoint of a tap that sends inline.
 type inlineEnd struct{ *tapEndpoint }
 
-// SendInline implements btl.Inliner. A fragment that a fault is aimed at must come as an operation.
+// SendInline implements btl.Inliner. A fragment at which a fault is aimed must be posted as an
+// operation.
 func (e inlineEnd) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	t := e.t
 	w, r := t.w, t.w.ranks[t.rank]
@@ -184,7 +186,7 @@ func (e inlineEnd) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	return e.Endpoint.(btl.Inliner).SendInline(tag, hdr, payload)
 }
 
-// ownFabrics holds a fabric for each rank that leads to itself, for networks that do not.
+// ownFabrics has for each rank a fabric that connects the rank to itself, for networks that do not.
 type ownFabrics []*loop.Fabric
 
 func newOwnFabrics(seed uint64, s *setup) (ways ownFabrics, err error) {

@@ -36,7 +36,7 @@ const (
 	Parts
 	// Refuses: rails refuse operations of some kinds for good. A message may end in an error.
 	Refuses
-	// Breaks: without a grace time. Ranks without a rail in common have lost each other at once.
+	// Breaks: without a grace time. Ranks without a common rail lose each other at once.
 	Breaks
 	Endings
 )
@@ -71,14 +71,14 @@ type setup struct {
 
 	lateContexts bool     // a rank makes a communicator when it first uses it
 	inline       int      // bytes that a rail sends inline, if it does
-	unregistered int      // one in so many registrations fails for lack of room; 0: none does
+	unregistered int      // one in this many registrations fails for lack of room; 0: none
 	wrong        []string // kinds of operations that rails refuse
-	wrongRail    int      // the rail that does; -1: all do
+	wrongRail    int      // the rail that refuses; -1: all rails
 
 	switched  bool   // all rails are one network, see links.go
 	ports     []int  // number of rails of each rank; nil: all have all
-	spare     bool   // the last rail leads less well than the others
-	beside    bool   // and may carry long messages beside them
+	spare     bool   // the last rail is a spare rail
+	beside    bool   // which may carry long messages beside the others
 	deadPorts []port // of the victims, that are never repaired
 	impaired  bool   // links are slow or lossy at times
 	wires     *wires // nil: there are none
@@ -136,8 +136,7 @@ var kindNames = [...]string{
 }
 
 // action is one step of a plan. Its kind says what the numbers mean. They are taken modulo the
-// number of choices, so an action has a meaning whatever other actions were executed, or left out,
-// before.
+// number of choices, so an action stays valid when other actions before it are left out.
 type action struct {
 	kind    kind
 	rank    int
@@ -151,8 +150,7 @@ func (a action) String() string {
 	return fmt.Sprintf("%s rank %d (%d, %d, %d) %s", kindNames[a.kind], a.rank, a.a, a.b, a.c, a.name)
 }
 
-// plan is all that a simulation does, except for the order of polls, which also follows from the
-// seed.
+// plan determines a simulation, except for the order of polls, which also follows from the seed.
 type plan struct {
 	seed      uint64
 	transport Transport
@@ -166,7 +164,7 @@ var aimed = [...]string{
 	"MATCH", "RNDV", "RGET", "FRAG", remoteRead, remoteWrite,
 }
 
-// restarts lists the rarest of them, which drawActions chooses more often.
+// restarts lists the rarest kinds, which drawActions chooses more often.
 var restarts = [...]string{"RNDVRESTARTNOTIFY", "RNDVRESTARTACK", "RNDVRESTARTNACK"}
 
 // draw makes the plan of a seed.

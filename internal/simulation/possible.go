@@ -13,13 +13,13 @@ import (
 // What a rank does with a message about a rail depends only on its own state and on the epochs, not
 // on the sender's state: another incarnation than the present one is not answered (PROBE), or
 // changes nothing (PROBEACK, RAILDOWNACK); one that is not older fails (RAILDOWN). So the sender's
-// rail may be in any state, if that can come about at all. Two examples of how: a rank answers
-// RAILDOWN of an incarnation that it has not joined at once, and may join it afterwards, while the
-// peer's half drains (RAILDOWNACK, sender up, receiver down); a BTL hands up what was delivered by
-// an incarnation that is over, after the BML has made the next one (newer). A RAILDOWN that asks
-// the peer to close an alternate comes from a rail that is up.
+// rail may be in any state that it can reach. Two examples: a rank answers RAILDOWN of an
+// incarnation that it has not joined at once, and may join it afterwards, while the peer's half
+// drains (RAILDOWNACK, sender up, receiver down); a BTL hands up what was delivered by an
+// incarnation that is over, after the BML has made the next one (newer). A RAILDOWN that asks the
+// peer to close an alternate comes from a rail that is up.
 //
-// Messages between ranks of which one has lost the other are not counted. Some combinations are
+// Messages between two ranks are not counted once one has lost the other. Some combinations are
 // impossible. When a RNDVRESTARTNOTIFY, RNDVRESTARTACK or RNDVRESTARTNACK arrives, the send is
 // restarting: it stays so until it is answered, and answers arrive once and in order. When an ACK
 // or PUT arrives, the send waits for it.

@@ -8,11 +8,11 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Faults that say nothing of a path: rails that cannot register memory, or that refuse operations
-// for what they are (btl.ClassUsage).
+// This file has faults that are no evidence against a path: rails that cannot register memory, or
+// that refuse operations as wrong (btl.ClassUsage).
 
-// drawRefusals draws the parts of a setup that are about refusals and about peers that are lost at
-// once. It has random numbers of its own.
+// drawRefusals draws the parts of a setup that concern refusals and peers that are lost at once,
+// with its own random numbers.
 func (s *setup) drawRefusals(seed uint64, t Transport) {
 	rng := rand.New(rand.NewPCG(seed, 0x72656675+uint64(t)))
 	s.lateContexts = rng.IntN(2) == 0
@@ -43,8 +43,7 @@ func (s *setup) drawRefusals(seed uint64, t Transport) {
 	}
 }
 
-// refusalOdds is how many seeds of a transport have one that ends with Refuses, and one with
-// Breaks.
+// refusalOdds returns n: one in n seeds of a transport ends with Refuses, and one in n with Breaks.
 func refusalOdds(t Transport) int {
 	if t == Direct {
 		return 4
@@ -53,7 +52,7 @@ func refusalOdds(t Transport) int {
 }
 
 // refusable are the kinds of operations that a rail may refuse for good. If all rails refuse them,
-// another fragment takes their place. Of the other kinds, that would end the connection.
+// another fragment takes their place. Refusing another kind would end the connection.
 var refusable = [...]string{
 	"MATCH", "RNDV", "RGET", "ACK", "PUT", "FIN", "FRAG", remoteRead, remoteWrite,
 	"RNDVRESTARTNOTIFY", "RNDVRESTARTACK", "RNDVRESTARTNACK",
@@ -66,7 +65,7 @@ func (w *world) isWrong(t *tap, name string) bool {
 }
 
 // postOrRefuse posts an operation, unless the rail refuses its kind. A rail refuses a fragment at
-// once; or it delivers what is posted, and then calls back with an error all the same.
+// once, or it delivers the fragment and still calls back with an error.
 func (e *tapEndpoint) postOrRefuse(name string, op *btl.Op, post func(*btl.Op) error) error {
 	t := e.t
 	if !t.w.isWrong(t, name) {
@@ -106,7 +105,7 @@ func (t *tap) Progress() int {
 }
 
 // endRefused calls back the operations that were refused while they were posted. It must run before
-// the PML hears that an endpoint is drained.
+// the PML gets Drained for an endpoint.
 func (t *tap) endRefused() int {
 	refused := t.refused
 	t.refused = nil

@@ -52,8 +52,8 @@ func (f *Failure) Error() string { return f.Invariant + ": " + f.What }
 // Hit is a fault at an operation with a name: a kind of fragment, or a remote access.
 type Hit struct{ Name, Fault string }
 
-// Combination is the name of a fragment that arrives, and the states at both sides of what it is
-// about (Possible).
+// Combination is the name of an arriving fragment, with the states, at both sides, of its request,
+// rail or peer (Possible).
 type Combination struct{ Name, Sender, Receiver string }
 
 func (m Combination) String() string {
@@ -96,7 +96,8 @@ func newResult(p *plan) *Result {
 	}
 }
 
-// add adds the counters of a rank. They are the fields of type uint64; the others are no sums.
+// add adds the counters of a rank. They are the fields of type uint64. The other fields cannot be
+// added.
 func (r *Result) add(st pml.Stats) {
 	sum, from := reflect.ValueOf(&r.Stats).Elem(), reflect.ValueOf(st)
 	for i := range from.NumField() {
@@ -179,7 +180,7 @@ func (p *plan) run(trace io.Writer) (result *Result) {
 	return result
 }
 
-// close releases what the transports hold outside of Go's memory. It ignores errors.
+// close releases the transports' resources outside of Go's memory. It ignores errors.
 func (w *world) close() {
 	defer func() { _ = recover() }() // after a broken invariant, Close may panic
 	for _, r := range w.ranks {

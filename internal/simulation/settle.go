@@ -17,7 +17,8 @@ const (
 	longStepNanos = 20_000_000
 	// maxEmptyTurns is the number of turns without an event after which a wait counts as endless.
 	maxEmptyTurns = 20_000
-	// returnLimitNanos is how long rails may take to come up again when everything is repaired.
+	// returnLimitNanos is the time within which rails must come up again when everything is
+	// repaired.
 	returnLimitNanos = 60_000_000_000
 )
 
@@ -147,8 +148,8 @@ func (w *world) collectAll() (any bool) {
 	return any
 }
 
-// runOthers is the idle policy of a rank (progress.Config.Idle): while the rank waits for requests
-// and has no event, the other ranks make progress and time passes.
+// runOthers is the idle policy of a rank (progress.Config.Idle). While the rank waits for requests
+// without events, it runs the other ranks and advances time.
 func (r *rank) runOthers() {
 	w := r.w
 	if !r.waiting {
@@ -255,7 +256,7 @@ func (r *rank) waitAll() {
 
 // drain waits for all operations, receives what is left, and checks the final state.
 func (w *world) drain() {
-	// A rank that only receives does not notice that a peer has given it up.
+	// A rank that only receives does not notice that a peer has declared it lost.
 	if e := w.plan.setup.ending; e == Parts || e == Breaks {
 		w.settle()
 		w.discoverLosses()
@@ -302,7 +303,7 @@ func (w *world) drain() {
 	}
 }
 
-// discoverLosses sends a message from each rank to each peer that has given it up. Only a send
+// discoverLosses sends a message from each rank to each peer that has declared it lost. Only a send
 // makes such a rank notice.
 func (w *world) discoverLosses() {
 	for again := true; again; {
@@ -336,9 +337,9 @@ func (w *world) discoverLosses() {
 	}
 }
 
-// failRailsOfBlocked cuts and mends the rails by which sends that wait for the peer's window go, if
-// the network has no keep-alive, and reports whether there are any. Such a send posts nothing, so
-// only a keep-alive would fail the rails. Any other send must end by itself.
+// If the network has no keep-alive, failRailsOfBlocked cuts and mends the rails of sends that wait
+// for the peer's window. It reports whether there are any. Such a send posts nothing, so only a
+// keep-alive would fail the rails. Any other send must end by itself.
 func (w *world) failRailsOfBlocked(sends []*send) (any bool) {
 	for _, s := range sends {
 		if !w.net.hasNoKeepAlive() || !s.active || !w.ranks[s.m.from].waitsForWindow(s) {
@@ -350,8 +351,8 @@ func (w *world) failRailsOfBlocked(sends []*send) (any bool) {
 	return any
 }
 
-// failRails fails the rails of two ranks, as a keep-alive would if one of them has given the other
-// up. A rank that only waits for an answer posts nothing, and does not notice otherwise.
+// failRails fails the rails of two ranks, as a keep-alive would after one has declared the other
+// lost. A rank that only waits for an answer posts nothing, and does not notice otherwise.
 func (w *world) failRails(a, b int) {
 	for _, l := range w.plan.setup.links(a, b) {
 		w.net.cut(l, 0, false)

@@ -69,7 +69,7 @@ func (s *Shrunk) selected(are func(action) bool) (which []int) {
 	return which
 }
 
-// try removes actions by index, if the plan still fails without them. It reports whether it does.
+// try removes actions by index if the plan still fails without them, and reports whether it does.
 func (s *Shrunk) try(out []int) bool {
 	q := *s.plan
 	q.actions = nil

@@ -35,8 +35,7 @@ type tap struct {
 type aim struct {
 	name  string
 	fault btl.FaultKind
-	// delayed: in place of the fault, the endpoint fails at once, and what was posted arrives
-	// later.
+	// delayed: instead of the fault, the endpoint fails at once, and posted fragments arrive later.
 	delayed bool
 	left    int // number of such operations that still pass
 }
@@ -87,8 +86,8 @@ func (t *tap) Register(mem []byte, access btl.Access) (btl.Region, error) {
 	return &region{Region: inner, r: r}, nil
 }
 
-// connect makes an endpoint to a port, from its present address: ranks learn addresses that change
-// from their launcher.
+// connect makes an endpoint to a port, with its current address: the launcher tells ranks about
+// addresses that change.
 func (t *tap) connect(to port) (btl.Endpoint, error) {
 	at, address := to.rank, t.Address()
 	if own, ok := t.w.net.ownRail(); ok && t.rail == own {
@@ -145,8 +144,8 @@ func (e *tapEndpoint) Get(op *btl.Op) error {
 	return err
 }
 
-// DeliveryCounters implements btl.DeliveryCounter. Zeros mean to the BML that the endpoint does not
-// count.
+// DeliveryCounters implements btl.DeliveryCounter. For the BML, zeros mean that the endpoint does
+// not count.
 func (e *tapEndpoint) DeliveryCounters() (delivered, taken uint32) {
 	if t, ok := e.Endpoint.(btl.DeliveryCounter); ok {
 		return t.DeliveryCounters()
@@ -217,8 +216,8 @@ func (t *tap) recordHit(name string, e *tapEndpoint, a *aim) {
 	t.w.delay(e.peer, e.remote)
 }
 
-// delay makes a rank poll only two of its rails for a while, the given one and a random one. Half
-// of the time it does nothing.
+// delay makes a rank poll only two of its rails for a while, the given one and a random one. In
+// half of the cases it has no effect.
 func (w *world) delay(peer, rail int) {
 	if w.rng.IntN(2) == 0 {
 		return
@@ -234,15 +233,15 @@ func (w *world) delay(peer, rail int) {
 
 // The events of a module, which a tap passes on to the PML of its rank.
 
-// lateRead is the buffer of a failed read. The transport may write to it until the endpoint is
-// drained: the bytes that the read asked for, which do no harm while the receive is active.
+// lateRead is the buffer of a failed read. The transport may write the requested bytes to it until
+// the endpoint is drained. That is harmless while the receive is active.
 type lateRead struct {
 	path btl.Path
 	buf  []byte
 }
 
-// lateByte is what the tap writes there when the endpoint is drained, if the receive is over. A
-// receive that was given back too early fails by that.
+// lateByte is the byte that the tap writes to that buffer when the endpoint is drained, if the
+// receive is over. So a check fails if a receive completed too early.
 const lateByte = 0xDD
 
 // Arrived implements btl.Events.

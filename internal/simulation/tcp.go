@@ -44,7 +44,8 @@ func (n *tcpNet) Now() int64 { return n.now }
 
 func (n *tcpNet) Next() (at int64, ok bool) { return n.own.next() }
 
-// waitNanos: time that advances by so much yields to the kernel once, which may deliver bytes.
+// waitNanos: whenever time advances by this much, the simulation yields once to the kernel, which
+// may deliver bytes.
 const waitNanos = 1_000_000
 
 func (n *tcpNet) AdvanceTo(at int64) {
@@ -81,7 +82,7 @@ func (n *tcpNet) module(rank, rail int, ev btl.Events) (btl.Module, error) {
 
 func (n *tcpNet) ownRail() (rail int, ok bool) { return len(n.rails), true }
 
-// block ends the connection of a rank to a peer, and keeps it from being made again, or no longer.
+// block closes the connection of a rank to a peer and blocks new ones, or unblocks them.
 func (n *tcpNet) block(rail, rank, peer int, blocked bool) {
 	n.blocked[[3]int{rail, rank, peer}] = blocked
 	if blocked {
@@ -89,8 +90,7 @@ func (n *tcpNet) block(rail, rank, peer int, blocked bool) {
 	}
 }
 
-// cut closes the connection of two ranks, and keeps a new one from being made. Both ends see the
-// close.
+// cut closes the connection of two ranks and blocks new ones. Both ends see the close.
 //
 // On a switched network, all links of a port to the rank are cut.
 func (n *tcpNet) cut(l link, fate int, _ bool) {

@@ -35,12 +35,13 @@ type end struct {
 
 const (
 	deviceName = "sim0"
-	// deadlineNanos is the longest that an operation may take before its rail fails.
+	// deadlineNanos is the longest time of an operation before its rail fails.
 	deadlineNanos = 60_000_000
-	// keepAliveNanos is the idle time after which a connection is probed. That is rare while a plan
-	// runs, and frequent while the world settles.
+	// keepAliveNanos is the idle time after which a connection is probed. Connections are seldom
+	// idle for that long while a plan runs, but often while the world settles.
 	keepAliveNanos = 25_000_000
-	// sharedDepth is fewer receives than two peers may send messages.
+	// sharedDepth is the number of shared receives: fewer than the messages that two peers may
+	// send.
 	sharedDepth = 16
 )
 
@@ -49,7 +50,7 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 	for i, r := range s.rails {
 		link := linkOf(seed, i)
 		if s.switched {
-			link = linkOf(seed, 0) // that of the one fabric
+			link = linkOf(seed, 0) // the link of the only fabric
 		}
 		if link == verbs.LinkInfiniBand {
 			n.faults = infiniBandFaults
@@ -76,15 +77,15 @@ func newVerbsNet(seed uint64, s *setup) (network, error) {
 	return n, err
 }
 
-// resolveTimes are how long a path may take to be resolved, by the seed: a second is the kernel's
-// limit.
+// resolveTimes are the possible times to resolve a path, chosen by the seed. One second is the
+// kernel's limit.
 var resolveTimes = [...]time.Duration{0, 50 * time.Microsecond, 20 * time.Millisecond, time.Second}
 
-// lastWQEDelays are how long a device may take to end the receives of a queue pair in Error. With
-// the last one it does not say when.
+// lastWQEDelays are the possible delays until a device has ended the receives of a queue pair in
+// Error. With the last one, the device does not report it.
 var lastWQEDelays = [...]time.Duration{0, 20 * time.Microsecond, 3 * time.Millisecond, -1}
 
-// deviceOf chooses what a device can do, which not every real one can.
+// deviceOf chooses the capabilities of a device, which differ between real devices.
 func deviceOf(seed uint64, rail, rank int) simhca.DeviceConfig {
 	rnd := rand.New(rand.NewPCG(seed, uint64(rail)<<16|uint64(rank)))
 	may := func() bool { return rnd.IntN(2) == 0 }
@@ -102,7 +103,7 @@ func linkOf(seed uint64, rail int) verbs.LinkLayer {
 	return verbs.LinkInfiniBand
 }
 
-// Numbers of kinds of faults. InfiniBand has those of its subnet manager too.
+// Numbers of kinds of faults. InfiniBand also has faults of its subnet manager.
 const (
 	roceFaults       = 13
 	newLID           = 13
@@ -112,7 +113,7 @@ const (
 	infiniBandFaults = 17
 )
 
-// gidOf is the first address of the port of a node's device.
+// gidOf returns the first GID of the port of a node's device.
 func gidOf(node *simhca.Node) (verbs.GID, error) {
 	dev, err := node.Open(deviceName)
 	if err != nil {
@@ -202,7 +203,7 @@ func (n *verbsNet) mend(l link) {
 	f.Heal(a, b)
 }
 
-// impair makes each packet late by a part of what a device waits for acknowledgements, or lost.
+// impair delays each packet by a part of the device's ACK timeout, or loses it.
 func (n *verbsNet) impair(l link, i impairment) {
 	f, a, b := n.of(l)
 	f.Impair(a, b, simhca.Impairment{Latency: time.Duration(i.latency+i.perByte) * 10 * time.Microsecond, Loss: i.loss})

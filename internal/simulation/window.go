@@ -6,13 +6,14 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Unexpected bytes of a rank: the PML may hold what the windows of all peers allow, and answers
-// that came before their turn, which need no window.
+// Unexpected bytes of a rank: the PML may hold as much as the windows of all peers allow, plus
+// answers that came before their turn, which need no window.
 
 // numberedHeaderBytes is the length of the header that the PML does not count as unexpected bytes.
 const numberedHeaderBytes = 16
 
-// unexpected is what a rank may hold beside its windows, and the peak that was checked last.
+// unexpected has the bytes that a rank may hold beside its windows, and the last peak that was
+// checked.
 type unexpected struct {
 	// early holds the fragments of each peer that the PML keeps until their turn: by number, the
 	// bytes that need no window. They are 0 for a message.
@@ -47,8 +48,8 @@ func (u *unexpected) forget(peer int, next uint32) {
 	}
 }
 
-// outsideWindow is how many bytes of a fragment the PML counts without need of a window. A NACK
-// counts as the message that it replaces, if it replaces one.
+// outsideWindow returns the bytes of a fragment that the PML holds outside of any window. A NACK
+// that replaces a message counts as that message.
 func (r *rank) outsideWindow(f pml.Fragment, frag []byte) int64 {
 	const kindAt = 24 // of the replaced fragment
 	name := f.Name
@@ -61,8 +62,8 @@ func (r *rank) outsideWindow(f pml.Fragment, frag []byte) int64 {
 	return int64(len(frag) - numberedHeaderBytes)
 }
 
-// earlyAnswerBytes is the number of bytes that the PML holds now and that need no window. The PML
-// forgets the fragments of a lost peer.
+// earlyAnswerBytes returns the number of bytes that the PML holds now outside of any window. The
+// PML forgets the fragments of a lost peer.
 func (r *rank) earlyAnswerBytes() (sum int64) {
 	for peer, early := range r.unexpected.early {
 		if len(early) > 0 && r.p.PeerState(peer) == bml.PeerLost {

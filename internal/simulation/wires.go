@@ -9,7 +9,7 @@ import (
 )
 
 // In half of the plans over btl/loop, fragments cross a network whose rates change (package
-// network): they wait for room, and for what other ranks send by the same port. Package railsim
+// network): they wait for room, and for traffic of other ranks on the same port. Package railsim
 // has longer messages, and more kinds of networks.
 
 // wires describes the network below the rails of a plan.
@@ -29,8 +29,8 @@ type wireSetup struct {
 }
 
 const (
-	// wireSilence is how long an endpoint may hear nothing before it fails, and wireQueue what the
-	// queue of a port holds, in seconds: TCP needs loss.
+	// wireSilence is the time without arrivals after which an endpoint fails. wireQueue is the
+	// length of a port's queue in seconds: TCP needs loss.
 	wireSilence = 500_000_000
 	wireQueue   = 0.01
 )
@@ -64,7 +64,7 @@ func (r wireSetup) String() string {
 	return fmt.Sprintf("%.0f MB/s, %.2f of it each %d ns, loss %.2f, silent from %d to %d ns", r.rate/1e6, r.factor, r.period, r.loss, r.from, r.to)
 }
 
-// useWires gives the fabric of a plan its wires. They are sound once the network is healed.
+// useWires gives the fabric of a plan its wires. Healing the network makes them sound.
 func (n *loopNet) useWires(seed uint64, s *setup) error {
 	rng := rand.New(rand.NewPCG(seed, 0x6c6f7373))
 	ports := map[loop.Port]*links.Link{}

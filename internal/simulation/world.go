@@ -52,7 +52,7 @@ type rank struct {
 	failing    []*tapEndpoint // endpoints to fail at the next turn
 	regions    int            // number of registered regions
 	aims       []*aim
-	wrongs     map[int]int // by peer: faults that call an operation wrong
+	wrongs     map[int]int // by peer: faults that refuse an operation as wrong
 	matching   *matching
 	waiting    bool // in a call of the Wait family
 	emptyTurns int  // turns of that call without an event
@@ -156,7 +156,7 @@ func newWorld(p *plan, trace bool) (*world, error) {
 	return w, nil
 }
 
-// tap is that of a rail. The rail to the rank itself is the last one.
+// tap returns the tap of a rail. The rail to the rank itself is the last one.
 func (r *rank) tap(rail int) *tap { return r.taps[min(rail, len(r.taps)-1)] }
 
 func (r *rank) resolve(peer int) (routes []pml.Route, err error) {
@@ -296,7 +296,7 @@ func (w *world) cover(from, to int, f pml.Fragment) {
 		return // the lists of combinations are about failover
 	}
 	if w.isLost(from, to) {
-		return // one of them only tells the other so
+		return // one of them only reports the loss to the other
 	}
 	m := Combination{Name: f.Name}
 	p, q := w.ranks[from].p, w.ranks[to].p
@@ -332,7 +332,7 @@ func (r *rank) makeContext(i int) {
 	}
 }
 
-// pickContext returns the index of the context that a number means, and makes that context if
+// pickContext returns the index of the context that a number selects, and makes that context if
 // necessary. A rank that is not in the group takes the world.
 func (r *rank) pickContext(choice int) int {
 	i := choice % len(r.w.groups)
@@ -343,7 +343,7 @@ func (r *rank) pickContext(choice int) int {
 	return i
 }
 
-// pickSource returns the source that a number means: a rank of the group, or the wildcard.
+// pickSource returns the source that a number selects: a rank of the group, or the wildcard.
 func (w *world) pickSource(ctx, choice int) int {
 	return choice%(len(w.plan.setup.groups[ctx])+1) - 1
 }
