@@ -1,5 +1,5 @@
-// Package trace has the form of the file in which a rank writes the last events of its calls and
-// messages. Package comm/internal/record writes it. mpirun-go makes one trace of those of a job.
+// Package trace defines the format of the file in which a rank writes the last events of its calls
+// and messages. Package comm/internal/record writes it. mpirun-go merges the traces of a job.
 package trace
 
 import (
@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 )
 
-// Version of the form.
+// Version of the format.
 const Version = 1
 
 // File is the trace of a rank. Times are in nanoseconds of CLOCK_MONOTONIC of the rank's host.
 type File struct {
 	Version int `json:"v"`
-	// Job is the identity of the job, which no other job has.
+	// Job is the unique identity of the job.
 	Job     string   `json:"job"`
 	Rank    int      `json:"rank"`
 	Size    int      `json:"size"`
@@ -25,12 +25,12 @@ type File struct {
 	Command []string `json:"command"`
 	// Written is when the file was written.
 	Written int64 `json:"written"`
-	// Error says why the rank did not come to Finalize.
+	// Error is the reason why the rank did not call Finalize.
 	Error string `json:"error,omitempty"`
 	// Dropped is the number of older events, for which there was no room.
 	Dropped uint64 `json:"dropped,omitempty"`
-	// Clocks has how far the clock of the rank's host is ahead of that of rank 0's host. Only one
-	// rank of a host has these, and none of rank 0's host.
+	// Clocks compares the clock of the rank's host with the clock of rank 0's host. Only one rank
+	// of each host has these, and no rank of rank 0's host.
 	Clocks []Clock `json:"clocks,omitempty"`
 	Events []Event `json:"events"`
 }
@@ -39,7 +39,7 @@ type File struct {
 type Clock struct {
 	At    int64 `json:"at"`    // by the clock of this host
 	Ahead int64 `json:"ahead"` // of this host's clock
-	// Error is how wrong Ahead may be: half of the least round trip.
+	// Error bounds the error of Ahead: half of the shortest round trip.
 	Error int64 `json:"error"`
 }
 
@@ -47,7 +47,7 @@ type Clock struct {
 type Event struct {
 	Type Type  `json:"t"`
 	At   int64 `json:"at"`
-	// Track tells calls that overlap apart: those of several goroutines. −1: of no call.
+	// Track distinguishes calls of several goroutines that overlap. −1: outside of calls.
 	Track int    `json:"track"`
 	Name  string `json:"name,omitempty"`
 	Nanos int64  `json:"nanos,omitempty"` // duration of a call
@@ -77,17 +77,17 @@ const (
 	Rail     Type = "rail"     // a rail has failed or come back, as Name says
 )
 
-// Path is the file of a rank in a directory.
+// Path returns the path of a rank's file in a directory.
 func Path(dir string, rank int) string { return filepath.Join(dir, fmt.Sprintf("trace.%d.json", rank)) }
 
 // MaxBytes bounds a file, so that a wrong one does not fill the memory.
 const MaxBytes = 1 << 30
 
-// ErrFormat means that a file is no trace of this version.
+// ErrFormat means that a file is not a trace of this version.
 var ErrFormat = errors.New("not a trace of this version")
 
-// Write writes a trace, one event after another: all ranks of a host write at the same time, and an
-// encoder needs memory for all that it encodes at once.
+// Write writes a trace, one event after another, to save memory: all ranks of a host write at the
+// same time, and an encoder holds everything that one call encodes.
 func (f *File) Write(w io.Writer) error {
 	head := *f
 	head.Version, head.Events = Version, []Event{}
