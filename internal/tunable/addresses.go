@@ -29,8 +29,8 @@ func ParseNetwork(word string) (netip.Prefix, bool) {
 }
 
 // wellFormedAddresses checks a list of interfaces, addresses and networks; alone is a word that
-// stands alone. It rejects a word that is no address and cannot be an interface's name, so the
-// launcher detects a typing error before it starts any rank.
+// must be the only one. It rejects a word that is neither an address nor a possible name of an
+// interface, so the launcher detects a typing error before it starts any rank.
 func wellFormedAddresses(alone string) func(words []string) bool {
 	return func(words []string) bool {
 		if slices.Equal(words, []string{alone}) {

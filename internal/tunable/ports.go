@@ -25,8 +25,8 @@ func wellFormedRange(words []string) bool {
 	return ok
 }
 
-// wellFormedPorts reports whether ibverbs.ParsePorts accepts words. It checks here too, so the
-// launcher detects a typing error before it starts any rank, and also if no rank opens a device.
+// wellFormedPorts reports whether ibverbs.ParsePorts accepts words. With this check the launcher
+// detects a typing error before it starts any rank, even if no rank would open a device.
 func wellFormedPorts(words []string) bool {
 	if slices.Contains(words, "all") {
 		return len(words) == 1

@@ -65,8 +65,8 @@ func FromEnv(getenv func(name string) string) (Set, error) {
 	return set, errors.Join(bad...)
 }
 
-// CheckVariable returns an error that Is ErrValue if a variable is that of a tunable which does not
-// accept the value. An empty variable counts as not set.
+// CheckVariable returns an error that Is ErrValue if a variable belongs to a tunable and has a
+// value that the tunable does not accept. An empty variable counts as not set.
 func CheckVariable(name, value string) error {
 	for _, t := range table() {
 		if t.Env() == name && value != "" {
