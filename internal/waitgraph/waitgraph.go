@@ -4,12 +4,11 @@
 // several operations. An operation waits for a call of one rank, or of any of several ranks. So the
 // graph has AND arcs (a blocking call, WaitAll, a collective) and OR arcs (a receive from any
 // source, WaitAny, WaitSome, and the goroutines of a rank, any of which may make the call). A cycle
-// in such a graph need not be a deadlock. Find reduces the graph: it takes out each rank that can
-// go on, which may let other ranks go on, until no rank can. The ranks that are left are
-// deadlocked.
+// in such a graph need not be a deadlock. Find reduces the graph: it removes each rank that can go
+// on, which may let other ranks go on, until no rank can. The remaining ranks are deadlocked.
 //
-// A correct report never calls a rank deadlocked that is not. So an operation that is not known to
-// wait for a call of a rank counts as completing by itself.
+// A report must never call a live rank deadlocked. So an operation counts as completing by itself
+// unless it is known to wait for a call of a rank.
 package waitgraph
 
 import "slices"
@@ -30,14 +29,14 @@ type Wait struct {
 	// between. If there are fewer Ops, the call never returns.
 	Need int
 	Ops  []Op
-	// EndedBy are ranks of which each may, by a call, end this call with an error, whatever happens
-	// to Ops. They are not part of a cycle, because no rank waits for an error.
+	// EndedBy are the ranks each of which can end this call with an error, by a call of its own,
+	// whatever happens to Ops. They are not part of a cycle, because no rank waits for an error.
 	EndedBy []int
 }
 
 // Op is an operation that a call waits for.
 type Op struct {
-	// By are the ranks of the job of which each may, by a call, let the operation complete.
+	// By are the ranks of the job each of which can complete the operation by a call.
 	By []int
 	// Itself says that the operation may complete without such a call.
 	Itself bool
@@ -70,7 +69,7 @@ func Find(ranks []Rank) Deadlock {
 
 // release reports for each rank whether it can make a call sooner or later.
 func release(ranks []Rank) []bool {
-	// waiting is a call that waits, and op is one of its operations that no free rank completes
+	// waiting is a call that waits, and op is one of its operations that no free rank has completed
 	// yet.
 	type waiting struct{ rank, need int }
 	type op struct {
@@ -147,8 +146,8 @@ func arcs(ranks []Rank, free []bool) [][]int {
 					continue // it may complete, and so explains nothing
 				}
 				for _, r := range o.By {
-					// A receive from any source may be from the rank itself, which explains
-					// nothing.
+					// A receive from any source may match a message of the rank itself; such an arc
+					// explains nothing.
 					if !ranks[r].Ended && (r != i || len(o.By) == 1) {
 						out[i] = append(out[i], r)
 					}
