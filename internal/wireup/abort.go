@@ -9,19 +9,19 @@ import (
 // Abort is a rank's request to end the job.
 type Abort struct {
 	Rank, Code int
-	Message    string // what the rank says about it, for people; not every process manager shows it
+	Message    string // the rank's text for people; not every process manager shows it
 	Why        Why
 }
 
-// Why says why a rank ends the job. Only our own manager understands it.
+// Why is the reason why a rank ends the job. Only our own manager understands it.
 type Why uint8
 
 const (
 	Called   Why = iota // the program has called Abort
 	Returned            // the program has returned the error that is the message
 	Panicked            // the program has panicked with the value that is the message
-	// Follows is Returned with an error that says that another rank has failed before. That rank
-	// is about to end the job too, usually.
+	// Follows is Returned with an error that reports the earlier failure of another rank. That rank
+	// usually ends the job soon, too.
 	Follows
 )
 
@@ -47,7 +47,7 @@ func (c *Client) Abort(a Abort) error {
 	return nil
 }
 
-// why is the value of whyKey in a request; Called if there is none that is known.
+// why returns the value of whyKey in a request, or Called if it is missing or unknown.
 func (m message) why() Why {
 	word, _ := m.get(whyKey)
 	return Why(max(0, slices.Index(whyWords[:], word)))

@@ -18,8 +18,8 @@ import (
 // for a pending Barrier.
 //
 // A time-out, a lost connection and a protocol error are final, because the next answer could
-// belong to any request. Each later call except Abort returns that first error. A time-out of
-// PublishRail or PublishedRails, which a job can do without, is final for these two only.
+// belong to any request. Each later call except Abort returns that first error. A job can run
+// without PublishRail and PublishedRails, so a time-out of one of them is final for these two only.
 type Client struct {
 	conn      net.Conn
 	rank      int
@@ -35,8 +35,8 @@ type Client struct {
 	in         *lineReader
 	seen       int   // how many published values were read
 	broken     error // set once: why no exchange is possible any more
-	// late: publish or published was not answered in time. The lines of the answer may still come,
-	// before those of the next answer. Neither is requested any more.
+	// late: publish or published was not answered in time. The lines of that answer may still
+	// arrive before the next answer. After that, neither is requested again.
 	late bool
 
 	// writing is held for the write of one line. Abort needs only this lock.
@@ -120,9 +120,9 @@ func (c *Client) Rank() int { return c.rank }
 // Size is the number of ranks in the job.
 func (c *Client) Size() int { return c.size }
 
-// JobID identifies the job among all others: by the name that the process manager gives it, and
-// under another launcher than mpirun-go also by a few bytes that depend on the job's secret, once
-// this rank knows it. Slurm runs a job that it has requeued under the same name. The identity does
+// JobID identifies the job among all others. It is the name from the process manager. Under a
+// launcher other than mpirun-go, it also has a few bytes that depend on the job's secret, once this
+// rank knows the secret, because Slurm reruns a requeued job under the same name. The identity does
 // not reveal the secret.
 func (c *Client) JobID() string {
 	tag := c.secret.tag()
@@ -148,7 +148,7 @@ func (c *Client) Barrier() error {
 	if err != nil {
 		return err
 	}
-	// Slurm reports here if it could not distribute the values that were put.
+	// Slurm reports here that it could not distribute the values.
 	if _, given := a.get("rc"); given {
 		if err := a.refusal("barrier_in"); err != nil {
 			return err
@@ -177,8 +177,8 @@ func shorten(s string, limit int) string {
 	return strings.ToValidUTF8(s[:len(s)-1], "") + mark
 }
 
-// Finalize tells the manager that this process leaves in order, and closes the connection whatever
-// the answer is. All later calls return ErrClosed.
+// Finalize tells the manager that this process leaves in order, and closes the connection in any
+// case. All later calls return ErrClosed.
 func (c *Client) Finalize() error {
 	_, err := c.exchange("finalize", "finalize_ack")
 	return errors.Join(err, c.Close())
@@ -207,7 +207,7 @@ func (a answer) protocolError(cmd string, why error) error {
 	return fmt.Errorf("wireup: process manager answered %q to %s: %w: %w", clip(a.line), cmd, why, ErrProtocol)
 }
 
-// refusal returns nil if the answer has rc=0, else an error.
+// refusal returns an error unless the answer has rc=0.
 func (a answer) refusal(cmd string) error {
 	rc, err := a.number("rc", math.MinInt32, math.MaxInt32)
 	switch {
@@ -267,7 +267,7 @@ func (c *Client) noAnswer(cmd string, err error) error {
 	return fmt.Errorf("wireup: no answer to %s: %w", cmd, c.orClosed(err))
 }
 
-// check returns an answer to cmd if it is wantCmd. err is what parsing it gave. The caller holds
+// check returns an answer to cmd if it is wantCmd. err is the error of parsing it. The caller holds
 // exchanging.
 func (c *Client) check(a answer, cmd, wantCmd string, err error) (answer, error) {
 	if err == nil && cmd == "barrier_in" && a.cmd == barrierFailed {

@@ -26,9 +26,9 @@ const (
 // Other errors: ErrEnv, ErrSecret, and those of NewClient.
 //
 // FromEnv takes over the inherited descriptor, and child processes do not inherit it further. So
-// call it once in a process. A nil getenv means the environment of the process, of which FromEnv
-// then takes the variables that are nothing for child processes. If a process has joined as this
-// rank before, the error Is ErrJoined.
+// call it once in a process. A nil getenv means the environment of the process. FromEnv then
+// removes from it the variables that child processes must not use. If a process has already joined
+// as this rank, the error Is ErrJoined.
 func FromEnv(getenv func(string) string) (*Client, error) {
 	if getenv == nil {
 		getenv = takeEnvironment()

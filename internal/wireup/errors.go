@@ -11,7 +11,7 @@ var (
 	ErrNoLauncher = errors.New("no process manager: neither PMI_FD nor PMI_PORT is set")
 	// Other ranks exist, but cannot be reached.
 	ErrLauncher = errors.New("launched without PMI-1")
-	// Another process was this rank, or is.
+	// Another process has joined as this rank.
 	ErrJoined = errors.New("has joined the job already")
 	// A PMI variable is invalid.
 	ErrEnv = errors.New("bad environment")

@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rank is one process that joins once. A program may start another one all the same: a shell runs
-// one after the other, a rank starts a child, or a process executes another program. Two marks let
-// the second one say so: a name for the socket that all of them inherit, and a variable.
+// A rank is one process that joins once. But a shell may run several programs, a rank may start a
+// child, and a process may execute another program. By two marks the second program detects that it
+// is not the rank: a name for the socket that all of them inherit, and a variable.
 
-// EnvJoined is the variable that FromEnv leaves in place of those that it takes: the number of the
-// process that is the rank.
+// EnvJoined is the variable that FromEnv sets in place of the variables that it removes: the
+// process ID of the rank.
 const EnvJoined = "MPIGO_JOINED_PID"
 
-// takeEnvironment takes the variables that lead to the process manager, and the secret, out of the
-// environment of this process: child processes have no use for them. It returns a getenv that still
-// knows them.
+// takeEnvironment removes the process manager's variables and the secret from the environment of
+// this process, because child processes must not use them. It returns a getenv that still has them.
 func takeEnvironment() (getenv func(string) string) {
 	taken := make(map[string]string)
 	for _, name := range []string{EnvFD, EnvPort, EnvSecret} {
@@ -39,24 +38,25 @@ func takeEnvironment() (getenv func(string) string) {
 	}
 }
 
-// joinedByParent returns the error of a process whose environment has EnvJoined, and no way to the
-// process manager.
+// joinedByParent returns the error of a process whose environment has EnvJoined, but no process
+// manager.
 func joinedByParent(pid string) error {
 	return fmt.Errorf("wireup: process %s %w as this rank, and a program that it starts cannot be that rank too: start that program by mpirun-go, or unset %s to run it as a world of one rank",
 		clip(pid), ErrJoined, EnvJoined)
 }
 
-// joinedPrefix begins the name of the socket of a rank that has joined. The process follows, and
-// some random bytes.
+// joinedPrefix begins the name of the socket of a rank that has joined. The process ID and random
+// bytes follow.
 const joinedPrefix = "@mpigo-rank-"
 
-// claim makes this process the one that joins by a socket, or returns an error if another one has
-// joined by it. To that end it binds the socket to a name in the abstract namespace (unix(7)),
-// which the kernel allows once. Nobody can connect to the name, because the socket does not listen.
+// claim makes this process the only one that joins through a socket, or returns an error if another
+// process has joined through it. It binds the socket to a name in the abstract namespace (unix(7)),
+// which the kernel allows only once. No process can connect to the name, because the socket does
+// not listen.
 func claim(fd, rank int) error {
 	own := fmt.Sprintf("%s%d-%s", joinedPrefix, os.Getpid(), rand.Text())
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: own}); !errors.Is(err, unix.EINVAL) {
-		return nil // claimed, or no socket that can be
+		return nil // claimed, or a socket that cannot be claimed
 	}
 	text, isJoined := strings.CutPrefix(nameOf(fd), joinedPrefix)
 	if !isJoined {

@@ -7,7 +7,7 @@ import (
 )
 
 // kvs is the key-value space of one job. Values that were put become visible with commit, at the
-// barrier, because other process managers promise no more. The server's lock guards it.
+// barrier, because other process managers do not guarantee more. The server's lock guards it.
 type kvs struct {
 	visible  map[string]string
 	staged   map[string]string

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Some launchers start several processes without PMI-1. Their environment variables give them away:
-// such a process must not run as a world of one rank.
+// Some launchers start several processes without PMI-1. Such a process must not run as a world of
+// one rank. It is recognized by the launcher's environment variables.
 
 // withoutPMI returns the error of a process with neither PMI_FD nor PMI_PORT: ErrNoLauncher if it
 // is alone, ErrLauncher if it is one of several.
@@ -21,8 +21,9 @@ func withoutPMI(getenv func(string) string) error {
 	switch {
 	case several("OMPI_COMM_WORLD_SIZE"):
 		return refuse(fmt.Sprintf("rank %s of %s of Open MPI's mpirun, which speaks PMIx only", clip(getenv("OMPI_COMM_WORLD_RANK")), clip(getenv("OMPI_COMM_WORLD_SIZE"))))
-	// The number of tasks in a step, which srun starts. SLURM_NTASKS is set in a shell of salloc
-	// and in a batch script too, and SLURM_PROCID in the latter; neither of them is one of several.
+	// The number of tasks in a step, which srun starts. SLURM_NTASKS is also set in a shell of
+	// salloc and in a batch script, and SLURM_PROCID in a batch script, although these are single
+	// processes.
 	case several("SLURM_STEP_NUM_TASKS"):
 		return refuse(fmt.Sprintf("task %s of %s of Slurm's srun, which ran without --mpi=pmi2", clip(getenv("SLURM_PROCID")), clip(getenv("SLURM_STEP_NUM_TASKS"))))
 	// Other launchers with PMIx, which do not put the number of ranks in the environment.

@@ -23,9 +23,9 @@ type nodesState struct {
 	of    []int
 }
 
-// NodeOf returns the node of each rank as an index, or nil if the manager does not say. The manager
-// chooses the indices; equal indices mean the same node. The manager is asked once. The caller owns
-// the slice.
+// NodeOf returns the node of each rank as an index, or nil if the manager does not provide it. The
+// manager chooses the indices; equal indices mean the same node. The manager is asked once. The
+// caller owns the slice.
 func (c *Client) NodeOf() ([]int, error) {
 	c.nodes.mu.Lock()
 	defer c.nodes.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// A process waits for the other end of its connection for patience, in looks. So the time in which
-// the process itself was stopped counts as one look. The patience is long because a user may have
-// stopped the other end: a launcher that was stopped for a while fails no job.
+// A process waits for the other end of its connection for a number of intervals. The time for which
+// the process itself was stopped counts as one interval. The limit is long because a user may have
+// stopped the other end: a launcher that was stopped for a while must not fail the job.
 const (
 	lookEvery = 5 * time.Second
 	maxLooks  = 60
 	patience  = maxLooks * lookEvery
 
-	// dialLooks is for how many looks a process tries to connect. A manager that was stopped does
-	// not matter, because the system accepts for it.
+	// dialLooks is the number of intervals for which a process tries to connect. It may be small,
+	// because the system accepts connections for a stopped manager.
 	dialLooks = 6
 )
 
@@ -33,7 +33,7 @@ func readPatiently(conn net.Conn, in *lineReader) (line string, err error) {
 	return line, err
 }
 
-// writePatiently writes a text. It gives up if the other end reads nothing for patience.
+// writePatiently writes a text. It gives up if the other end does not read for that time.
 func writePatiently(conn net.Conn, text string) error {
 	rest := []byte(text)
 	for left := maxLooks; ; {

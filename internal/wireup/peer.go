@@ -19,8 +19,8 @@ type peer struct {
 	inBarrier bool
 	spawn     *spawnBlock // inside a spawn request
 
-	// How the connection ended, for Serve. The error alone does not say, because Fail may have been
-	// called with the error of another rank.
+	// How the connection ended, for Serve. The error alone is not enough, because Fail may have
+	// been called with the error of another rank.
 	finalized bool
 	aborted   error // the abort as an error; later lines are ignored
 	lost      bool  // the connection ended
@@ -200,8 +200,8 @@ func (p *peer) init(m message) error {
 	return p.answer("response_to_init", "pmi_version", "1", "pmi_subversion", "1", "rc", rc)
 }
 
-// barrierFailed tells the process why its barrier fails. Client makes the same error of it; MPICH's
-// client takes an unknown answer for a failure.
+// barrierFailed tells the process why its barrier fails. Client turns the answer into the same
+// error. MPICH's client treats an unknown answer as a failure.
 func (p *peer) barrierFailed(why error) {
 	var failure *BarrierError
 	if errors.As(why, &failure) {

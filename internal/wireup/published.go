@@ -18,8 +18,8 @@ type PublishedRail struct {
 const railPrefix = "mpigo-rail-"
 
 // PublishRail replaces the address of a rail of this rank's card, at any time. Other ranks see it
-// at once. Errors: ErrUnsupported by another manager than ours, ErrTooLarge, ErrRefused, and those
-// of every exchange.
+// at once. Errors: ErrUnsupported unless the manager is ours, ErrTooLarge, ErrRefused, and the
+// errors of every exchange.
 func (c *Client) PublishRail(number int, address []byte) error {
 	if !c.hasPublish {
 		return fmt.Errorf("wireup: publish a rail: %w", ErrUnsupported)
@@ -35,9 +35,9 @@ func (c *Client) PublishRail(number int, address []byte) error {
 	return a.refusal(publish)
 }
 
-// PublishedRails returns what the ranks have published since the last call, in that order, without
-// entries that are no address of a rail. A rail may be in it several times. Errors as PublishRail,
-// and ErrProtocol.
+// PublishedRails returns the addresses that the ranks have published since the last call, in that
+// order, without entries that are not the address of a rail. A rail may occur several times. Errors
+// as PublishRail, and ErrProtocol.
 func (c *Client) PublishedRails() ([]PublishedRail, error) {
 	if !c.hasPublish {
 		return nil, fmt.Errorf("wireup: rails that were published: %w", ErrUnsupported)
@@ -71,8 +71,8 @@ func (c *Client) PublishedRails() ([]PublishedRail, error) {
 	return list, nil
 }
 
-// parsePublished parses what a rank has published. It reports whether that is the address of a
-// rail; the rank may be one that the job does not have.
+// parsePublished parses an entry that a rank has published. ok reports whether it is the address of
+// a rail; the rank may be out of range.
 func parsePublished(key, value string) (r PublishedRail, ok bool) {
 	place, ok := strings.CutPrefix(key, railPrefix)
 	if !ok {
@@ -86,14 +86,15 @@ func parsePublished(key, value string) (r PublishedRail, ok bool) {
 	return r, errors.Join(errs[:]...) == nil && r.Rank >= 0 && r.Number >= 0 && r.Number < maxRails && len(r.Address) <= maxAddressBytes
 }
 
-// maxPublished bounds how many values are published in a job's life.
+// maxPublished bounds the number of values published in a job's life.
 const maxPublished = 1 << 20
 
-// publication is a value that was published. Both are empty once another value of the key was.
+// publication is a published value. Both fields are empty once a newer value of the key was
+// published.
 type publication struct{ key, value string }
 
-// publish appends a value to what was published, in place of an earlier one of the same key: a rail
-// may move often. It returns false if there is no room.
+// publish appends a value, and removes an earlier value of the same key, because a rail may move
+// often. It returns false if there is no room.
 func (k *kvs) publish(key, value string) bool {
 	keys, bytes := k.keys+1, k.bytes+len(key)+len(value)
 	last, again := k.latest[key]
@@ -112,7 +113,7 @@ func (k *kvs) publish(key, value string) bool {
 	return true
 }
 
-// listPublished is the answer to published, without the first values.
+// listPublished returns the answer to published, without the first since values.
 func (k *kvs) listPublished(since int) string {
 	list := k.published[min(since, len(k.published)):]
 	var b strings.Builder
@@ -126,7 +127,7 @@ func (k *kvs) listPublished(since int) string {
 func (p *peer) publish(m message) error {
 	key, value, why := p.keyOf(m)
 	if why == "" && !strings.HasPrefix(key, railPrefix+strconv.Itoa(p.rank)+"-") {
-		why = "bad_key" // another rank's
+		why = "bad_key" // the key belongs to another rank
 	}
 	if _, ok := parsePublished(key, value); why == "" && !ok {
 		why = "bad_rail"

@@ -32,7 +32,7 @@ func parseSecret(text string) ([]byte, error) {
 	}
 	secret, err := hex.DecodeString(text)
 	if err != nil || len(secret) != SecretBytes {
-		// The text itself stays out of the error, which may end in a log.
+		// The error does not contain the text, because it may be logged.
 		return nil, fmt.Errorf("wireup: %s is not %d bytes in hex: %w", EnvSecret, SecretBytes, ErrSecret)
 	}
 	return secret, nil
@@ -71,8 +71,8 @@ func (s *secretState) publish(c *Client) error {
 	return nil
 }
 
-// tag is a text that depends on the secret and does not reveal it; "" if the secret is not known
-// yet.
+// tag returns a text that depends on the secret and does not reveal it, or "" if the secret is not
+// known yet.
 func (s *secretState) tag() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,11 +13,11 @@ type ServerConfig struct {
 	JobID        string // name of the job: 1 to 128 letters, digits and the bytes -_.:
 	NodeOf       []int  // node of each rank, any numbers; nil: all on one node
 	AppNum       []int  // index of each rank's program; nil: all 0
-	UniverseSize int    // number of processes that there is room for; 0: Size
+	UniverseSize int    // PMI universe size; 0: Size
 
 	// OnAbort is called when a rank aborts the job, on the goroutine of its Serve and with no lock
-	// held. It must make all processes end, also the one that aborted: its Serve goes on until that
-	// has ended. If OnAbort is nil, that Serve returns at once.
+	// held. It must end all processes, including the one that aborted: its Serve goes on until that
+	// process has ended. If OnAbort is nil, that Serve returns at once.
 	OnAbort func(Abort)
 }
 

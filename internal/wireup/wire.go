@@ -23,9 +23,9 @@ const (
 	maxLineArgs     = 32      // key=value pairs in a line
 	maxCommandBytes = 64
 
-	// The limits that our server tells clients. Those of names and keys are Hydra's. That of values
-	// is less than Hydra's 1024: a put with the longest key and job name, and the answer to a get,
-	// must stay below 1023 bytes.
+	// The limits that our server tells clients. The limits of names and keys are Hydra's. The limit
+	// of values is less than Hydra's 1024: a put with the longest key and job name, and the answer
+	// to a get, must stay below 1023 bytes.
 	kvsNameMax = 256
 	keyLenMax  = 64
 	valLenMax  = 800
@@ -39,17 +39,17 @@ const (
 const barrierFailed = "barrier_failed"
 
 // getAll asks our server for all visible values whose keys begin with prefix=. The answer has
-// count=N, and N lines follow, each with one key= and its value=. PMI-1 has no such request: only a
-// manager that has this word in its answer to get_maxes is asked.
+// count=N, and N lines follow, each with one key= and its value=. PMI-1 has no such request: the
+// client sends it only to a manager whose answer to get_maxes has this word.
 const (
 	getAll       = "mpigo_get_all"
 	getAllResult = "mpigo_get_all_result"
 	getAllWord   = "mpigo_word"
 )
 
-// publish gives our server a value that is visible at once, and published asks it for those that
-// were published since=N of them. The answer is that of getAll. PMI-1 has no such requests: only a
-// manager that has the word publish in its answer to get_maxes gets them.
+// publish gives our server a value that is visible at once. published asks for the values after the
+// first since=N. Its answer has the form of getAll's. PMI-1 has no such requests: the client sends
+// them only to a manager whose answer to get_maxes has the word publish.
 const (
 	publish         = "mpigo_publish"
 	publishResult   = "mpigo_publish_result"
@@ -171,7 +171,7 @@ type lineReader struct {
 
 var (
 	errLineTooLong = errors.New("line too long")
-	errPartOfLine  = errors.New("within a line") // the rest would be taken for a line
+	errPartOfLine  = errors.New("within a line") // the rest would count as a line
 )
 
 func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReaderSize(r, 1024)} }
