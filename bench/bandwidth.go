@@ -27,7 +27,7 @@ func openTeams(j *job) (exercise, error) {
 	}
 	e := new(teams)
 	share := *j
-	share.cfg.poolBytes /= j.cfg.goroutines // together they use as much memory as one
+	share.cfg.poolBytes /= j.cfg.goroutines // together they use as much memory as one would
 	j = &share
 	for lane := range j.cfg.goroutines {
 		w, err := openWindows(j, false)
@@ -98,7 +98,7 @@ func (e *windows) recvWindow() error {
 }
 
 func (e *windows) exchange() error {
-	// A message is late at its sender and at its receiver: both count from the same state.
+	// Sender and receiver must agree on the late messages, so both count from the same state.
 	turn, late := e.turn, e.late
 	n, err := e.irecvs()
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *windows) isends() error {
 	return nil
 }
 
-// irecvs posts all receives of a window but the late ones, whose messages must arrive first. It
+// irecvs posts all receives of a window except the late ones, whose messages must arrive first. It
 // returns the number of late ones.
 func (e *windows) irecvs() (late int, err error) {
 	c, in := e.j.world, e.recv.now
@@ -178,7 +178,7 @@ func (e *windows) check(seed int) error {
 	return e.checkMessages(len(e.recvs), seed+e.lane)
 }
 
-// perSecond returns the rate of something that happens n times in each iteration.
+// perSecond returns the rate of an event that happens n times in each iteration.
 func (m measured) perSecond(n int) float64 {
 	return float64(n) * float64(m.iterations) / m.elapsed.Seconds()
 }
@@ -186,7 +186,7 @@ func (m measured) perSecond(n int) float64 {
 // micros returns the time of an iteration in microseconds.
 func (m measured) micros() float64 { return m.perIteration(m.elapsed) }
 
-// perIteration returns the share of one iteration in microseconds.
+// perIteration returns the time of one iteration in microseconds.
 func (m measured) perIteration(all time.Duration) float64 {
 	return float64(all.Nanoseconds()) / float64(m.iterations) / 1000
 }

@@ -33,8 +33,8 @@ type collective[T element] struct {
 	// call of the persistent one. call is nil if the blocking form has a benchmark of its own.
 	call           func(c *comm.Comm, s shape, in, out []T) error
 	begin, prepare func(c *comm.Comm, s shape, in, out []T) (request.Request, error)
-	// origin returns where element i of a rank's result comes from: the rank, and the element of
-	// that rank's input. The rank is all for the sum over all ranks.
+	// origin returns the source of element i of a rank's result: a rank, and an element of that
+	// rank's input. The rank is all for the sum over all ranks.
 	origin func(s shape, i int) (rank, element int)
 	// synchronizes is set for a barrier, after which no other barrier is needed.
 	synchronizes bool
@@ -43,7 +43,7 @@ type collective[T element] struct {
 const all = -1
 
 // collectiveExercise measures a collective. It times each call by itself. A barrier after each call
-// keeps a rank from being ahead by more than one.
+// keeps every rank at most one call ahead of the others.
 type collectiveExercise[T element] struct {
 	*collective[T]
 	j       *job

@@ -24,8 +24,9 @@ func newRow[T element](id calls.ID, unit int, c collective[T]) row {
 	return r
 }
 
-// collectives lists the collectives. A size is that of one rank's buffer. Where a buffer has a part
-// for each rank, it is that of a part. The size of a reducescatter is that of the whole vector.
+// collectives lists the collectives. A size is the size of one rank's buffer. If a buffer has a
+// part for each rank, it is the size of a part. For a reducescatter it is the size of the whole
+// vector.
 func collectives() []row {
 	return []row{
 		newRow(calls.Barrier, 0, collective[byte]{

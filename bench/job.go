@@ -41,7 +41,7 @@ func run(world *comm.Comm, cfg config, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ex.close()) }()
-	runtime.GC() // now rather than while time is taken
+	runtime.GC() // now, so that it does not run during the measurement
 	p, err := newPrinter(out, cfg, world)
 	if err != nil {
 		return err

@@ -32,8 +32,8 @@ func main() {
 	os.Exit(status)
 }
 
-// start is the program of one rank. Every rank finds the same mistakes in the command line, and
-// rank 0 alone prints them.
+// start is the program of one rank. Every rank finds the same errors in the command line, and only
+// rank 0 prints them.
 func start(world *comm.Comm, args []string, stdout, stderr io.Writer) (status int, err error) {
 	if world.Rank() != 0 {
 		stdout, stderr = io.Discard, io.Discard

@@ -6,16 +6,16 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// nonblockingExercise measures a nonblocking collective, and how far it goes on while the program
-// computes. An iteration calls the collective twice. The pure call is waited for at once. The other
-// one comes later: before the wait, the program computes for as long as a pure call takes.
+// nonblockingExercise measures a nonblocking collective, and how much it overlaps with computation.
+// An iteration calls the collective twice. After the first, pure call it waits at once. After the
+// second call, it computes for as long as a pure call takes, and then waits.
 type nonblockingExercise[T element] struct {
 	*collectiveExercise[T]
 	matrix    matrix
 	lastParts parts
 }
 
-// parts are the times of all iterations but that of the calls with a computation as a whole.
+// parts are the times of all iterations, except the total time of the calls with a computation.
 type parts struct {
 	pure    time.Duration // of the calls without computation
 	compute time.Duration // of the computation, without calls of Test
@@ -35,7 +35,7 @@ func openNonblocking[T element](c collective[T]) func(j *job) (exercise, error) 
 	}
 }
 
-// run returns the time of the calls with a computation.
+// run returns the total time of the calls with a computation.
 func (e *nonblockingExercise[T]) run(n int) (time.Duration, error) {
 	e.lastParts = parts{}
 	if n == 0 {
@@ -127,10 +127,10 @@ func (e *nonblockingExercise[T]) compute(target time.Duration) {
 	}
 }
 
-// matrixSide is OSU's. A step takes about a microsecond.
+// matrixSide is the value of the OSU benchmarks. A step takes about a microsecond.
 const matrixSide = 25
 
-// matrix is what the computation works on. Zeros stay zeros: no number becomes infinite.
+// matrix is the data of the computation. All numbers are 0 and stay 0, so none becomes infinite.
 type matrix struct {
 	a    [matrixSide][matrixSide]float32
 	x, y [matrixSide]float32
@@ -159,8 +159,8 @@ func reportOverlap(j *job, m measured) ([]float64, error) {
 	return append(sums, overlap(overall, compute, pure)), nil
 }
 
-// overlap returns a percentage: 100 if the call takes no time besides the computation, 0 if it
-// takes as long as without one, or longer.
+// overlap returns a percentage: 100 if the call adds no time to the computation, 0 if it adds the
+// time of a pure call, or more.
 func overlap(overall, compute, pure float64) float64 {
 	if pure <= 0 {
 		return 0

@@ -56,8 +56,8 @@ func (p *pair) next() *comm.Comm {
 	return p.j.comms[p.turn&1]
 }
 
-// fillMessages fills the buffers of the next n sends, and puts wrong data into those of the next n
-// receives.
+// fillMessages fills the buffers of the next n sends, and puts wrong data into the buffers of the
+// next n receives.
 func (p *pair) fillMessages(n, seed int) {
 	p.send.mark()
 	p.recv.mark()
@@ -88,7 +88,7 @@ func (p *pair) checkMessages(n, seed int) error {
 	})
 }
 
-// datum returns byte i of what a rank sends. It is small, so sums of floats are exact.
+// datum returns byte i of a rank's message. It is small, so sums of floats are exact.
 func datum(seed, rank, i int) byte { return byte((i + i>>7 + 31*seed + 17*rank) & 0x7f) }
 
 // every spreads a percentage evenly.

@@ -8,8 +8,8 @@ import (
 )
 
 // persistentExercise measures a persistent collective: the time from Start to the end of Wait. It
-// takes turns with the nonblocking one, because with more ranks than cores the time of either
-// depends more on which ranks share a core, in which order, than on the form.
+// alternates with the nonblocking form. With more ranks than cores, the time of either form depends
+// more on which ranks share a core, and in which order, than on the form.
 type persistentExercise[T element] struct {
 	*collectiveExercise[T]
 	request     request.Request
@@ -79,7 +79,7 @@ func (e *persistentExercise[T]) runNonblocking() error {
 
 func (e *persistentExercise[T]) parts() parts { return parts{pure: e.nonblocking} }
 
-// reportPersistent returns what reportCollective does, and the mean of the nonblocking calls and
+// reportPersistent returns the values of reportCollective, the mean of the nonblocking calls, and
 // the ratio to it.
 func reportPersistent(j *job, m measured) ([]float64, error) {
 	persistent, err := reportCollective(j, m)

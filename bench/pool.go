@@ -7,11 +7,11 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// element is a type of message elements: reductions add numbers, all else moves bytes.
+// element is a type of message elements: reductions add numbers, all other operations move bytes.
 type element interface{ byte | float32 }
 
-// pool is memory for the messages of one direction. It gives the same buffer again and again, or,
-// with --fresh, another one each time.
+// pool is memory for the messages of one direction. It returns the same buffer each time, or, with
+// --fresh, another one each time.
 type pool[T element] struct {
 	mem    []T
 	fresh  bool
@@ -47,7 +47,7 @@ func newPool[T element](j *job, n int) (*pool[T], error) {
 		p.mem = make([]T, n)
 	}
 	for i := range p.mem {
-		p.mem[i] = T(i & 0x3f) // so no page is touched for the first time while time is taken
+		p.mem[i] = T(i & 0x3f) // touches all pages before the measurement
 	}
 	return p, nil
 }
@@ -75,7 +75,7 @@ func (p *pool[T]) advance() {
 	p.now = p.mem[p.at : p.at+n : p.at+n]
 }
 
-// mark remembers which buffer comes next.
+// mark records which buffer comes next.
 func (p *pool[T]) mark() { p.marked = p.at }
 
 // sinceMark calls f with the n buffers that follow the mark. If the pool has fewer, it calls f once

@@ -37,7 +37,7 @@ func (r ranks) String() string {
 	return fmt.Sprintf("at least %d ranks", r.min)
 }
 
-// counts holds how many iterations are measured by default, and how many come before them.
+// counts holds the default numbers of measured iterations, and of warm-up iterations.
 type counts struct{ small, smallWarmUp, large, largeWarmUp int }
 
 // largeBytes is the largest size of a small message. Larger ones get fewer iterations.
@@ -57,7 +57,7 @@ type exercise interface {
 	// run does n iterations and returns the time that counts.
 	run(n int) (time.Duration, error)
 	// fill puts data that depends on seed into the buffers that the next iteration sends, and wrong
-	// data into those that it overwrites. check compares what that iteration has received.
+	// data into the buffers that it overwrites. check compares the received data of that iteration.
 	fill(seed int)
 	check(seed int) error
 	close() error
@@ -77,15 +77,15 @@ var (
 	ofRate        = append(slices.Clone(ofBandwidth), "goroutines")
 )
 
-// The numbers of the OSU micro-benchmarks (osu_util.h: LAT_LOOP_SMALL and its like). peers/peer.c
-// has the same. Never written.
+// The iteration counts of the OSU micro-benchmarks (osu_util.h: LAT_LOOP_SMALL and similar).
+// peers/peer.c has the same. Never written.
 var (
 	latencyCounts    = counts{small: 10_000, smallWarmUp: 100, large: 1_000, largeWarmUp: 10}
 	bandwidthCounts  = counts{small: 100, smallWarmUp: 10, large: 20, largeWarmUp: 2}
 	collectiveCounts = counts{small: 1_000, smallWarmUp: 100, large: 100, largeWarmUp: 10}
 )
 
-// The largest sizes by default, which are OSU's.
+// The default largest sizes, which are those of the OSU benchmarks.
 const (
 	pairBytes       = 4 << 20
 	collectiveBytes = 1 << 20

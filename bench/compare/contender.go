@@ -127,8 +127,8 @@ func launchMPICH(ranks int, at place) []string {
 	return args
 }
 
-// takesPart reports whether a contender takes part in an experiment. Without messages, or where the
-// way of copying them makes no difference, each library has one contender.
+// takesPart reports whether a contender takes part in an experiment. In an experiment without
+// messages, or if the way of copying makes no difference, each library has one contender.
 func (c contender) takesPart(e experiment) bool {
 	switch {
 	case c.tcp != e.tcp:
@@ -143,11 +143,11 @@ func (c contender) takesPart(e experiment) bool {
 	return true
 }
 
-// Numbers of iterations where ranks share cores. A wait may take a time slice there, and in the
-// first milliseconds of a job calls take up to twice as long as later, hence the warm-up.
+// Numbers of iterations where ranks share cores. A wait may take a time slice there. The warm-up is
+// needed because calls take up to twice as long in the first milliseconds of a job.
 const (
 	crowdedIterations, crowdedWarmUp = 500, 1000
-	// MPICH never yields, so each wait takes time slices.
+	// MPICH never yields the processor, so each wait takes time slices.
 	spinningIterations, spinningWarmUp = 10, 2
 )
 

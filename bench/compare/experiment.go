@@ -29,7 +29,7 @@ const (
 // noSizes is the value of quick for a benchmark without sizes.
 const noSizes = "-"
 
-// experiments lists all experiments: those that the targets need, and harder variants of them.
+// experiments lists all experiments: the ones with targets, and harder variants of them.
 func experiments() []experiment {
 	const (
 		curve = "1,8,64,512,1K,4K,8K,16K,32K,64K,256K,1M,4M"
@@ -51,7 +51,7 @@ func experiments() []experiment {
 		{name: "bw, two communicators", ranks: 2, args: []string{"bw", "--two-comms"}, sizes: some},
 		{name: latencyTCP, ranks: 2, args: []string{"latency"}, sizes: curve, quick: "8,1K,64K,1M", tcp: true},
 		{name: bwTCP, ranks: 2, args: []string{"bw"}, sizes: curve, quick: "64K,1M", tcp: true},
-		// Many time slices long.
+		// The run takes many time slices.
 		{name: latencyBusy, ranks: 2, args: []string{"latency", "-i", "300000"}, sizes: "8", busy: true},
 		{name: bwBusy, ranks: 2, args: []string{"bw", "-i", "500"}, sizes: "64K", busy: true},
 	}
@@ -101,8 +101,8 @@ func isCollective(name string) bool {
 }
 
 // split returns an experiment for each size: a run of one size is short, so the contenders' turns
-// come close together. sizes replace those of e, unless there are none. It returns e itself if e
-// has no sizes or one, or if contenders do not take turns in it.
+// are close together. sizes, unless empty, replace the sizes of e. It returns e itself if e has at
+// most one size, or if contenders do not take turns in it.
 func (e experiment) split(sizes []string) []experiment {
 	if e.sizes == "" || e.kind == goroutines || e.busy {
 		return []experiment{e}

@@ -18,8 +18,8 @@ import (
 // launcher runs jobs, and ends each after a timeout.
 type launcher struct {
 	timeout time.Duration
-	// tag is in the environment of every process of every job. It identifies the processes that
-	// an MPI launcher leaves behind.
+	// tag is in the environment of every process of every job. It identifies processes that an MPI
+	// launcher leaves running.
 	tag string
 }
 
@@ -27,7 +27,7 @@ func newLauncher(timeout time.Duration) *launcher {
 	return &launcher{timeout, fmt.Sprintf("BENCH_COMPARE=%d.%d", os.Getpid(), time.Now().UnixNano())}
 }
 
-// grace is how long an MPI launcher may take to end its job.
+// grace is the time that an MPI launcher has to end its job.
 const grace = 5 * time.Second
 
 // run runs a command. It returns the standard output, and the time from start to end.
@@ -66,7 +66,7 @@ func (l *launcher) occupy(cores int) (stop func(), err error) {
 	for range cores {
 		cmd := exec.Command("sh", "-c", "while :; do :; done")
 		cmd.Env = append(os.Environ(), l.tag)
-		// It must not run on if this process is killed.
+		// The kernel ends it if this process is killed.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			stop()
@@ -77,7 +77,7 @@ func (l *launcher) occupy(cores int) (stop func(), err error) {
 	return stop, nil
 }
 
-// sweep kills all processes that are left of jobs.
+// sweep kills all processes that jobs have left running.
 func (l *launcher) sweep() {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -99,7 +99,7 @@ type reading struct {
 	Ranks int     `json:"ranks"`
 }
 
-// readings parses the output of a program. It skips lines of other origin.
+// readings parses the output of a program. It skips lines that are not readings.
 func readings(out []byte, ranks int) ([]reading, error) {
 	var all []reading
 	for line := range strings.Lines(string(out)) {

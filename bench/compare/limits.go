@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The limits of the machine. No transport between two cores is faster than a cache line from one to
-// the other, and none that copies is faster than memcpy.
+// The limits of the machine. No transport between two cores is faster than the transfer of one
+// cache line between them, and no transport that copies is faster than memcpy.
 
 // Names of the limits.
 const (
@@ -135,9 +135,8 @@ const (
 	copies    = 200
 )
 
-// copyRates returns how fast memory is copied, in MB/s, as the best of several copies: from this
-// core's cache, as far as the memory fits there, and of memory that the other core has just
-// written.
+// copyRates returns how fast memory is copied, in MB/s, as the best of several copies: of memory in
+// this core's cache, if it fits, and of memory that the other core has just written.
 func copyRates(cpuA, cpuB int) (near, far float64) {
 	from, to := make([]byte, copyBytes), make([]byte, copyBytes)
 	var turn atomic.Int64 // odd: the other core writes; even: this core copies

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Other work on the machine, or on its host, makes figures worse and scatters them.
+// Other work on the machine, or on its host, makes results slower and less reproducible.
 
 const (
 	// idleWatch is how long the machine is observed before anything is measured.
 	idleWatch = time.Second
 	// mostOthers is the share of the cores' time that others may take without a warning. The
-	// kernel's accounting is that coarse.
+	// kernel's accounting is not more precise.
 	mostOthers = 0.1
 )
 
@@ -27,7 +27,7 @@ type usage struct {
 	own       float64 // by this process and its children that have ended
 }
 
-// usageNow returns false where the system does not tell.
+// usageNow returns false if the system does not report usage.
 func usageNow() (usage, bool) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

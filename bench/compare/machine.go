@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine describes what the results depend on.
+// machine describes the properties of the machine that affect the results.
 type machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
@@ -72,8 +72,7 @@ func loadAverage() string {
 	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
-// firstLine returns the first line that a command prints, and nothing if the command does not
-// exist.
+// firstLine returns the first line that a command prints, or "" if the command does not exist.
 func firstLine(ctx context.Context, name string, args ...string) string {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {

@@ -35,7 +35,7 @@ type described struct {
 	Example string `json:"example"` // a command line
 }
 
-// point is what contenders are compared at.
+// point is a measuring point at which contenders are compared.
 type point struct {
 	Experiment string
 	Ranks      int
@@ -144,8 +144,8 @@ func summarize(s series) summary {
 	return sum
 }
 
-// best is the best of several contenders at a point: the best median, and the best value, which may
-// be another contender's.
+// best is the best result of several contenders at a point: the best median, and the best value,
+// which may come from another contender.
 type best struct {
 	summary
 	contender string // has the best median

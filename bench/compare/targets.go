@@ -16,10 +16,10 @@ type target struct {
 	limit float64 // the highest ratio of a time, the lowest of a rate
 }
 
-// others is what mpigo is compared with.
+// others describes the contenders with which mpigo is compared.
 type others struct {
 	label      string   // in the table; empty for the name of the best contender
-	contenders []string // of which the best counts
+	contenders []string // the best one counts
 	at         *point   // nil: at the same point
 	fixed      float64  // if not 0, the value itself: there are no contenders
 }
@@ -119,9 +119,9 @@ type outcome struct {
 	reached      bool    // by paired, or without it by ratio
 }
 
-// judged returns the ratio that is compared with the limit. The host moves the cores about, which
-// changes the latency of a cache line by a factor of five. The turns of one round are close
-// together in time, so their ratio varies less than that of two medians.
+// judged returns the ratio that is compared with the limit. The host may move virtual cores, which
+// changes the latency of a cache line by up to a factor of five. The turns of one round are close
+// together in time, so their ratio varies less than the ratio of two medians.
 func (o *outcome) judged() float64 {
 	if o.paired > 0 {
 		return o.paired
