@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs random programs of collectives and messages (internal/collprogram) on soft-RoCE, in the guest
-# of btl/ibverbs/internal/softroce, and checks every result. Two ranks have two rails over verbs, of
-# which one after the other goes down and comes up again all the time.
+# of btl/ibverbs/internal/softroce, and checks every result. Two ranks have two rails over verbs,
+# which go down and come up again in turn all the time.
 # Usage: collectives-verbs.sh [SEEDS [FIRST]]
 # SEEDS (50) is the number of programs, FIRST (1) the first seed.
 set -euo pipefail
@@ -11,7 +11,7 @@ scratch
 seeds=${1:-50} first=${2:-1}
 go build -tags ibverbs -o "$out/" ./mpirun-go ./scripts/collprogram
 cp scripts/failover/fault-verbs "$out/"
-# The timeouts are those of failover-verbs.sh. The job's output goes on while the rails flap.
+# The timeouts are the same as in failover-verbs.sh. The rails flap as long as the job runs.
 cat >"$out/main" <<SH
 while true; do ./fault-verbs alternate; done >faults 2>&1 &
 status=0

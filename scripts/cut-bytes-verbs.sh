@@ -2,8 +2,8 @@
 # Measures what a failure costs a long message, as cut-bytes.sh does, on soft-RoCE in the guest of
 # btl/ibverbs/internal/softroce. Prints a row for each case, protocol and part.
 # Usage: cut-bytes-verbs.sh [-marks] [CASE[:PROTOCOL]…]
-#   -marks  fail if the rails carry more than 1.05 of the message; by the devices' counters too,
-#           but for get. The pauses of an emulated machine are no failure.
+#   -marks  fail if the rails carry more than 1.05 of the message, also by the devices' counters
+#           except for get. The pauses of an emulated machine are no failure.
 # The cases are none, down, down-peer and drop, the protocols copy, put and get. By default all run.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
@@ -26,7 +26,7 @@ for label in $CASES; do
     case=${label%%:*} protocol=auto reads=auto parts='0.1 0.5 0.9' silent=''
     [ $case != drop ] || silent=-silent
     case $label in *:*) protocol=${label#*:} ;; esac
-    # Without any failure, soft-RoCE repeats up to a sixth of what is read.
+    # Even without a failure, soft-RoCE retransmits up to a sixth of the data of reads.
     wire=1.05
     [ $protocol != get ] || { reads=on; wire=0; }
     [ $case != none ] || parts=0.5

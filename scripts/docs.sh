@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Checks the documentation: relative links in Markdown lead to a file, and to a heading there, and
-# the indented commands of the pages below work, in a fresh clone of what is committed. Commands in
-# fenced blocks are not run: they need hosts, devices or a cluster.
+# Checks the documentation: relative links in Markdown point to a file, and to a heading there, and
+# the indented commands of the pages below work, in a fresh clone of the committed state. Commands
+# in fenced blocks are not run: they need hosts, devices or a cluster.
 # Usage: docs.sh [links | commands]   with no argument: both.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 pages=(docs/examples.md docs/mpirun-go.md docs/options.md docs/hosts.md docs/tunables.md docs/tcp.md
     docs/doctor.md docs/counters.md docs/top.md docs/failover.md docs/performance.md)
 
-# anchors FILE: the headings, as GitHub makes anchors of them.
+# anchors FILE: the anchors that GitHub makes of the headings.
 anchors() {
     sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
@@ -44,13 +44,13 @@ commands() {
     export GOMODCACHE GOPATH PATH
     GOMODCACHE=$(go env GOMODCACHE) GOPATH=$out/go PATH=$out/go/bin:$PATH
     git clone -q . "$out/mpigo"
-    # The README's program is in a directory beside the clone. The tests are a check of their own.
+    # The README's program is in a directory beside the clone. The tests are not run here.
     mkdir "$out/hello"
     sed -n '/^```go/,/^```/{//d;p}' README.md | sed -n '/^package main/,/^}$/p' >"$out/hello/main.go"
     indented README.md | sed '/^go test /d; s/^go mod init/cd ..\/hello\n&/; s/^mpirun-go -n 4 \.$/&\ncd ..\/mpigo/' >"$out/commands"
     (cd "$out/mpigo" && bash -evx "$out/commands")
     for page in "${pages[@]}"; do
-        # The example of timeout(1) ends by it.
+        # The example of timeout(1) ends with its status 124.
         indented "$page" | sed '/^timeout /s/$/ || test $? = 124/' >"$out/commands"
         [ -s "$out/commands" ]
         (cd "$out/mpigo" && bash -evx "$out/commands")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures what failover costs while no rail fails: compares small messages between two ranks of a
-# process, on one core, with those of a commit without failover. It counts the instructions of each
-# message in a virtual machine whose clock is their count, so the figures are the same in every run.
+# Measures the cost of failover while no rail fails: compares small messages between two ranks of a
+# process, on one core, with a commit without failover. It counts the instructions of each message
+# in a virtual machine whose clock counts instructions, so the figures are the same in every run.
 # The limit is a ratio of 1.01; with -marks a benchmark above it fails.
 # Usage: failover-cost.sh [-marks] [COMMIT [ROUNDS]]
 # COMMIT is by default the last one without failover. With ROUNDS the messages are timed on this

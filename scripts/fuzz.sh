@@ -25,7 +25,7 @@ compile() {
 # run DIR NAME: runs a target with one worker. Its output follows only if it fails.
 run() {
     local begin=$SECONDS runs=$budget
-    # They make a pair of ends for each input, which takes milliseconds.
+    # These targets make a pair of ends for each input, which takes milliseconds.
     case $2 in FuzzPeer | FuzzWorkRequests) runs=$slow ;; esac
     cd "$root/$1"
     if "$out/$1/test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$runs" -test.fuzzminimizetime 100x \

@@ -2,8 +2,8 @@
 # Runs programs that hang, one for each kind of cause (scripts/hangs), as jobs with 2, 8 and 64
 # ranks on one machine, and some of them with 6 ranks on three hosts, which are network namespaces.
 # Each job must get a report by --hang-after whose first three lines name the cause. mpirun-go
-# diagnose must then say the same. With MPICH, two cases also run under its Hydra on the three
-# hosts, where rank 0 answers diagnose.
+# diagnose must then print the same cause. With MPICH, two cases also run under its Hydra on the
+# three hosts, where rank 0 answers diagnose.
 # Usage: hangs.sh [CASE…]
 # By default all cases run. Needs root, openssh-server and iproute2. Takes about two minutes.
 set -euo pipefail
@@ -35,7 +35,7 @@ within() {
     done
 }
 
-# hang NAME CASE RANKS FLAG…: runs a case, and checks what the launcher and diagnose say.
+# hang NAME CASE RANKS FLAG…: runs a case, and checks the reports of the launcher and of diagnose.
 hang() {
     local dir=$out/$1 case=$2 ranks=$3 launcher begin=$SECONDS
     shift 3
@@ -106,7 +106,7 @@ for case in "${cases[@]}"; do
 done
 all
 case " ${cases[*]} " in *" dead-rail "*)
-    # A cable between the two hosts besides the network by which ssh reaches them.
+    # A cable between the two hosts, besides the network that ssh uses.
     ip link add r0 netns n1 type veth peer name r0 netns n2
     for i in 1 2; do
         ip -n "n$i" addr add "10.78.0.$i/24" dev r0
@@ -119,7 +119,7 @@ case " ${cases[*]} " in *" dead-rail "*)
     ;;
 esac
 
-# hydra CASE: runs a case with 6 ranks on the hosts under Hydra, and checks what diagnose says.
+# hydra CASE: runs a case with 6 ranks on the hosts under Hydra, and checks the report of diagnose.
 hydra() {
     local dir=$out/$1-hydra launcher name
     mkdir -m 700 "$dir"

@@ -34,11 +34,11 @@ status=0
 run sh -c '[ $MPIGO_RANK = 1 ] && exit 7; sleep 1000' 2>"$out/errors" || status=$?
 same "$status" 7 "the exit status of a failing rank"
 printed 'rank 1 (pid [0-9]*) on n1 exited with status 7'
-# Ranks write to a directory of their host's own, and the launcher fetches the files.
+# Ranks write to a local directory of their host, and the launcher fetches the files.
 run --map-by node --profile "$out/local" --trace "$out/local" "$out/ring" >/dev/null 2>"$out/errors" || fail "records: $(cat "$out/errors")"
 same "$(find "$out/local" -name '*.[0-9]*.json' | wc -l)" $((2 * ranks)) "profiles and traces of $n hosts"
 printed "^mpirun-go: trace: $out/local/trace.json\$"
-# The doctor, with networks that are well, and with firewalls.
+# The doctor, with working networks, and with firewalls.
 doctor() {
     status=0
     timeout 60 "$out/mpirun-go" doctor --set tcp.ports=20000-20099 -H "$list" >"$out/found" 2>"$out/errors" || status=$?
@@ -49,7 +49,7 @@ found() {
     same "$status" "$1" "the doctor's exit status: $3"
     lines "$out/found" 1 "$2" || fail "the doctor does not find \"$2\": $(cat "$out/found" "$out/errors")"
 }
-# firewall HOST RULE…: makes a rule for what comes in. no_firewall HOST: removes it.
+# firewall HOST RULE…: makes a rule for incoming packets. no_firewall HOST: removes it.
 firewall() {
     local host=$1
     shift

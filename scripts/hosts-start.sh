@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures how long a job takes to start on several hosts: from the start of the launcher until the
 # last rank has returned from Init, and until the launcher ends. Compares with the same ranks on one
-# machine, and with the agent alone, which reaches all hosts at once and does nothing there. The
-# hosts are those of hosts-netns.sh, and have all files already.
+# machine, and with the agent alone, which reaches all hosts at once and runs nothing there. The
+# hosts are made by hosts-netns.sh, and already have all files.
 # Usage: hosts-start.sh [HOSTS [RANKS [RUNS]]]
 # By default 8 hosts, 64 ranks in all, medians of 5 runs. Needs what hosts-netns.sh needs.
 set -euo pipefail
@@ -25,7 +25,7 @@ job() {
     echo "$name-end $((end - begin))"
 }
 # agent: the same for the agent alone. Each runs in a session of its own, as the launcher's agents
-# do, because the system may share out processors by session.
+# do, because the system may distribute processor time by session.
 agent() {
     local begin pids=()
     begin=$(now)

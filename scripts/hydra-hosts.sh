@@ -36,9 +36,9 @@ up 6
 kill -INT $!
 over "Ctrl-C" 2 130 255
 
-# MPICH's ranks find each other through mpirun-go's daemons. UCX takes the three hosts for one
-# machine, which they are, unless UCX_TLS says otherwise. Over TCP MPI_Finalize often does not
-# return, under Hydra too.
+# MPICH's ranks find each other through mpirun-go's daemons. UCX detects that the three hosts are
+# one machine, unless UCX_TLS excludes shared memory. Over TCP MPI_Finalize often does not return,
+# under Hydra too.
 mpich_job() {
     timeout 60 ./mpirun-go -H n1:2,n2:2,n3:2 -n 6 --oversubscribe -x UCX_TLS=tcp,self ./mpich "$@"
 }

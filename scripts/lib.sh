@@ -5,7 +5,7 @@
 self=$(readlink -f "$0")
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
 
-# scratch: makes the directory $out, which goes away with the script.
+# scratch: makes the directory $out, which is removed when the script ends.
 scratch() {
     out=$(mktemp -d)
     trap 'rm -rf "$out"' EXIT
@@ -70,7 +70,7 @@ over() {
 }
 
 # failures LOG: prints the output of each test that failed in a log of "go test -v", after its name.
-# Prints the end of the log instead if it does not end as such a log does.
+# Prints the end of the log instead if the log is incomplete.
 failures() {
     awk '
         $1 == "===" { test = $3; next }
@@ -86,8 +86,8 @@ failures() {
 # Hosts made of this machine.
 
 # isolate ARG…: starts the script again, with these arguments, in namespaces of its own, as the host
-# "front". Whatever the script makes there does not touch the rest of the machine, and goes away
-# with the script, however the script ends: processes, networks, and $out, a directory in memory.
+# "front". Processes, networks, and $out, a directory in memory, do not affect the rest of the
+# machine, and disappear when the script ends, for whatever reason.
 isolate() {
     local status=0
     if [ -z "${MPIGO_ISOLATED:-}" ]; then
@@ -171,8 +171,8 @@ sshds() {
     for i in $(seq "$1"); do
         echo "n$i $(cut -d' ' -f1,2 "$out/hostkey.pub")"
     done >"$out/known"
-    # Written before the sshds start, because their mounts are their own from then on, and with many
-    # hosts some of them reach others.
+    # Written before the sshds start, because each has its own mounts from then on, and with many
+    # hosts some of them connect to others.
     cat >"$out/config" <<CONF
 Host *
     IdentityFile $out/key
@@ -227,8 +227,8 @@ failover_header() {
         '| MB/s before | during | after | back after, ms | failures | resent | restarted | result |'
 }
 
-# failover_result LABEL STATUS: shows the row of a case, which is in the file line, and what the job
-# printed, in the file errors. Fails if the case did.
+# failover_result LABEL STATUS: shows the row of a case, from the file line, and the output of the
+# job, from the file errors. Fails if the case did.
 failover_result() {
     cat line
     [ -z "$verbose" ] || cat errors
@@ -304,8 +304,8 @@ run_step() {
     fi
 }
 
-# causes LOG: the first 16 different lines of a log that say what failed: tests, data races, panics
-# and the messages of checks.
+# causes LOG: the first 16 different lines of a log that name a cause: failed tests, data races,
+# panics and the messages of checks.
 causes() {
     grep -E '(^| )(=== FAIL|--- FAIL|FAIL|FAIL:|fatal error:|panic:) |DATA RACE|^ *[a-z_]+_test\.go:[0-9]+: |Error:' \
         "$1" | awk '!seen[$0]++' | cut -c1-200 | head -n 16
@@ -333,7 +333,7 @@ apt_install() {
     apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
 }
 
-# with_hosts SCRIPT…: installs what several hosts on this machine need, and runs the script.
+# with_hosts SCRIPT…: installs the packages for several hosts on this machine, and runs the script.
 with_hosts() {
     installed /usr/sbin/sshd ip nft || apt_install openssh-server iproute2 nftables || return
     "$@"

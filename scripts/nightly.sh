@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs what takes too long for .ci/run, or judges by speed: every case of the failover scripts
-# against its limits, the cost of failover, the simulation with new seeds, all tests with the race
-# detector, every fuzz target for longer, and the benchmarks beside Open MPI and MPICH. Takes more
-# than an hour on two cores. Needs what .ci/run needs, and installs it likewise. The limits are for
-# a machine that does nothing else.
+# Runs the checks that take too long for .ci/run or have limits for speed: every case of the
+# failover scripts against its limits, the cost of failover, the simulation with new seeds, all
+# tests with the race detector, every fuzz target for longer, and the benchmarks beside Open MPI and
+# MPICH. Takes more than an hour on two cores. Needs what .ci/run needs, and installs it likewise.
+# The limits are for an otherwise idle machine.
 # Usage: nightly.sh [SEEDS] [STEP…]
 # SEEDS (20000) is the number of simulations over each transport. By default all steps run.
 set -u

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Measures what a slow rail costs: two hosts, which are network namespaces of this machine, are
-# joined by two cables of 1 Gbit/s, the rails. Of one rail some packets are lost, or it is slow, or
-# its packets come late; then it is mended. Prints a row for each case. Needs root, openssh-server,
-# iproute2 and nftables.
+# Measures the cost of a slow rail: two hosts, which are network namespaces of this machine, are
+# joined by two cables of 1 Gbit/s, the rails. One rail loses packets, is slow, or delays packets;
+# then it is mended. Prints a row for each case. Needs root, openssh-server, iproute2 and nftables.
 # Usage: slow-rails.sh [-v] [-marks] [CASE…]
 #   -v      print the figures over time
 #   -marks  fail if a figure is beyond its limit
@@ -28,7 +27,7 @@ go build -o "$out/" ./mpirun-go ./scripts/slowrails ./scripts/cable
 cp scripts/slowrails/fault "$out/"
 cd "$out"
 
-# cables CASE: makes the rails r0 and r1. That of the case delay is a program.
+# cables CASE: makes the rails r0 and r1. In the case delay, a program is the cable.
 cables() {
     cable 1 1gbit
     if [ "$1" != delay ]; then

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs mpigo's programs under Slurm: srun --mpi=pmi2 starts the ranks, or mpirun-go within an
-# allocation. The controller and the two nodes are hosts made of this machine, and go away with the
-# script. Needs root, iproute2, and Debian's slurmctld, slurmd, slurm-client and munge.
+# allocation. The controller and the two nodes are network namespaces of this machine, which are
+# removed when the script ends. Needs root, iproute2, and Debian's slurmctld, slurmd, slurm-client
+# and munge.
 # Usage: slurm.sh [COMMAND…]
-# With COMMAND it runs that on the controller's host instead.
+# With COMMAND it runs the command on the controller's host instead.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 isolate "$@"
@@ -23,8 +24,8 @@ SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket=$out/munge/socket
 MpiDefault=none
-# On a busy machine an answer takes longer than the default of 10 s. An order whose answer is late
-# is sent again only after a minute, also the order to end a job.
+# On a busy machine an answer takes longer than the default of 10 s. Slurm repeats a request whose
+# answer is late only after a minute, even the request to end a job.
 MessageTimeout=60
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -116,7 +117,7 @@ merged() { ./mpirun-go merge "$@" 2>&1; }
 same "$(merged hung)" "mpirun-go: profile: hung/profile.html
 mpirun-go: trace: hung/trace.json" "scancel: profile and trace of a job that hangs"
 
-# What ranks record, and files of two jobs.
+# The records of ranks, and files of two jobs.
 for dir in one two; do
     MPIGO_PROFILE=$out/$dir MPIGO_TRACE=$out/$dir pmi --ntasks-per-node 2 ./ring >up
     same "$(merged $dir)" "mpirun-go: profile: $dir/profile.html

@@ -16,7 +16,7 @@ status() {
     [ "$got" = "$want" ] || fail "exit status $got, not $want"
 }
 
-# headers: installs what programs with verbs are built with.
+# headers: installs the packages that programs with verbs need to build.
 headers() {
     [ -e /usr/include/infiniband/verbs.h ] && command -v gcc >/dev/null && return
     [ "$(id -u)" -eq 0 ] || fail "gcc or libibverbs-dev is missing: install them, or run this as root"
@@ -37,7 +37,7 @@ perftest() {
     cat >"$out/job/perftest" <<'SH'
 for p in ib_send_lat ib_read_bw; do
     $p -d rxe0 -x 1 -n 200 >server 2>&1 &
-    # The server needs a moment until it listens.
+    # Wait until the server listens.
     for i in $(seq 100); do netstat -tln | grep -q ':18515 ' && break; sleep 0.1; done
     $p -d prx0 -x 1 -n 200 10.10.0.1 && wait $! || { cat server; exit 1; }
 done

@@ -42,7 +42,7 @@ ends() {
 
 start 4; t=$(now); kill -KILL "$(pid_of 2)"
 ends "kill -9 of rank 2" 137 "$t"
-# Ranks that talked to rank 2 may have had the time to print something, too.
+# Ranks that exchanged messages with rank 2 may print errors, too.
 printed '^mpirun-go: '
 printed '^mpirun-go: rank 2 '
 leaves_nothing "kill -9 of a rank"
@@ -58,8 +58,8 @@ leaves_nothing "Ctrl-C"
 start 4; kill -KILL "$launcher"; wait "$launcher" 2>/dev/null || true
 leaves_nothing "kill -9 of the launcher"
 
-# The library's shared memory has no name in /dev/shm, so size and permissions of that do not
-# matter.
+# The library's shared memory has no name in /dev/shm, so the size and permissions of /dev/shm do
+# not matter.
 unshare --mount --map-root-user sh -c "mount -t tmpfs -o size=4k,ro tmpfs /dev/shm && exec '$out/mpirun-go' -n 2 '$out/ring'" >/dev/null ||
     fail "a /dev/shm that is tiny and read-only"
 echo "ok: a /dev/shm that is tiny and read-only"

@@ -23,7 +23,7 @@ scratch
 cable 0
 cable 1
 # For the case crossed: a switch, in the namespace of n2, to which each host has two cables. Each
-# address has a route of its own, so that what comes from it leaves by its cable.
+# address has its own route, so that packets from it leave by its cable.
 ip -n "$b" link add switch type bridge
 ip -n "$b" link set switch up
 for h in 1 2; do
@@ -117,8 +117,8 @@ unhandled() {
     return 1
 }
 
-# absent CASE: makes the second rail, or both, absent before the job starts. The fault program, or
-# this, brings them back.
+# absent CASE: removes the second rail, or both, before the job starts. The fault program or this
+# function brings them back.
 absent() {
     case $1 in
     absent) ip -n "$a" link set r1 down ;;
@@ -132,8 +132,8 @@ absent() {
     esac
 }
 
-# warned CASE: each host has said once that the second rail is absent, or that it waits for one, and
-# no failure was reported.
+# warned CASE: each host has warned once that the second rail is absent, or that it waits for a
+# rail, and reported no failure.
 warned() {
     local said='warning: left out: rail tcp:r1' times=2
     case $1 in

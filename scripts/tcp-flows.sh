@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures what several TCP connections for an interface (tcp.connections) gain on a network that
+# Measures the gain of several TCP connections per interface (tcp.connections) on a network that
 # limits a single flow: two hosts, which are network namespaces of this machine, are joined by a
 # cable on which each flow gets at most 100 Mbit/s. Prints a row for each number of connections: the
-# median of five runs, in turns. Fails if four connections carry less than three times what one
-# does. Needs root, openssh-server, iproute2 and nftables.
+# median of five runs, in turns. Fails if four connections have less than three times the bandwidth
+# of one. Needs root, openssh-server, iproute2 and nftables.
 # Usage: tcp-flows.sh
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"

@@ -3,8 +3,7 @@
 #   contract  the contract of a transport, on two real devices
 #   jobs      jobs whose ranks are connected by verbs only, on one rail and on two, and with shared
 #             receives, also with fewer than the peers may send messages
-#   figures   latency and bandwidth, beside Debian's benchmarks in the same boot; no figure is a
-#             failure
+#   figures   latency and bandwidth, beside Debian's benchmarks in the same boot, without limits
 # Usage: verbs-jobs.sh [CHECK…]
 # By default all checks.
 set -euo pipefail
@@ -112,7 +111,7 @@ mpigo() {
         ./bench $bench -m "$size:$size" "$@" | awk '/^[0-9]/ {print $2}'
 }
 bandwidth() { perftest "$1" 1048576 50 "${2:-0}" | awk '{print $4}'; }
-# Interleaved, so that all meet the same changes of the machine; then the median.
+# The runs alternate, so that changes of the machine affect all alike; then the median counts.
 median() { sort -n | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
 for i in 1 2 3; do
     lat >>lat.perftest; mpigo "$one" latency 8 -i 5000 -x 1000 >>lat.mpigo
@@ -126,7 +125,7 @@ done
 for f in lat.perftest lat.mpigo bw.read bw.write bw.both bw.one bw.two; do echo "$f $(median <$f) of $(echo $(cat $f))"; done
 SH
     in_guest 900 | tee "$out/figures"
-    # A missing figure of mpigo's is a job that failed.
+    # If a figure of mpigo is missing, its job has failed.
     awk '/^(lat|bw)[.]/ { f[$1] = $2 } END {
         for (k in f) if (f[k] !~ /^[0-9.]+$/) { print "no figure: " k; failed = failed || k ~ /mpigo|one|two/; missing = 1 }
         if (missing) exit failed

@@ -1,10 +1,10 @@
 // Command cable joins two network namespaces by a cable that can be made slow: cable DEVICE NS NS
 // makes a TUN device of that name in both, and forwards packets between them. It reads one command
-// for each line of its input, which replaces the one before:
+// from each line of its input, which replaces the previous one:
 //
 //	delay DURATION    packets arrive so much later, in either direction
 //
-// It needs root. It is for kernels without netem.
+// It needs root. Use it on kernels without netem.
 package main
 
 import (
@@ -50,7 +50,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// open makes a TUN device in a network namespace. It goes away with the program.
+// open makes a TUN device in a network namespace. The device disappears when the program ends.
 func open(device, namespace string) (*os.File, error) {
 	runtime.LockOSThread() // never unlocked: the thread stays in the namespace
 	ns, err := os.Open("/run/netns/" + namespace)
@@ -90,7 +90,7 @@ func forward(from, to *os.File, delay *atomic.Int64) {
 			if left := time.Until(p.due); left > 0 {
 				time.Sleep(left)
 			}
-			_, _ = to.Write(p.data) // a device that is down loses packets
+			_, _ = to.Write(p.data) // a device that is down drops packets
 		}
 	}()
 	buffer := make([]byte, 1<<16)

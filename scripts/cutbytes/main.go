@@ -1,9 +1,9 @@
-// Command cutbytes measures what it costs a long message that a rail is cut while the message is
-// under way. Rank 0 sends the message to rank 1. When a part of it is there, rank 1 has a program,
-// -fault, cut a rail: the program gets the name of the case, writes a line when it is ready, waits
-// for one, and writes another one when the rail is cut. Rank 1 prints a row with what the rails
-// carried, by the library's counters and by those of the network devices, and the longest time in
-// which nothing arrived. A wrong byte is an error.
+// Command cutbytes measures the cost of a rail that is cut during a long message. Rank 0 sends the
+// message to rank 1. When a part of it has arrived, rank 1 lets a program, -fault, cut a rail: the
+// program gets the name of the case, writes a line when it is ready, waits for a line, and writes
+// another one when the rail is cut. Rank 1 prints a row with the bytes that the rails carried, by
+// the counters of the library and of the network devices, and the longest time without arrivals. A
+// wrong byte is an error.
 package main
 
 import (
@@ -49,11 +49,11 @@ func main() {
 	})
 }
 
-// counts are one rank's since the message began.
+// counts are the counters of one rank since the message began.
 type counts struct {
 	Rails   int64 // bytes that the library knows to be delivered
 	Twice   int64 // bytes
-	Devices int64 // bytes that the devices have sent, with all headers; rank 0's
+	Devices int64 // bytes that rank 0's devices have sent, with all headers
 	Resent  int64 // bytes
 	Failed  uint64
 }
@@ -79,8 +79,8 @@ func (c counts) since(before counts) counts {
 		c.Resent - before.Resent, c.Failed - before.Failed}
 }
 
-// value is byte i of the message: no part of the message equals another one, so a piece at a wrong
-// place shows. No byte is 0, because the watcher looks for bytes that have come.
+// value returns byte i of the message. No part of the message equals another one, so a displaced
+// piece is detected. No byte is 0, because the watcher looks for bytes that are not 0.
 func value(i int) byte { return byte(uint64(i)*0x9e3779b97f4a7c15>>56) | 1 }
 
 // warmBytes go before the message, so that both rails are known when it begins.
@@ -136,7 +136,7 @@ func receive(world *comm.Comm) error {
 	return report(w, mine, theirs)
 }
 
-// prepare starts the fault program. The function that it returns has it cut the rail.
+// prepare starts the fault program. The returned function makes it cut the rail.
 func prepare() (cut func() error, err error) {
 	if *name == "none" {
 		return func() error { return nil }, nil

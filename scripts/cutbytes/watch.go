@@ -16,8 +16,8 @@ const (
 	tick       = 250 * time.Microsecond
 )
 
-// gap is the longest time in which no block arrived, and how much of it the machine did not run the
-// watcher.
+// gap is the longest time without an arriving block, and the part of it in which the watcher was
+// not running.
 type gap struct{ longest, stalled time.Duration }
 
 func (g *gap) add(d, stalled time.Duration) {
@@ -27,13 +27,13 @@ func (g *gap) add(d, stalled time.Duration) {
 }
 
 // watcher looks at the receive buffer, which begins as zeros, while the library fills it. A block
-// is there when its last byte is.
+// has arrived when its last byte has.
 type watcher struct {
 	before, after gap // of the cut
 	began, ended  time.Time
-	last          time.Time // arrival of a block
-	cut           time.Time // when it was asked for; zero: not yet
-	cutBytes      int64     // that were there when it was made
+	last          time.Time // last arrival of a block
+	cut           time.Time // when it was requested; zero: not yet
+	cutBytes      int64     // that had arrived when it was made
 	err           error     // of the cut
 
 	over    chan struct{}
@@ -56,8 +56,8 @@ func (w *watcher) stop() {
 
 func (w *watcher) run(buf []byte, from int, cut func() error) {
 	runtime.LockOSThread()
-	// Other work of the machine should not keep the watcher from looking. Without the privilege it
-	// looks less often.
+	// Other work of the machine should not delay the watcher. Without the privilege it checks less
+	// often.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 	var missing []int // blocks before next that are not there
 	next, there := 0, 0
@@ -120,7 +120,7 @@ func (w *watcher) run(buf []byte, from int, cut func() error) {
 	}
 }
 
-// gapTo notes that nothing arrived from w.last until now.
+// gapTo records that no block arrived from w.last until now.
 func (w *watcher) gapTo(now time.Time, stalled time.Duration) {
 	if w.cut.IsZero() {
 		w.before.add(now.Sub(w.last), stalled)

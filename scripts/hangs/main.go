@@ -1,4 +1,4 @@
-// Hangs is a program that hangs, in a way that its argument names. A launcher's report of the hang
+// Hangs is a program that hangs in the way that its argument names. A launcher's report of the hang
 // should name the cause.
 //
 //	mpirun-go -n 8 ./scripts/hangs cyclic-recv
@@ -39,7 +39,7 @@ func main() {
 	os.Exit(2)
 }
 
-// want prints what the report of a case with a number of ranks must say.
+// want prints the regular expressions for the report of a case with a number of ranks.
 func want(name, ranks string) {
 	n, err := strconv.Atoi(ranks)
 	for _, c := range hangcases.Cases() {

@@ -11,9 +11,9 @@ import (
 
 const waitTime = 2 * time.Second
 
-// idle measures what waiting costs. With two ranks, rank 1 waits for a message and prints the
+// idle measures the cost of waiting. With two ranks, rank 1 waits for a message and prints the
 // processor time that the wait took. With more ranks, rank 0 computes while all others wait, and
-// prints how long that took, divided by the processor time that it used.
+// prints the elapsed time divided by the processor time of the computation.
 func idle(world *comm.Comm, _ []string) error {
 	token := []byte{0}
 	if world.Rank() > 0 {

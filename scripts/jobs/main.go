@@ -32,8 +32,8 @@ func main() {
 	comm.Run(func(world *comm.Comm) error { return programs()[os.Args[1]](world, os.Args[2:]) })
 }
 
-// endless passes messages round the ranks until something ends the job. Each rank prints its
-// process id once the messages go round.
+// endless passes messages round the ranks until the job is ended from outside. Each rank prints its
+// process ID after the first rounds.
 func endless(world *comm.Comm, _ []string) error {
 	const printAfter = 10 // messages
 	buf := make([]byte, 100_000)

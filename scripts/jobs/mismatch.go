@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// mismatch makes the mistake that its argument names, and prints the error of each rank, on one
-// line. It fails where there is none.
+// mismatch makes the mistake that its argument names, and prints the error of each rank on one
+// line. It fails at a rank without an error.
 func mismatch(world *comm.Comm, args []string) error {
 	mistakes := map[string]func(world *comm.Comm) error{
 		"types": byRank(
@@ -67,7 +67,7 @@ func byRank(first, others func(w *comm.Comm) error) func(w *comm.Comm) error {
 	}
 }
 
-// toNext calls f with the next rank and the one before.
+// toNext calls f with the next rank and the previous rank.
 func toNext(f func(w *comm.Comm, next, before int) error) func(w *comm.Comm) error {
 	return func(w *comm.Comm) error {
 		n := w.Size()
@@ -115,8 +115,8 @@ func writeToReceive(w *comm.Comm, next, before int) error {
 	return err
 }
 
-// loseRequest drops the request of a receive, and waits until checked mode has had the time to find
-// that. Its error is not about that.
+// loseRequest drops the request of a receive, and waits until checked mode has had the time to
+// detect it. The returned error does not concern the lost request.
 func loseRequest(w *comm.Comm, next, before int) error {
 	if _, err := comm.Irecv(w, make([]int, 1), before, 0); err != nil {
 		return err

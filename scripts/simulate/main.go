@@ -28,8 +28,8 @@ import (
 )
 
 func main() {
-	// A simulation leaves a few megabytes of garbage and lives for milliseconds: 1.4 times as many
-	// a second as with 100.
+	// A simulation leaves a few megabytes of garbage and runs for milliseconds. With 800 instead of
+	// 100, 1.4 times as many run per second.
 	debug.SetGCPercent(800)
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "simulate:", err)
@@ -123,7 +123,7 @@ type failure struct {
 	why  *simulation.Failure
 }
 
-// sweep runs many seeds.
+// sweep is a run of many seeds.
 type sweep struct {
 	first, seeds uint64
 	transports   []simulation.Transport
@@ -136,9 +136,9 @@ type sweep struct {
 	done     uint64
 	shown    time.Time
 	sum      simulation.Result
-	failed   *failure // the one of the lowest seed
+	failed   *failure // the failure with the lowest seed
 	failures map[string]int
-	// unlisted has a run for each combination that is on neither list.
+	// unlisted has, for each combination that is on neither list, a run that reached it.
 	unlisted map[simulation.Combination]string
 }
 
@@ -208,7 +208,7 @@ func (s *sweep) show(last bool) {
 	}
 }
 
-// report prints what the simulations did.
+// report prints a summary of the simulations.
 func (s *sweep) report(to io.Writer, combinations bool) {
 	st := s.sum.Stats
 	fmt.Fprintf(to, "events %d, messages %d, pairs lost %d, faults that had an effect %d\n", s.sum.Events, s.sum.Messages, s.sum.Lost, s.sum.Fired)

@@ -1,12 +1,12 @@
-// Command slowrails measures what a slow rail costs a job of two ranks. Rank 0 sends long messages
-// to rank 1, and exchanges short ones with it. Meanwhile it runs a program, -fault, with the name
-// of each phase, which changes the rails:
+// Command slowrails measures the cost of a slow rail for a job of two ranks. Rank 0 sends long
+// messages to rank 1, and exchanges short ones with it. Meanwhile it runs a program, -fault, which
+// changes the rails for each phase, with the phase's name:
 //
-//	both     both rails are as they should be
+//	both     both rails work
 //	one      the first rail is down
-//	both     they are again
+//	both     both rails work again
 //	slow     the first rail is slow
-//	both     they are again
+//	both     both rails work again
 //
 // It prints a row with the bandwidth and the latency of each phase. A wrong message is an error.
 package main
@@ -50,7 +50,7 @@ func main() {
 	})
 }
 
-// figures are of one phase.
+// figures are the results of one phase.
 type figures struct {
 	mbps    float64 // over the whole phase, so that a pause counts
 	micros  float64 // median latency of a short message
@@ -96,9 +96,9 @@ func lead(world *comm.Comm) error {
 	return comm.Send[byte](world, nil, 1, 0)
 }
 
-// check compares the figures with their limits. Without -marks these are such that other work on
-// the machine does not fail the run: a job that waits for the slow rail has a hundredth of the
-// bandwidth.
+// check compares the figures with their limits. Without -marks the limits are so loose that other
+// work on the machine does not fail the run: a job that waits for the slow rail has a hundredth of
+// the bandwidth.
 func check(bandwidth, latency, mended float64) error {
 	least, most, leastMended := 0.1, 10.0, 0.02
 	if *marks {
@@ -187,8 +187,8 @@ func exchange(world *comm.Comm) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-// follow does what rank 0 says: nothing ends, one byte announces long messages, and eight bytes
-// come back.
+// follow handles the messages of rank 0: an empty one ends follow, one byte announces long
+// messages, and eight bytes are sent back.
 func follow(world *comm.Comm) error {
 	long := make([]byte, window*longBytes)
 	var word [8]byte

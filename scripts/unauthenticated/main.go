@@ -1,7 +1,6 @@
 // Command unauthenticated connects ten thousand times to the ports of a job whose secret it does
-// not know. It sends what such peers may send: nothing, noise, too little, too much, and a greeting
-// recorded from a rank. With -record it captures a greeting from the network, which needs root, and
-// ends then.
+// not know. It sends different data: nothing, noise, too little, too much, and a greeting recorded
+// from a rank. With -record it only captures a greeting from the network, which needs root.
 package main
 
 import (
@@ -23,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sizes are those of btl/tcp's handshake.
+// The sizes of btl/tcp's handshake.
 const (
 	challengeBytes = 32  // a rank's first message to every peer
 	greetingBytes  = 117 // the answer of an authentic peer
@@ -79,7 +78,7 @@ func recordGreeting(file, device string) error {
 	}
 }
 
-// payload returns what a TCP packet over IPv4 carries; nil for any other packet.
+// payload returns the payload of a TCP packet over IPv4, or nil for any other packet.
 func payload(b []byte) []byte {
 	if len(b) < 40 || b[0]>>4 != 4 || b[9] != unix.IPPROTO_TCP {
 		return nil
@@ -120,7 +119,7 @@ func peers(recorded []byte) []peer {
 	}
 }
 
-// connectAll makes all connections, and prints what became of them and what the ranks used.
+// connectAll makes all connections, and prints their results and the resources that the ranks used.
 func connectAll(recordedFile string, ports []string, total int, pids []string) error {
 	recorded, err := os.ReadFile(recordedFile)
 	if err != nil {
@@ -177,7 +176,7 @@ func (p peer) connect(to string) (challenged bool, err error) {
 	}
 	conn := c.(*net.TCPConn)
 	defer conn.Close()
-	_ = conn.SetLinger(0) // or this machine runs out of ports
+	_ = conn.SetLinger(0) // otherwise this machine runs out of ports
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	var challenge [challengeBytes]byte
 	if _, err := io.ReadFull(conn, challenge[:]); err != nil {
