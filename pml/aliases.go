@@ -10,5 +10,5 @@ type (
 	ErrorCounts = bml.ErrorCounts
 )
 
-// MaxRoutes is the most routes to a peer that Config.Resolve may return.
+// MaxRoutes is the largest number of routes to a peer that Config.Resolve may return.
 const MaxRoutes = bml.MaxRoutes

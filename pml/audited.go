@@ -2,29 +2,29 @@ package pml
 
 import "github.com/mpigo/mpigo/request"
 
-// Audited sends and receives are those of the checked mode of package comm. They go the general
-// path. A send tells the kind of its elements, and the auditor of a receive is told the kind when a
-// message has matched, before it is in the buffer.
+// Audited sends and receives serve the checked mode of package comm. They take the general path. A
+// send transmits the kind of its elements. The auditor of a receive gets the kind when a message
+// has matched, before the message is in the buffer.
 
-// MaxElementKind is the highest kind that a message can tell. 0 is none.
+// MaxElementKind is the highest kind that a message can carry. 0 means no kind.
 const MaxElementKind = 1<<7 - 1
 
 // MatchAuditor is the auditor of a receive.
 type MatchAuditor interface {
 	request.Auditor
-	// Matched is called when a message of a rank in the communicator has matched. The buffer is as
-	// it was.
+	// Matched is called when a message of a rank in the communicator has matched. The buffer is
+	// still unchanged.
 	Matched(source int, kind uint8)
 }
 
-// tellKind tells the auditor, if there is one, what has matched.
+// tellKind passes the kind of the matched message to the auditor, if there is one.
 func (r *RecvRequest) tellKind(kind uint8) {
 	if a, ok := r.Auditor().(MatchAuditor); ok {
 		a.Matched(r.gotSource, kind)
 	}
 }
 
-// Tell has a send, which is not active, tell the kind of its elements.
+// Tell makes a send, which is not active, transmit the kind of its elements.
 func (s *SendRequest) Tell(kind uint8) { s.flags, s.mayShort = kind<<kindShift, false }
 
 // IsendAudited is Isend with an auditor.

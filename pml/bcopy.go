@@ -1,23 +1,23 @@
 package pml
 
-// Bcopy sends (buffered copy): a blocking send of a short message by a rail that sends nothing
-// inline. There it takes a while until a message is delivered. So the message is copied, and the
-// send returns as soon as the rail has accepted the copy.
+// Bcopy sends (buffered copy): a blocking send of a short message on a rail without inline sends.
+// Delivery takes a while on such a rail. So the send copies the message, and returns as soon as the
+// rail has accepted the copy.
 
 const (
 	// maxBcopyBytes is the longest message that is copied: a longer copy costs more than it saves.
 	maxBcopyBytes = 8 << 10
 	// maxBcopies bounds the copies that are under way, and with them their memory.
 	maxBcopies = 64
-	// A bcopy send makes a turn of progress, because a rank may do nothing but send. But a rail may
-	// combine sends that follow each other. So while more than fewBcopies are under way, only every
-	// sendsPerTurn-th makes a turn.
+	// A bcopy send makes a turn of progress, because a rank may only send. But a rail may combine
+	// consecutive sends. So while more than fewBcopies are under way, only every sendsPerTurn-th
+	// send makes a turn.
 	fewBcopies   = 4
 	sendsPerTurn = 16
 )
 
-// mayBcopy reports whether a message of so many bytes is worth a copy: it is short, and a rail that
-// sends nothing inline can take it now.
+// mayBcopy reports whether a message of the given length should be copied: it is short, and a rail
+// without inline sends can take it now.
 func (p *PML) mayBcopy(c *Context, bytes, dest int) bool {
 	pr := p.peers[c.group.world[dest]]
 	return pr != nil && pr.IsResolved() && !pr.HasInline() && len(c.revoked) == 0 && pr.pending.head == nil && pr.IsIdle() &&
@@ -25,7 +25,7 @@ func (p *PML) mayBcopy(c *Context, bytes, dest int) bool {
 }
 
 // sendBcopy sends a message from a copy. It returns nil if a rail has accepted the copy, so that
-// the caller need not wait. Undelivered tells if the copy cannot be delivered after all.
+// the caller need not wait. Undelivered returns an error if the copy cannot be delivered after all.
 func (p *PML) sendBcopy(c *Context, buf []byte, dest, tag int, op string) *SendRequest {
 	p.bcopies++
 	s := p.newSend(c, append(p.getBcopy(), buf...), dest, tag, Standard, op)
@@ -51,7 +51,7 @@ func (p *PML) HasBcopies() bool { return p.bcopies > 0 }
 func (p *PML) Undelivered() error { return p.undelivered }
 
 // noteUndelivered keeps the error of a send for Undelivered if no caller gets it: the error of an
-// abandoned bcopy send, and in Finalize that of any send of the user whose peer was lost.
+// abandoned bcopy send, and in Finalize the error of any user's send whose peer was lost.
 func (s *SendRequest) noteUndelivered(err error) {
 	p := s.p
 	isOurs := s.isBcopy && s.Abandoned()

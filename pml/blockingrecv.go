@@ -4,10 +4,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// blockingRecv is a blocking receive without a request: it polls for its message first, which most
-// often arrives within that time. There is one at a time. It mostly holds the engine's lock, but a
-// task of the engine may give that up for a while. No receive of its context was posted when it
-// began, so it is older than all of them.
+// blockingRecv is a blocking receive without a request. It first polls for its message, which
+// usually arrives within that time. There is at most one at a time. It usually holds the engine's
+// lock, but a task of the engine may release the lock for a while. No receive of its context was
+// posted when it began, so it is older than all of them.
 type blockingRecv struct {
 	p     *PML
 	need  int32    // 1 while it waits, for Engine.Spin
@@ -17,7 +17,7 @@ type blockingRecv struct {
 	tag   int // or AnyTag
 	// The message that arrived.
 	gotTag, bytes int
-	// posted is the request that it has become, with these arguments.
+	// posted is the request that the receive has become, with these arguments.
 	posted *RecvRequest
 	elem   int
 	source int
@@ -69,14 +69,14 @@ func (d *blockingRecv) take(pr *peer, h *matchHdr, data []byte) {
 	d.end(pr, int(h.tag), len(data))
 }
 
-// end ends it, with its message in the buffer.
+// end ends the receive, whose message is in the buffer.
 func (d *blockingRecv) end(pr *peer, tag, bytes int) {
 	d.gotTag, d.bytes, d.need = tag, bytes, 0
 	d.p.consumed(pr, 1, bytes)
 }
 
 // postBlocking posts the blocking receive that waits, if there is one, as a request. Functions that
-// look at posted receives call it first.
+// read the posted receives call it first.
 func (p *PML) postBlocking() {
 	d := &p.blocking
 	if d.ctx == nil || d.need == 0 {

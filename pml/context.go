@@ -51,7 +51,7 @@ type Caller interface {
 	Describe(op string, peer, tag int, err error) error
 }
 
-// Context is a matching space: messages of one are never received in another.
+// Context is a matching space: a message sent in one is never received in another.
 type Context struct {
 	p  *PML
 	id ContextID
@@ -60,7 +60,7 @@ type Context struct {
 	group     *Group
 	rank      int
 	caller    Caller
-	// revoked lists the ranks that gave up the collective which made the communicator (revoke.go).
+	// revoked lists the ranks that gave up the collective that made the communicator (revoke.go).
 	revoked []revocation
 	origin  origin
 
@@ -92,10 +92,10 @@ func (p *PML) addContext(c *Context) *Context {
 }
 
 // RemoveContext frees a matching space as soon as no receive is posted in it and no persistent
-// receive exists. Messages that were not received are then rejected, and so are those that still
-// arrive. Their senders get an error. It tells the handler of the context.
+// receive exists. Messages that were not received, and messages that arrive later, are then
+// rejected, and their senders get an error. RemoveContext also notifies the handler of the context.
 func (p *PML) RemoveContext(c *Context) {
-	c.p.postBlocking() // it goes on as any other receive
+	c.p.postBlocking() // it goes on like any other receive
 	c.removed = true
 	c.failProbes(request.ErrRequest)
 	if c.handler != nil {

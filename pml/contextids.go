@@ -9,29 +9,29 @@ import (
 	"slices"
 )
 
-// ContextID names a matching space in the whole job. It has 48 bits: the rank in the job of its
-// maker, in as many bits as the size of the job needs, one bit for how ranks learn of it, then a
-// counter of that rank, and in the lowest bit whether it is for collectives. No rank uses an id
-// twice, so a fragment with an id belongs to the one communicator that ever had it.
+// ContextID names a matching space in the whole job. It has 48 bits: the rank of its maker in the
+// job, in as many bits as the size of the job needs; one bit for the way in which ranks learn the
+// id; a counter of that rank; and in the lowest bit whether the id is for collectives. No rank uses
+// an id twice, so a fragment with an id belongs to the only communicator that ever had it.
 //
-// A message may arrive for a communicator that the receiver has not made yet, and for one that it
-// has freed, however long ago. The receiver keeps the former and rejects the latter. It does not
-// remember freed ids, but knows which ones are to come. There are two kinds:
+// A message may arrive for a communicator that the receiver has not made yet, or has freed long
+// ago. The receiver keeps a message of the first sort and rejects one of the second. It does not
+// store freed ids, but knows which ids are to come. There are two kinds:
 //
 //   - The maker announces an id to the other members (CreateGroup, with an INVITE), always a higher
-//     one than before. An id is to come if the rank has heard of it and has not made the
-//     communicator, or if it is higher than all that its maker has announced to the rank.
+//     one than before. An id is to come if it was announced to the rank and the rank has not made
+//     the communicator, or if it is higher than all ids that its maker has announced to the rank.
 //   - All ranks of a parent propose one, and a rule decides which ones are used (Split, Dup). No
 //     rank has such a communicator before all ranks of the parent have called the collective. So an
 //     id is to come only if this rank is in such a collective, in a parent with the maker.
 //
-// Messages for communicators of other members can come in the middle of a Split, and a peer may
-// wait for the rejection before it calls that Split. So a rank also has to know the ids that the
-// collective cannot make. Each rank says with its proposal which is the oldest of its proposals
-// whose collective is still under way there, the floor. A collective that another rank calls after
-// it has heard of a floor makes none of the ids below, and none that it has got already. The latter
-// are remembered down to the floor that the oldest collective under way began with. They are one
-// span, unless the maker is in several collectives at once, with different ranks.
+// Messages for communicators of other members can arrive during a Split, and a peer may wait for
+// the rejection before it calls that Split. So a rank also has to know the ids that the collective
+// cannot make. Each rank sends with its proposal its floor: the oldest of its proposals whose
+// collective is still under way at that rank. A collective that another rank calls after it has
+// received a floor makes no id below the floor, and no id that the other rank has already received.
+// A rank stores received ids down to the floor with which its oldest collective under way began.
+// They form one span, unless the maker is in several collectives at once, with different ranks.
 //
 // Each Dup and Split takes one id, and fails if its rank has none left. A Dup gathers 64 bytes from
 // each rank. At 10 GB/s and 1 µs for each step of the exchange, a job that does nothing but Dup
@@ -48,10 +48,10 @@ type ContextID uint64
 const (
 	// WorldContext is the context of the communicator of all ranks.
 	WorldContext ContextID = 0
-	// SetupContext is a context of all ranks that has no messages. In it ranks agree on the
+	// SetupContext is a context of all ranks that has no messages. Ranks use it to agree on
 	// communicators that only their members make.
 	SetupContext ContextID = 2
-	// NoContext is no context: the maker has no ids left.
+	// NoContext means no context, because the maker has no ids left.
 	NoContext ContextID = 1<<64 - 1
 
 	contextBits = 48
@@ -59,7 +59,8 @@ const (
 	reservedCounter = uint64(SetupContext) >> 1
 )
 
-// counterBits is the size of the counter in the context ids of a job of so many ranks.
+// counterBits returns the number of bits of the counter in the context ids of a job with the given
+// number of ranks.
 func counterBits(ranks int) int { return contextBits - 2 - bits.Len(uint(ranks-1)) }
 
 var (
@@ -73,8 +74,8 @@ func (id ContextID) Collective() ContextID { return id | 1 }
 // Proposal is what a rank contributes to a collective that makes communicators.
 type Proposal struct {
 	ID ContextID
-	// Floor is the oldest proposal of the rank, with a collective that is still under way there.
-	// This one may be the oldest.
+	// Floor is the oldest proposal of the rank whose collective is still under way there. It may be
+	// this proposal.
 	Floor ContextID
 }
 
@@ -87,7 +88,7 @@ type Making struct {
 	floors map[int]uint64 // by maker: the collective makes no id with a lower counter
 }
 
-// contextIDs is what a rank knows of context ids.
+// contextIDs is a rank's knowledge of context ids.
 type contextIDs struct {
 	rank, bits int // of this rank; of the counter
 	// announced and proposed are the counters of this rank's last ids.
@@ -98,19 +99,19 @@ type contextIDs struct {
 	learned map[int]*learnedIDs // by maker
 }
 
-// learnedIDs is what a rank knows of the ids of one maker. It counts in counters.
+// learnedIDs is a rank's knowledge of the ids of one maker, as counters.
 type learnedIDs struct {
 	announced uint64 // the highest
-	floor     uint64 // no collective that this rank has yet to call makes a lower one
-	// spans are what it has learnt, sorted, and not adjacent. Those below the floor matter to
+	floor     uint64 // future collectives of this rank make no lower id
+	// spans are the received ids, sorted, and not adjacent. Spans below the floor matter for
 	// collectives that were called when the floor was lower.
 	spans []span
 }
 
 type span struct{ first, last uint64 }
 
-// maxSpans bounds the spans of one maker. Without the lowest ones, messages for some communicators
-// that were freed are kept as long as collectives that make others are under way.
+// maxSpans bounds the spans of one maker. If the lowest ones are dropped, messages for some freed
+// communicators are kept while other collectives that make communicators are under way.
 const maxSpans = 1 << 10
 
 func (d *contextIDs) init(rank, ranks int) {
@@ -134,7 +135,7 @@ func (d *contextIDs) isProposed(id ContextID) bool { return id>>(d.bits+1)&1 == 
 func (d *contextIDs) counter(id ContextID) uint64  { return uint64(id>>1) & d.maxCounter() }
 func (d *contextIDs) maxCounter() uint64           { return 1<<d.bits - 1 }
 
-// of returns what is known of the ids of the maker of id.
+// of returns the record of the ids of id's maker.
 func (d *contextIDs) of(id ContextID) *learnedIDs {
 	l := d.learned[d.maker(id)]
 	if l == nil {
@@ -144,7 +145,7 @@ func (d *contextIDs) of(id ContextID) *learnedIDs {
 	return l
 }
 
-// made takes that this rank has made a communicator, or one of its two contexts.
+// made records that this rank has made a communicator, or one of its two contexts.
 func (d *contextIDs) made(id ContextID) {
 	id &^= 1
 	delete(d.due, id)
@@ -155,7 +156,7 @@ func (d *contextIDs) made(id ContextID) {
 	}
 }
 
-// disown takes that this rank will not make a communicator.
+// disown records that this rank will not make a communicator.
 func (d *contextIDs) disown(id ContextID) {
 	delete(d.due, id)
 	if d.isProposed(id) {
@@ -198,7 +199,7 @@ func (p *PML) NewContextID() ContextID {
 	return d.id(false, d.announced)
 }
 
-// Announced takes an id for a new communicator that came over the wire. maker is the rank of the
+// Announced records an id for a new communicator that came over the wire. maker is the rank of the
 // job that got it from NewContextID. This rank makes the communicator, or disowns the id.
 func (p *PML) Announced(id ContextID, maker int) error {
 	if err := p.CheckNewContext(id, maker); err != nil {
@@ -255,8 +256,8 @@ func (p *PML) Propose(parent *Group) *Making {
 	return m
 }
 
-// End says that the collective is over. Messages that were kept for a communicator that it could
-// have made, and has not, are rejected.
+// End says that the collective is over. It rejects the messages that were kept for communicators
+// that the collective could have made, but has not.
 func (m *Making) End() {
 	p := m.p
 	p.ids.makings = slices.DeleteFunc(p.ids.makings, func(other *Making) bool { return other == m })
@@ -281,8 +282,8 @@ func (m *Making) mayMake(id ContextID) bool {
 	return l == nil || !l.has(n)
 }
 
-// Take takes the proposal of a rank of the job that the collective has chosen for the communicator
-// of this rank. It came over the wire.
+// Take accepts the proposal that the collective has chosen for the communicator of this rank. maker
+// is the rank in the job that proposed it. The proposal came over the wire.
 func (m *Making) Take(of Proposal, maker int) error {
 	d, id := &m.p.ids, of.ID
 	if err := m.p.CheckNewContext(id, maker); err != nil {
@@ -304,13 +305,13 @@ func (l *learnedIDs) find(n uint64) int {
 	return i
 }
 
-// has reports whether n is learnt. It does not know of those that trim has forgotten.
+// has reports whether n was added and not trimmed.
 func (l *learnedIDs) has(n uint64) bool {
 	i := l.find(n)
 	return i < len(l.spans) && l.spans[i].first <= n
 }
 
-// add learns n.
+// add adds n.
 func (l *learnedIDs) add(n uint64) {
 	if l.has(n) {
 		return
@@ -334,7 +335,7 @@ func (l *learnedIDs) add(n uint64) {
 	l.raise(l.floor)
 }
 
-// raise makes the floor at least n, and higher if what is there is learnt.
+// raise makes the floor at least n, and higher if the ids from there on were added.
 func (l *learnedIDs) raise(n uint64) {
 	l.floor = max(l.floor, n)
 	if i := l.find(l.floor); i < len(l.spans) && l.spans[i].first <= l.floor {
@@ -342,5 +343,5 @@ func (l *learnedIDs) raise(n uint64) {
 	}
 }
 
-// trim forgets the spans that end below n.
+// trim removes the spans that end below n.
 func (l *learnedIDs) trim(n uint64) { l.spans = slices.Delete(l.spans, 0, l.find(n)) }

@@ -10,13 +10,13 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A layer above pml (comm/internal/coll, the collectives) may control a context. It gives the
-// context a Handler when it makes it, and exchanges control fragments with the same layer of other
+// A layer above pml (comm/internal/coll, the collectives) may control a context. That layer passes
+// a Handler when it makes the context, and exchanges control fragments with the same layer at other
 // ranks. pml does not interpret a control fragment. It guarantees that a control fragment
 //
-//   - arrives once, and in order with the messages of its sender, because it is numbered as they
-//     are and is resent as they are when a rail fails;
-//   - is kept for a context that its receiver has not made yet, as a message is;
+//   - arrives once, and in order with the messages of its sender, because it is numbered like them,
+//     and resent like them when a rail fails;
+//   - is kept for a context that its receiver has not made yet, like a message;
 //   - is not limited by the window of its receiver. At most maxNotices of one sender are kept.
 //
 // A context without a handler costs one comparison with nil for each receive that is posted.
@@ -29,16 +29,16 @@ type ControlKind btl.Tag
 
 const (
 	// ControlRevoke has 8 bytes of data. It arrives even if every rail refuses it, because a NACK
-	// has room for all of it.
+	// can contain all of it.
 	ControlRevoke = ControlKind(tagRevoke)
 	// ControlMismatchProbe has up to 32 bytes of data.
 	ControlMismatchProbe = ControlKind(tagMismatchProbe)
-	// ControlInvite has up to 32 bytes of data. If every rail refuses it, its sender is lost for
-	// the receiver, because nothing else tells the receiver of it.
+	// ControlInvite has up to 32 bytes of data. If every rail refuses it, the receiver declares its
+	// sender lost, because the receiver cannot learn of the invitation otherwise.
 	ControlInvite = ControlKind(tagInvite)
 )
 
-// maxControlBytes is the most data that a control fragment has.
+// maxControlBytes is the largest length of the data of a control fragment.
 const maxControlBytes = 32
 
 // Control is a control fragment.
@@ -52,17 +52,17 @@ type Control struct {
 
 // Handler is the layer above pml that controls a context.
 type Handler interface {
-	// ReceiveError returns the error that a receive under a tag ends with, or nil if the receive
-	// may be posted. A message that has arrived already is received without asking.
+	// ReceiveError returns the error with which a receive under a tag ends, or nil if the receive
+	// may be posted. pml does not call it if the message has already arrived.
 	ReceiveError(tag int) error
 	// Arriving reports whether to keep a message, from a rank of the job, that no posted receive
 	// matches. pml discards a message that is not kept, and answers its sender. An error means that
 	// no correct peer sends such a message: the peer is then lost.
 	Arriving(from, tag int) (keep bool, err error)
-	// Control takes a control fragment of a member of the context. An error means that no correct
+	// Control handles a control fragment of a member of the context. An error means that no correct
 	// peer sends such a fragment: the peer is then lost.
 	Control(f Control) error
-	// Idle is called each time the rank is about to sleep, and now and then if it never sleeps.
+	// Idle is called each time the rank is about to sleep, and periodically if it never sleeps.
 	Idle()
 	// Revoked is called when the communicator is revoked (revoke.go), after the receives that were
 	// posted in the context have failed with err, and before its unexpected messages are discarded.
@@ -76,9 +76,9 @@ type Handler interface {
 	Uses(mem []byte) bool
 }
 
-// OrphanHandler takes a control fragment for a context that this rank does not have. freed says
-// that the rank had the context, or will never have it. keep says that the fragment is for the
-// context's handler, once the context is made; it has no effect if freed. An error means that no
+// OrphanHandler takes a control fragment for a context that this rank does not have. freed reports
+// that the rank had the context, or will never have it. With keep, pml keeps the fragment for the
+// context's handler until the context is made; keep has no effect if freed. An error means that no
 // correct peer sends such a fragment.
 type OrphanHandler func(f Control, freed bool) (keep bool, err error)
 
@@ -88,8 +88,8 @@ var errNoHandler = errors.New("a control fragment for a context that has no hand
 // called before the first fragment can arrive.
 func (p *PML) OnOrphan(f OrphanHandler) { p.orphans = f }
 
-// AddControlledContext is AddContext of a context with a handler. It calls newHandler first,
-// because fragments that have arrived for the context go to the handler before it returns.
+// AddControlledContext is AddContext for a context with a handler. It calls newHandler first,
+// because it passes fragments that have already arrived to the handler before it returns.
 func (p *PML) AddControlledContext(id ContextID, group *Group, rank int, caller Caller, newHandler func(c *Context) Handler) *Context {
 	c := &Context{p: p, id: id, group: group, rank: rank, caller: caller}
 	c.handler = newHandler(c)
@@ -100,7 +100,7 @@ func (p *PML) AddControlledContext(id ContextID, group *Group, rank int, caller 
 // ID is the id of the context.
 func (c *Context) ID() ContextID { return c.id }
 
-// controlOf is a control fragment as its handler sees it.
+// controlOf returns a control fragment in the form for its handler.
 func controlOf(pr *peer, in *incoming, data []byte) Control {
 	return Control{Kind: ControlKind(in.kind), Context: in.context, Tag: int(in.tag), From: pr.Rank(), Data: data}
 }
@@ -127,7 +127,7 @@ func (p *PML) deliverOrphan(pr *peer, in *incoming, data []byte) (keep bool, err
 	return keep && !freed, err
 }
 
-// receiveError is the error that a receive under a tag ends with, or nil if it may be posted.
+// receiveError returns the error with which a receive under a tag ends, or nil if it may be posted.
 func (c *Context) receiveError(tag int) error {
 	if c.handler == nil {
 		return nil
@@ -136,7 +136,7 @@ func (c *Context) receiveError(tag int) error {
 }
 
 // SendControl sends a control fragment to a rank of the job. It sends nothing when the whole job
-// has ended, because each rank learns the reason of that by itself.
+// has ended, because each rank learns the reason by itself.
 func (p *PML) SendControl(to int, id ContextID, kind ControlKind, tag int, data []byte) {
 	p.SendControlThen(to, id, kind, tag, data, nil)
 }
@@ -187,8 +187,8 @@ func (p *PML) DiscardUnexpectedOf(c *Context, isIt func(tag int) bool, before fu
 // HasUnexpected reports whether messages have arrived in the context that were not received.
 func (c *Context) HasUnexpected() bool { return c.unexpected.count > 0 }
 
-// Awaited lists the ranks of the job that this rank waits for under a tag: those that a posted
-// receive waits for, and those that have not matched a send. A rank may be listed several times.
+// Awaited lists the ranks of the job that this rank waits for under a tag: the sources of posted
+// receives, and the ranks that have not matched a send. A rank may be listed several times.
 func (p *PML) Awaited(c *Context, tag int) []int {
 	var awaited []int
 	for _, r := range c.posted.inOrder() {
@@ -204,8 +204,8 @@ func (p *PML) Awaited(c *Context, tag int) []int {
 	return awaited
 }
 
-// A rank that does not sleep counts as idle after idleNanos. It looks at the clock every idleTurns
-// turns of progress only. How long these take depends on what else the rank and the host do.
+// A rank that does not sleep counts as idle after idleNanos. It reads the clock only every
+// idleTurns turns of progress. The time of these depends on the load of the rank and the host.
 const (
 	idleTurns = 1 << 10
 	idleNanos = int64(20 * time.Millisecond)
@@ -233,8 +233,8 @@ func (p *PML) idle() {
 	}
 }
 
-// controlled lists the contexts with a handler in the order in which they were made, which is the
-// same in each run. Thousands may be removed one after the other, so a removed one leaves a gap.
+// controlled lists the contexts with a handler in the order of their creation, which is the same in
+// each run. A removed context leaves a gap, because thousands may be removed one after the other.
 type controlled struct {
 	list []*Context // nil: a gap
 	gaps int
@@ -257,8 +257,8 @@ func (l *controlled) remove(c *Context) {
 	l.gaps++
 }
 
-// noticeOp makes a numbered fragment that has the header of a MATCH but is not matched. Behind the
-// header it has room for data, which the caller fills in; bytes is the length of both.
+// noticeOp makes a numbered fragment that has the header of a MATCH but is not matched. The header
+// is followed by room for data, which the caller fills in. bytes is the length of both.
 func (p *PML) noticeOp(kind btl.Tag, bytes int, id ContextID, tag int) *bml.Op {
 	op := p.answerOp(kind, bytes)
 	h := matchHdr{context: id, tag: int32(tag)}

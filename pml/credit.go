@@ -7,37 +7,38 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Flow control. A receiver has to buffer what arrives before its receive is posted, and that memory
-// is bounded: from one rank to another, no more than a window of bytes is under way that the
-// receiver has not consumed. A message that does not fit goes as a RNDV without data, whatever its
-// length, so its data waits at the sender.
+// Flow control. A receiver has to buffer data that arrives before its receive is posted, and that
+// memory is bounded: from one rank to another, at most a window of bytes is under way and not yet
+// consumed. A message that does not fit is sent as a RNDV without data, whatever its length, so its
+// data waits at the sender.
 //
-// The receiver has to remember each RNDV as well. So a second window bounds the RNDVs without data
-// that are not matched. A send that finds no room there is pending, and what is sent to the same
-// peer later waits behind it, because messages do not overtake each other.
+// The receiver has to remember each RNDV as well. So a second window bounds the unmatched RNDVs
+// without data. A send that finds no room there is pending. Later sends to the same peer wait
+// behind it, because messages must not overtake each other.
 //
-// The receiver sends a CREDIT now and then, with the number of bytes that it has consumed and of
-// the RNDVs that it allows. Both sides count the same fragments by the same rule. A peer that sends
-// more, so that it would have to be buffered, has broken the protocol.
+// The receiver sends a CREDIT periodically, with the number of bytes that it has consumed and the
+// number of RNDVs that it allows. Both sides count the same fragments by the same rule. A peer has
+// broken the protocol if it sends more than the receiver may buffer.
 //
-// Ranks never wait in a circle. A pending send waits for what a send that has sent its RNDV waits
-// for: that the receiver receives. The receiver gives credit for what it matches or drops, and with
-// nothing left in its queues the window is open. But the message that it receives next may be
-// behind others that it wants only later, because it may receive the messages of one sender in any
-// order of tags and communicators. So whenever an operation waits that could take a message of a
-// peer that has used up its RNDVs, the receiver opens another window of them: it has to see those
-// RNDVs to find that message, and to keep them, since it does not ask for their data.
+// Flow control never causes a deadlock. A pending send waits for the same event as a send that has
+// sent its RNDV: the receiver posts a receive. The receiver gives credit for each message that it
+// matches or drops, so with empty queues the window is open. But the next message that it wants may
+// be behind others that it wants only later, because it may receive the messages of one sender in
+// any order of tags and communicators. So whenever an operation waits that could match a message of
+// a peer that has used up its RNDVs, the receiver opens another window of RNDVs. It has to see
+// these RNDVs to find that message. It keeps the others, without asking for their data.
 
 const (
-	// fragmentCostBytes is what a fragment counts for beside its payload: about what the receiver
-	// needs to remember it.
+	// fragmentCostBytes is the number of bytes that a fragment counts besides its payload: about
+	// the memory that the receiver needs to remember it.
 	fragmentCostBytes = 64
 	// defaultWindowBytes is the window from one rank to another.
 	defaultWindowBytes = 4 << 20
 	// maxNotices bounds the buffered fragments of one peer that are neither messages nor answers.
-	// They need no credit, because there are few.
+	// They need no credit, because their number is small.
 	maxNotices = 1 << 12
-	// maxAnswersPerRequest is how many answers to one request of this rank can be on their way.
+	// maxAnswersPerRequest is the largest number of answers to one request of this rank that can be
+	// under way.
 	maxAnswersPerRequest = 4
 )
 
@@ -46,21 +47,23 @@ var (
 	errWindow = errors.New("more than its window has room for (pml.unexpected.bytes must be the same for all ranks)")
 )
 
-// credit counts what this rank and a peer have sent each other. All counts but kept and notices
-// only grow. "RTS" is a RNDV or RGET that brings no data.
+// credit counts the fragments between this rank and a peer. All counts except kept and notices only
+// grow. "RTS" is a RNDV or RGET without data.
 type credit struct {
 	window int64 // bytes
-	// sent is the cost of what was sent to the peer, taken what the peer says it has consumed.
+	// sent is the cost of the fragments sent to the peer. taken is the cost that the peer has
+	// reported as consumed.
 	sent, taken int64
-	// received is the cost of what this rank has consumed, reported what it told the peer of that.
+	// received is the cost that this rank has consumed. reported is the part that it has reported
+	// to the peer.
 	received, reported int64
 	// rtsSent counts the RTS messages sent to the peer. It allows rtsLimit of them.
 	rtsSent, rtsLimit int64
-	// rtsReceived counts the RTS messages from the peer, and rtsTaken those of them that were
-	// matched or dropped. This rank allows rtsGranted of them.
+	// rtsReceived counts the RTS messages from the peer. rtsTaken counts the matched or dropped
+	// ones. This rank allows rtsGranted of them.
 	rtsReceived, rtsTaken, rtsGranted int64
-	// kept is the cost of the peer's messages that are buffered here, notices the number of its
-	// other fragments that are.
+	// kept is the cost of the peer's messages that are buffered here. notices is the number of its
+	// other buffered fragments.
 	kept    int64
 	notices int
 }
@@ -73,10 +76,10 @@ func (c *credit) init(window int64) {
 	c.rtsLimit, c.rtsGranted = c.rtsWindow(), c.rtsWindow()
 }
 
-// rtsWindow is the number of RTS messages that a window has room for.
+// rtsWindow returns the number of RTS messages for which a window has room.
 func (c *credit) rtsWindow() int64 { return max(c.window/fragmentCostBytes, 1) }
 
-// covers reports whether a fragment with so many bytes of payload may be sent.
+// covers reports whether a fragment with a payload of the given length may be sent.
 func (c *credit) covers(bytes int) bool {
 	return c.sent-c.taken+int64(bytes)+fragmentCostBytes <= c.window
 }
@@ -90,8 +93,7 @@ func (c *credit) unspend(bytes int) { c.sent -= int64(bytes) + fragmentCostBytes
 // mayRTS reports whether an RTS without data may be sent.
 func (c *credit) mayRTS() bool { return c.rtsSent < c.rtsLimit }
 
-// isFull reports whether the peer has sent all RTS messages that it may, so sends may be pending
-// there.
+// isFull reports whether the peer has used up its RTS messages, so it may have pending sends.
 func (c *credit) isFull() bool { return c.rtsReceived >= c.rtsGranted }
 
 // countsBytes reports whether a message that begins with a fragment of this kind and payload counts
@@ -114,7 +116,8 @@ func (p *PML) countRTS(pr *peer, kind btl.Tag, bytes int) error {
 	return nil
 }
 
-// buffer counts a fragment that is kept for now. It fails if a correct peer would not have sent it.
+// buffer counts a fragment that is kept. It fails if a correct peer would not have sent the
+// fragment.
 func (p *PML) buffer(pr *peer, kind btl.Tag, bytes int) error {
 	c := &pr.credit
 	switch {
@@ -156,7 +159,7 @@ func (p *PML) consumed(pr *peer, messages, bytes int) {
 	}
 }
 
-// unreported is how much may be consumed before it is reported.
+// unreported returns how many bytes may be consumed before a report is due.
 func (c *credit) unreported() int { return int(c.window/2 - (c.received - c.reported)) }
 
 // consumedMessage counts the first fragment of a message that was received or dropped.
@@ -190,7 +193,7 @@ func (p *PML) sendCredit(pr *peer, more bool) {
 	p.post(pr, tagCredit, creditBytes, creditHdr{taken: c.reported, rtsLimit: c.rtsGranted}.encode)
 }
 
-// creditArrived takes a CREDIT. One that is older than the last changes nothing.
+// creditArrived handles a CREDIT. It ignores a CREDIT that is older than the last one.
 func (p *PML) creditArrived(pr *peer, frag []byte) error {
 	var h creditHdr
 	if err := h.decode(frag); err != nil {
@@ -206,16 +209,16 @@ func (p *PML) creditArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// grant opens another window of RTS messages for each blocked peer that may send the message that
-// an operation waits for. source is a rank of the job or AnySource. The caller has looked for the
-// message in c and not found it.
+// grant opens another window of RTS messages for each blocked peer that may send the message for
+// which an operation waits. source is a rank of the job or AnySource. The caller has not found the
+// message in c.
 func (p *PML) grant(c *Context, source int) {
 	if p.blockedPeers > 0 {
 		p.grantBlocked(c, source)
 	}
 }
 
-// grantBlocked is grant if there are blocked peers. It is a function of its own so that grant is
+// grantBlocked is the part of grant for blocked peers. It is a separate function so that grant is
 // inlined.
 func (p *PML) grantBlocked(c *Context, source int) {
 	if source == request.AnySource {

@@ -10,8 +10,9 @@ import (
 
 // Detach returns the buffer to the user before the send is complete. The send goes on from a copy,
 // unless it uses one already, and no peer can read the buffer remotely any more. Detach returns nil
-// if nothing uses the buffer now. Otherwise rails have given its address to their devices: the
-// buffer is the user's when the Detachment is complete. The send is not persistent.
+// if no operation uses the buffer any more. Otherwise rails have passed its address to their
+// devices, and the buffer is the user's when the Detachment is complete. The send is not
+// persistent.
 func (s *SendRequest) Detach() *Detachment {
 	if s.State() != request.Active || len(s.buf) == 0 || s.isBcopy {
 		return nil
@@ -32,7 +33,7 @@ func (s *SendRequest) Detach() *Detachment {
 	if s.peer == nil {
 		return nil
 	}
-	// What a failed rail has called back, a device may still read.
+	// A device may still read a buffer whose operation a failed rail has already called back.
 	if s.p.bml.AfterDrain(&s.peer.Peer, func() { d.opReleased(s) }) {
 		d.ops++
 	}
@@ -82,7 +83,7 @@ func (s *SendRequest) moved(old, part []byte) []byte {
 
 // Detachment is a buffer that a send no longer needs, but that devices may still read. It is
 // complete when every operation that uses it was called back, and the rails that have failed are
-// drained. A rail does so within its own deadline for operations that do not complete (btl, C10).
+// drained. A rail does both within its own deadline for operations that do not complete (btl, C10).
 type Detachment struct {
 	request.Object
 	p         *PML
@@ -100,7 +101,7 @@ func (d *Detachment) opReleased(s *SendRequest) {
 	if d.ops--; d.ops > 0 {
 		return
 	}
-	if s.detachment == d { // the send may have ended, and be another one
+	if s.detachment == d { // the send may have ended, and its object may be reused
 		s.detachment = nil
 	}
 	d.p.detached = slices.DeleteFunc(d.p.detached, func(other *Detachment) bool { return other == d })

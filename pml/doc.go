@@ -6,8 +6,8 @@
 // events in the same order have the same result. The lock of the rank's progress engine guards
 // everything in it, and every caller holds that lock.
 //
-// The layer below is package bml: one reliable, ordered channel to each peer. Failover shows here
-// in three events only. Op.Then says what became of an operation, [bml.Upper].Resume that a
+// The layer below is package bml: one reliable, ordered channel to each peer. Failover is visible
+// here in only three events: Op.Then reports the result of an operation, [bml.Upper].Resume that a
 // transfer may go on, and [bml.Upper].Lost that a peer is lost.
 //
 // # Protocols
@@ -17,13 +17,12 @@
 //	remote read   sender ── RGET ───▶  ◀══ get ══  ◀── FIN ──
 //	remote write  sender ── RNDV ───▶  ◀── PUT ──  ══ put ══▶ ── FIN ──▶
 //
-// RNDV and RGET are requests to send (RTS), ACK and PUT the answers that clear the way (CTS: clear
-// to send).
-// The sender takes the first protocol that it can use:
+// RNDV and RGET are requests to send (RTS). ACK and PUT are their answers (CTS: clear to send). The
+// sender takes the first protocol that it can use:
 //
 //  1. Eager, if the message is not longer than the rail's eager limit and the receiver's window has
-//     room for it. A synchronous message of that length goes with a RNDV, because the answer to the
-//     RNDV shows that the message was matched.
+//     room for it. A synchronous message of that length is sent as a RNDV, because the answer to
+//     the RNDV shows that the message was matched.
 //  2. Remote read, if the message is long enough for remote access, a rail can read, and the
 //     sender's buffer can be registered. The receiver reads the message, and ends with FIN.
 //  3. Remote write, if the message is long enough and a rail can write. The receiver answers PUT,
@@ -32,16 +31,16 @@
 //
 // After a remote read, FIN goes to the sender and names the send. The receiver has all bytes and
 // its receive is complete; the sender releases its buffer, and its send completes. After a remote
-// write, FIN goes to the receiver and names the receive. It is posted when all writes are done, so
-// all bytes are in the receive buffer: the receive completes when FIN arrives, and the send when
-// FIN was called back. If rails failed with a write, FIN names their incarnations (fences), and the
-// receive completes when they are drained at its end. Rails without remote writes may carry
-// fragments of the same message: FIN says how many bytes went so.
+// write, FIN goes to the receiver and names the receive. The sender posts FIN when all writes are
+// done, so all bytes are in the receive buffer. The receive completes when FIN arrives, and the
+// send when FIN was called back. If rails failed during a write, FIN names their incarnations
+// (fences), and the receive completes when they are drained at the receiver. Rails without remote
+// writes may carry fragments of the same message: FIN has the number of these bytes.
 //
-// A transfer by remote access that turns out to be impossible goes on in fragments (restart.go).
-// What is there stays. Package bml spreads the pieces of a long message over all rails that are up.
-// Everything else goes by one of them: the trusted one with the lowest latency, or the healthiest
-// if none is trusted.
+// If remote access turns out to be impossible, the transfer goes on in fragments (restart.go). It
+// does not resend bytes that have arrived. Package bml spreads the pieces of a long message over
+// all rails that are up. All other fragments use one rail: the trusted rail with the lowest
+// latency, or the healthiest if none is trusted.
 //
 // # Wire format
 //
@@ -76,17 +75,17 @@
 // of the numbered fragments from one rank to another, whatever their communicator. Package bml
 // delivers each of them once and in order, whatever rails fail. It also defines RAILDOWN,
 // RAILDOWNACK, PROBE, PROBEACK and TRIAL, the remote key descriptor and the fence. A fragment
-// without a number may come late, twice or never, and does no harm then.
+// without a number may arrive late, twice or never, without harm.
 //
 //   - Flag 1: the sender can write, if the receiver sends it remote key descriptors. The other
 //     seven flags are the kind of the message's elements, as the user of the package numbers them;
-//     0: not told. Only audited sends tell it (audited.go).
+//     0: no kind. Only audited sends set it (audited.go).
 //   - from and to are the range of bytes of the message that the receiver still wants. Equal
 //     negative values reject the message: −1 if the receiver has freed the communicator, −2 if all
 //     ranks are in Finalize and no receive matches.
 //   - The data of REVOKE and MISMATCHPROBE is defined in comm/internal/coll (revoke.go,
-//     mismatch.go), that of INVITE in comm (invite.go). That of a REVOKE has a fixed length, so
-//     that a NACK has room for all of it.
+//     mismatch.go), that of INVITE in comm (invite.go). The data of a REVOKE has a fixed length, so
+//     that a NACK can contain all of it.
 //   - In a NACK, the bytes that the replaced fragment does not have are zero, except that the
 //     length of the message, 8, follows a MATCH. A NACK of kind FRAG replaces no fragment: receive
 //     handle 8, zero 4, sequence 4, zero 8, and then the kind as always.
@@ -97,15 +96,16 @@
 //
 // # Flow control
 //
-// A receiver has to buffer what arrives before its receive is posted, so the sender limits that by
-// two windows for each pair of ranks. The first one counts bytes: a fragment that brings data takes
-// 64 bytes and its payload. A message that does not fit goes as a RNDV without data, whatever its
-// length. The second window is as long and counts those RNDVs, at 64 bytes each. A send that finds
-// no room there either is pending, and later sends to the same peer wait behind it. The receiver
-// sends a CREDIT when half a window was consumed.
+// A receiver has to buffer data that arrives before its receive is posted. The sender limits these
+// data by two windows for each pair of ranks. The first one counts bytes: a fragment with data
+// takes 64 bytes plus its payload. A message that does not fit is sent as a RNDV without data,
+// whatever its length. The second window is as long and counts those RNDVs, at 64 bytes each. A
+// send that finds no room there either is pending, and later sends to the same peer wait behind it.
+// The receiver sends a CREDIT when half a window was consumed.
 //
 // If a receive waits, its message may be stuck behind sends that are waiting for room. Then the
-// receiver lets the peer send another window of RNDVs. So ranks never wait in a circle (credit.go).
+// receiver lets the peer send another window of RNDVs. So flow control never causes a deadlock
+// (credit.go).
 //
 // # Files
 //

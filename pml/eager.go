@@ -2,37 +2,36 @@ package pml
 
 import "github.com/mpigo/mpigo/request"
 
-// How a message that came whole reaches its receive. It changes the same things by every way, in
-// this order:
+// This file delivers a message that arrived in one fragment to its receive. Every path makes the
+// same changes, in this order:
 //
 //  1. the number of the next fragment of the peer, and the counters;
-//  2. the receive: its buffer, its place among those that are posted, its state, and its request or
-//     the caller's status; and its communicator, if that was freed and this was its last receive;
-//  3. the peer's credit, last: to give credit is to post a fragment. By that rails may fail, and
-//     other receives end.
+//  2. the receive: its buffer, its place among the posted receives, its state, and its request or
+//     the caller's status; and its communicator, if it was freed and this was its last receive;
+//  3. the peer's credit, last, because it posts a fragment: rails may fail then, and other receives
+//     may end.
 //
-// Progress hands the message up (arrive.go): Arrived, matchFast or deliver, complete. Here is the
-// shorter way of a call that waits for the message of one source and tag: it polls for exactly the
-// fragment that it expects, whose header it knows. A rail that can hand such a fragment over
-// (btl.ShortReceiver) copies it straight to where it belongs. What arrives instead, or by another
-// rail, the next turn of progress takes.
+// Usually a turn of progress delivers the message (arrive.go): Arrived, matchFast or deliver,
+// complete. This file has a shorter path for a call that waits for a message of one source and tag.
+// The call polls for exactly the fragment that it expects, whose header it knows. A rail that can
+// deliver such a fragment (btl.ShortReceiver) copies it directly into the receive buffer. The next
+// turn of progress handles any other fragment, and fragments of other rails.
 
 const (
-	// pollsAhead is how often the expected fragment is looked for before a turn of progress, which
-	// delays what else there is to do by up to 1 µs. With fewer polls, more messages arrive during
-	// a turn, and take the longer way.
+	// pollsAhead is the number of polls for the expected fragment before a turn of progress. They
+	// delay other work by up to 1 µs. With fewer polls, more messages arrive during a turn and take
+	// the longer path.
 	pollsAhead = 32
-	// maxShortReceives bounds the messages, and their KiB, that are received the shorter way
-	// between two turns of progress. Without it, a stream of messages from one peer would keep
-	// timers, other peers and other rails waiting for as long as it lasts. The bound is some
-	// microseconds.
+	// maxShortReceives bounds the messages, and their KiB, that take the shorter path between two
+	// turns of progress. Without it, a stream of messages from one peer would keep timers, other
+	// peers and other rails waiting for as long as it lasts. The bound is some microseconds.
 	maxShortReceives = 128
 )
 
 // Results of receiveShort that are not lengths.
 const (
-	notThere = -1 // the next MATCH has not come, or is another one
-	noWay    = -2 // no rail hands fragments over now
+	notThere = -1 // the next MATCH has not arrived, or is a different one
+	noWay    = -2 // no rail can deliver fragments this way now
 )
 
 // countReceived counts messages that are in their buffers. bytes is the sum of their lengths.
@@ -41,14 +40,14 @@ func (p *PML) countReceived(messages, bytes int) {
 	p.stats.ReceivedBytes += int64(bytes)
 }
 
-// countTaken counts messages that a rail has handed over.
+// countTaken counts messages that a rail has delivered directly.
 func (p *PML) countTaken(pr *peer, messages, bytes int) {
 	pr.TakeNext(messages)
 	p.shortReceives += messages + bytes>>10
 	p.countReceived(messages, bytes)
 }
 
-// IsTurnDue reports whether no more messages are received the shorter way before a turn.
+// IsTurnDue reports whether a turn of progress is due before more messages take the shorter path.
 func (p *PML) IsTurnDue() bool { return p.shortReceives >= maxShortReceives }
 
 // receiveShort receives the next MATCH of a peer into buf if it is of this context, has this tag
@@ -70,8 +69,8 @@ func (c *Context) receiveShort(pr *peer, tag int, buf []byte) int {
 }
 
 // RecvShort receives a message that has just arrived, or arrives within a fraction of a
-// microsecond, if it is the next one of source, short, and fits. It fills in the status, which was
-// zero. If it reports false, nothing has happened.
+// microsecond, if it is the next message of source, is short, and fits. It fills in the status,
+// which was zero. If it reports false, it has changed nothing.
 func (c *Context) RecvShort(st *request.Status, buf []byte, elem, source, tag int) bool {
 	p := c.p
 	if uint(source) >= uint(len(c.group.world)) || tag < 0 || elem == 0 || c.posted.count+c.unexpected.count > 0 ||
@@ -126,8 +125,8 @@ func (r *RecvRequest) Look() (events int, able bool) {
 	return 1, true
 }
 
-// expects is the peer whose next message with the tag of the receive would match it, nil if another
-// receive may be the one, or that is not known.
+// expects returns the peer whose next message with the tag of the receive would match it. It
+// returns nil if another receive may match that message, or if the peer is unknown.
 func (r *RecvRequest) expects() *peer {
 	if r.state != recvPosted || r.tag < 0 || !r.ctx.posted.isNext(r) || r.p.blocking.ctx == r.ctx {
 		return nil
@@ -170,7 +169,8 @@ func (r *RecvRequest) take(st *request.Status, n int) {
 	}
 }
 
-// taken takes the first receives out of a queue, which take has ended; next is the one after them.
+// taken removes from a queue the first receives, which take has ended. next is the receive after
+// them.
 func (c *Context) taken(pr *peer, in *queue[RecvRequest], receives int, next *node[RecvRequest], bytes int) {
 	c.posted.removeRun(in, receives, next)
 	c.p.eng.CountCompletions(receives)
@@ -189,14 +189,14 @@ type run struct {
 	next *node[RecvRequest] // the receive after those that were taken
 	reqs []request.Request
 	sts  []request.Status
-	// taken counts the messages, bytes is their sum, and mostBytes is how many are to be reported
-	// before more are taken.
+	// taken counts the messages, and bytes their bytes. mostBytes bounds the bytes, so that the
+	// credit is reported, and a turn made, in time.
 	taken, bytes, mostBytes int
 }
 
 // TakeRun implements request.Shortcut. Receives of one source and tag that were posted one after
-// another, and are waited for in this order, take their messages from the rail in one call: it does
-// what TakeShort does for each, and counts once.
+// another, and are waited for in this order, take their messages from the rail in one call: TakeRun
+// does the work of TakeShort for each, and updates the counters once.
 func (r *RecvRequest) TakeRun(reqs []request.Request, sts []request.Status) int {
 	c, p := r.ctx, r.p
 	pr := r.expects()

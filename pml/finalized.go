@@ -7,20 +7,20 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A finalized rank begins no operation any more, but is still there: it waits in Finalize for all
-// others. It sends one FINALIZED to each peer that it has exchanged fragments with, and to each
-// that it exchanges fragments with later. It opens no connection for that: a rank that waits for it
-// has opened one (waiting.go). A FINALIZED is numbered as messages are and goes behind the pending
-// sends, so no send of that rank comes after it.
+// A finalized rank starts no further operation, but is still alive: it waits in Finalize for all
+// other ranks. It sends one FINALIZED to each peer with which it has exchanged fragments, or
+// exchanges fragments later. It opens no connection for that, because a rank that waits for it has
+// opened one (waiting.go). A FINALIZED is numbered like a message and is sent after the pending
+// sends, so no send of that rank follows it.
 //
 // At the peer, operations that would wait for the finalized rank until the job ends fail with
-// ErrProcFailed: receives and probes, with the collectives that they belong to, and sends that the
-// finalized rank would have to match. If that rank has receives active, its FINALIZED says so, and
-// the sends go on. A send that needs no answer goes on too, and its message is dropped. A send that
-// was abandoned is left to Finalize, which reports it.
+// ErrProcFailed: receives and probes, with their collectives, and sends that the finalized rank
+// would have to match. If that rank has active receives, its FINALIZED says so, and the sends go
+// on. A send that needs no answer goes on too, and the peer drops its message. Finalize reports
+// abandoned sends.
 //
-// A receive or probe from AnySource waits on: its own rank belongs to the communicator too, and may
-// send to itself.
+// A receive or probe from AnySource keeps waiting, because its own rank also belongs to the
+// communicator, and may send to itself.
 
 // The tag of a FINALIZED.
 const (
@@ -29,7 +29,8 @@ const (
 	numFinalizedTags
 )
 
-// finalizedState is what a peer has said of its Finalize. A finalized peer sends nothing any more.
+// finalizedState is the state that a peer has reported in its FINALIZED. A finalized peer starts no
+// more sends.
 type finalizedState uint8
 
 const (
@@ -38,8 +39,8 @@ const (
 	finalizedNotReceiving                // it matches nothing
 )
 
-// finalizedError is the error of a receive or probe that waits for a finalized rank of the job. If
-// messages of that rank are here, which match no receive, it names the first.
+// finalizedError returns the error of a receive or probe that waits for a finalized rank of the
+// job. If unmatched messages of that rank have arrived, the error names the first.
 func (c *Context) finalizedError(world int) error {
 	if c.handler != nil { // users do not know the tags of collectives
 		return errFinalized
@@ -61,8 +62,8 @@ func (c *Context) finalizedError(world int) error {
 
 var errFinalized = fmt.Errorf("%w: it has called Finalize, or returned", request.ErrProcFailed)
 
-// TellFinalized tells each other rank that this rank begins no operation any more: now if the two
-// have exchanged fragments, else as soon as they do.
+// TellFinalized tells each other rank that this rank starts no further operation: immediately if
+// the two have exchanged fragments, otherwise as soon as they do.
 func (p *PML) TellFinalized() {
 	if p.hasFinalized || p.closed != nil || p.eng.Stopped() != nil {
 		return
@@ -92,8 +93,8 @@ func (p *PML) isReceiving() bool {
 	return false
 }
 
-// tellFinalized sends FINALIZED to one peer, unless sends to it are pending: then launchPending
-// does. Once all ranks are in Finalize no rank needs it any more.
+// tellFinalized sends FINALIZED to one peer, unless sends to it are pending; then launchPending
+// sends it. No rank needs it once all ranks are in Finalize.
 func (p *PML) tellFinalized(pr *peer) {
 	if !p.hasFinalized || pr.wasToldFinalized || pr.pending.head != nil || p.isRejecting || !pr.IsAlive() || pr.Rank() == p.cfg.Rank {
 		return
@@ -102,7 +103,7 @@ func (p *PML) tellFinalized(pr *peer) {
 	p.send(pr, p.noticeOp(tagFinalized, matchBytes, WorldContext, p.finalizedTag))
 }
 
-// finalizedArrived takes a FINALIZED.
+// finalizedArrived handles a FINALIZED.
 func (p *PML) finalizedArrived(pr *peer, frag []byte) error {
 	var h matchHdr
 	if err := h.decode(frag); err != nil {
@@ -122,14 +123,14 @@ func (p *PML) finalizedArrived(pr *peer, frag []byte) error {
 	for _, c := range p.sortedContexts() {
 		c.failWaits(pr.Rank(), false, c.finalizedError(pr.Rank()))
 	}
-	if pr.finalized == finalizedNotReceiving && p.leaving == nil { // else no caller waits here
+	if pr.finalized == finalizedNotReceiving && p.leaving == nil { // otherwise no caller waits here
 		p.failUnmatched(pr, func(s *SendRequest) bool { return !s.Abandoned() }, errFinalized)
 	}
 	return nil
 }
 
 // failWaits fails the receives and probes that wait for a message of a rank of the job, and with
-// anySource those from AnySource too.
+// anySource also the ones from AnySource.
 func (c *Context) failWaits(world int, anySource bool, err error) {
 	matches := func(source int) bool { return source == world || anySource && source == request.AnySource }
 	c.failPosted(func(r *RecvRequest) bool { return matches(r.world) }, err)

@@ -23,9 +23,8 @@ type handleEntry[T any] struct {
 const (
 	// minSlots is how many slots a table keeps when it shrinks.
 	minSlots = 1 << 12
-	// A table shrinks when fewer than one in sparse of its slots is in use. Shrinking looks at
-	// every slot, so while some are in use the table waits until one slot in removesPerLook was
-	// freed.
+	// A table shrinks when fewer than one in sparse of its slots is in use. Shrinking reads every
+	// slot, so while some are in use the table waits until one slot in removesPerLook was freed.
 	sparse         = 4
 	removesPerLook = 8
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Version of the wire format, which the package comment describes. Every fragment that can be the
-// first from a peer has it.
+// Version of the wire format, which the package comment describes. It is in every fragment that can
+// be the first from a peer.
 const Version = 7
 
 // The tags of fragments.

@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// What a simulation sees of a PML: the contents of fragments, and the states of requests, rails and
-// peers. Nothing here changes anything.
+// Read-only access to a PML for simulations: the contents of fragments, and the states of requests,
+// rails and peers.
 
 // Gone is the state of a request that is over, or of a rail that is not known.
 const Gone = "gone"
@@ -75,9 +75,10 @@ func (p *PML) Look(tag btl.Tag, frag []byte) (Fragment, error) {
 	return f, err
 }
 
-// StateOf returns the state at this rank of what a fragment is about: a request, a rail, or else
-// the peer. sent: this rank has sent the fragment to that peer, and not received it. For a rail the
-// result also says how the epoch of its present incarnation compares to the fragment's.
+// StateOf returns the state, at this rank, of the object of a fragment: a request, a rail, or
+// otherwise the peer. With sent, this rank has sent the fragment to that peer; without it, this
+// rank has received it. For a rail the result also compares the epoch of its current incarnation
+// with the fragment's.
 func (p *PML) StateOf(peer int, f Fragment, sent bool) string {
 	pr := p.peers[peer]
 	if pr == nil {
@@ -133,7 +134,7 @@ func (p *PML) StateOf(peer int, f Fragment, sent bool) string {
 	return pr.standing()
 }
 
-// standing says whether a peer is reachable, has no path, is failing, or is lost.
+// standing returns whether a peer is reachable, has no path, is failing, or is lost.
 func (pr *peer) standing() string {
 	switch {
 	case pr.IsLost(), pr.IsFailing(), pr.State() == bml.PeerNoPath:
@@ -145,7 +146,7 @@ func (pr *peer) standing() string {
 }
 
 // Turn compares the number of a fragment from a peer with the number that is expected next: −1 if
-// the fragment has been here, 0 if it is the next one, 1 if it is ahead.
+// the fragment has arrived before, 0 if it is the next one, 1 if it is ahead.
 func (p *PML) Turn(peer int, number uint32) int { return p.peer(peer).Turn(number) }
 
 // PeerState returns the state of a peer.
@@ -160,7 +161,7 @@ func (p *PML) IsOver(peer int) bool {
 // RailsUp returns how many rails to a peer are up, and how many there are.
 func (p *PML) RailsUp(peer int) (up, all int) { return p.peer(peer).RailsUp() }
 
-// Leftovers lists what must not exist any more when every operation is complete, every message is
+// Leftovers lists state that must not exist when every operation is complete, every message is
 // received, and every rail is up.
 func (p *PML) Leftovers() []string {
 	out := p.bml.Leftovers()

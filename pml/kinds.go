@@ -39,8 +39,8 @@ func (p *PML) kinds() [bml.NumKinds]bml.Kind {
 // checkMatch checks the header of a MATCH, with which other kinds begin too.
 func checkMatch(frag []byte) error { return new(matchHdr).decode(frag) }
 
-// A fragment that is no message may be kept for its turn or its context. Flow control counts such
-// fragments by number (maxNotices), so their length has to be bounded when they arrive.
+// A fragment that is not a message may be kept for its turn or its context. Flow control counts
+// such fragments by number (maxNotices), so their length has to be bounded when they arrive.
 
 // maxAnswerBytes is the length of the longest answer: a PUT, or a FIN.
 const maxAnswerBytes = max(ackBytes+bml.MaxRemoteKeysBytes, finBytes+bml.MaxFencesBytes)
@@ -53,8 +53,8 @@ func checkAnswer(frag []byte) error {
 	return nil
 }
 
-// checkNotice checks the header and the length of a fragment that has the header of a MATCH and is
-// no message.
+// checkNotice checks the header and the length of a fragment that has the header of a MATCH but is
+// not a message.
 func checkNotice(frag []byte) error {
 	if len(frag) > matchBytes+maxControlBytes {
 		return fmt.Errorf("%w: control fragment of %d bytes", errMalformed, len(frag))
@@ -79,8 +79,9 @@ func (p *PML) inContext(kind btl.Tag) func(*bml.Peer, btl.Module, []byte) error 
 	})
 }
 
-// cost returns the kind and the payload for which a numbered fragment counts in the peer's windows.
-// A NACK counts as the message that it replaces, because the sender has counted that one.
+// cost returns the kind and the payload length with which a numbered fragment counts in the peer's
+// windows. A NACK counts as the message that it replaces, because the sender has counted the
+// message.
 func (p *PML) cost(pr *peer, tag btl.Tag, frag []byte) (kind btl.Tag, bytes int, err error) {
 	header := matchBytes
 	switch tag {

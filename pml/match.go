@@ -10,11 +10,11 @@ import (
 )
 
 // Matching is by source and tag within a context, oldest first. Each pair of source and tag,
-// wildcards included, has a queue of its own, so the cost does not depend on what is posted or
-// waits under other keys. A posted receive is in one queue: an arrival looks at four queues, and
-// takes the receive that was posted first. An unexpected message is in the four queues of the keys
-// that it matches: a receive looks at one. BenchmarkMatch measures the cost, which is the same with
-// 10 other receives and with 100,000 (docs/evidence/performance.md).
+// wildcards included, has its own queue, so the cost does not depend on receives and messages under
+// other keys. A posted receive is in one queue: an arriving message searches four queues, and takes
+// the receive that was posted first. An unexpected message is in the four queues of the keys that
+// it matches: a receive searches one. BenchmarkMatch measures the cost, which is the same with 10
+// other receives and with 100,000 (docs/evidence/performance.md).
 
 // matchKey is a source, which is a rank of the job, and a tag. Either may be a wildcard.
 type matchKey uint64
@@ -33,16 +33,17 @@ type node[T any] struct {
 }
 
 // queue is first in, first out, but an element may also be removed from the middle. A queue is in
-// its table while it has elements. The queue that was emptied last stays until another one is.
+// its table while it has elements. The last queue that became empty stays until another queue
+// becomes empty.
 type queue[T any] struct {
 	key        matchKey
 	head, tail *node[T]
 	chain      *queue[T] // the next queue in the bucket, or the next spare one
 }
 
-// queueTable has a queue for each key that has elements. It is a hash table with chains. It costs a
-// few nanoseconds to make and to drop a queue, so keys may change all the time, as the tags of
-// collectives do.
+// queueTable has a queue for each key that has elements. It is a hash table with chains. Making and
+// dropping a queue takes a few nanoseconds, so keys may change all the time, like the tags of
+// collectives.
 type queueTable[T any] struct {
 	buckets []*queue[T] // the number of buckets is a power of two
 	shift   uint8       // 64 minus its logarithm
@@ -57,7 +58,8 @@ const minBuckets = 16
 func (t *queueTable[T]) init() { t.resize(minBuckets) }
 
 // bucket returns the bucket of a key: the upper bits of its product with 2⁶⁴ divided by the golden
-// ratio. The halves of the key are mixed first, so that sources do not only shift what tags give.
+// ratio. The halves of the key are mixed first, so that the source does not merely shift the result
+// for the tag.
 func (t *queueTable[T]) bucket(key matchKey) **queue[T] {
 	k := uint64(key)
 	k = (k ^ k>>32) * 0x9e3779b97f4a7c15
@@ -88,7 +90,7 @@ func (t *queueTable[T]) first(key matchKey) *T {
 	return nil
 }
 
-// push appends item to the queue of a key. n becomes its place there.
+// push appends item to the queue of a key. n becomes its node there.
 func (t *queueTable[T]) push(key matchKey, n *node[T], item *T) {
 	q := t.find(key)
 	if q == nil {
@@ -122,7 +124,7 @@ func (t *queueTable[T]) newQueue(key matchKey) *queue[T] {
 }
 
 // emptied keeps a queue that has become empty, because the next element often has the same key. It
-// drops the one that was kept before.
+// drops the queue that was kept before.
 func (t *queueTable[T]) emptied(q *queue[T]) {
 	t.live--
 	if last := t.last; last != q {
@@ -191,11 +193,11 @@ func (t *queueTable[T]) remove(n *node[T]) {
 // posted has the receives of a context that have not matched yet.
 type posted struct {
 	table queueTable[RecvRequest]
-	// The number of receives with each kind of wildcard: an arrival looks only for kinds that
-	// exist.
+	// The number of receives with each kind of wildcard: an arriving message searches only for
+	// kinds that exist.
 	anyTag, anySource, anyBoth int
 	count                      int
-	order                      uint64 // of the receive that was posted last
+	order                      uint64 // the order of the last posted receive
 }
 
 func (q *posted) init() { q.table.init() }
@@ -259,8 +261,8 @@ func (q *posted) first(source, tag int) *RecvRequest {
 	return r
 }
 
-// isNext reports whether r, whose source and tag are no wildcards, is the receive that the next
-// message with these would match.
+// isNext reports whether the next message with r's source and tag, which are not wildcards, would
+// match r.
 func (q *posted) isNext(r *RecvRequest) bool {
 	return r.world >= 0 && r.node.prev == nil && q.anyTag+q.anySource+q.anyBoth == 0
 }
@@ -301,7 +303,7 @@ func (q *posted) inOrder() []*RecvRequest {
 	return all
 }
 
-// message has arrived and was not received.
+// message is a message that has arrived and was not received.
 type message struct {
 	nodes  [4]node[message] // for the keys exact, any tag, any source, both any
 	source int              // rank in the job
@@ -309,7 +311,7 @@ type message struct {
 	data []byte // a copy of the payload of the first fragment
 }
 
-// unexpected has messages that no receive has matched yet.
+// unexpected holds the messages that no receive has matched yet.
 type unexpected struct {
 	table queueTable[message]
 	count int
@@ -353,8 +355,8 @@ func (q *unexpected) all() iter.Seq[*message] {
 	}
 }
 
-// messagePool keeps free messages, and their buffers by size. It is bounded, so that a burst of
-// unexpected messages does not cost its memory for ever.
+// messagePool keeps free messages, and their buffers by size. It is bounded, so that the memory of
+// a burst of unexpected messages is released.
 type messagePool struct {
 	messages []*message
 	// buffers[i] has slices of capacity minBufferBytes << i.

@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// If every rail calls an operation wrong in itself (bml.RefusedError), its request ends with an
-// error at both ranks:
+// If every rail refuses an operation as wrong in itself (bml.RefusedError), its request ends with
+// an error at both ranks:
 //
 //   - A NACK takes the place of a numbered fragment. It has the fragment's number, so that the
 //     sequence has no gap, and the start of its header. The NACK of a message is matched as the
@@ -19,8 +19,8 @@ import (
 //   - A send whose FRAGs are refused ends, and sends the receive a NACK of kind FRAG.
 //   - Remote reads and writes that are refused are replaced by fragments (restart.go).
 //
-// A refused fragment may have been delivered all the same. Its NACK is then a duplicate, and is
-// dropped. So a fragment that was answered counts as delivered, whatever its rail says, and a
+// A refused fragment may have been delivered nevertheless. Its NACK is then a duplicate, and is
+// dropped. So an answered fragment counts as delivered, even if its rail reports an error, and a
 // receive that asks for the data of a send that is over gets a NACK.
 
 // errPeerRefused ends a request if every rail of the other rank refuses a fragment of its message.
@@ -51,7 +51,7 @@ func (p *PML) answerRefused(op *bml.Op, err error) {
 			r.fail(err)
 		}
 	case tagRestartNotify:
-		// In any other state the send has an answer: the fragment was delivered all the same.
+		// In any other state the send has an answer, so the fragment was delivered nevertheless.
 		if s := p.sendOf(pr, h.first(), sendRestarting); s != nil {
 			s.fail(err)
 		}
@@ -65,16 +65,17 @@ func (p *PML) nackRecv(pr *peer, recv handle) {
 	p.post(pr, tagNack, nackBytes, h.encode)
 }
 
-// nackOrphanedRecv answers a receive that asks for the data of a send that is over. A NACK went in
-// the place of the send's RTS, but the RTS may have been delivered all the same. Without an answer
-// the receive would wait for ever.
+// nackOrphanedRecv answers a receive that asks for the data of a send that is over. A NACK replaced
+// the send's RTS, but the RTS may have been delivered nevertheless. Without an answer the receive
+// would wait for ever.
 func (p *PML) nackOrphanedRecv(pr *peer, h *ackHdr) {
 	if h.recv != 0 && p.sends.get(h.send) == nil {
 		p.nackRecv(pr, h.recv)
 	}
 }
 
-// nackBytes is the length of a NACK, nackHeadBytes how many of them are of the replaced fragment.
+// nackBytes is the length of a NACK. nackHeadBytes is the number of bytes in it from the replaced
+// fragment.
 const (
 	nackBytes     = 32
 	nackHeadBytes = 24
@@ -82,7 +83,7 @@ const (
 
 // nackHdr is a NACK.
 type nackHdr struct {
-	// head is the start of the replaced fragment; behind a MATCH follows the length of the message.
+	// head is the start of the replaced fragment; for a MATCH, the length of the message follows.
 	head  [nackHeadBytes]byte
 	kind  btl.Tag // of that fragment
 	bytes uint32  // length of its payload
@@ -111,7 +112,7 @@ func (h *nackHdr) decode(b []byte) error {
 	return nil
 }
 
-// nackArrived takes a NACK in the place of the fragment that it replaces.
+// nackArrived handles a NACK in place of the fragment that it replaces.
 func (p *PML) nackArrived(pr *peer, frag []byte) error {
 	var h nackHdr
 	if err := h.decode(frag); err != nil {
@@ -156,7 +157,8 @@ func (p *PML) messageNacked(pr *peer, h *nackHdr) error {
 	if err := in.matchHdr.decode(h.head[:]); err != nil {
 		return err
 	}
-	// cost has checked h.bytes too, but read the fragment by itself: the peer may have changed it.
+	// cost has checked h.bytes too, but has read the fragment separately: the peer may have changed
+	// it since.
 	if in.length < 0 || in.length > maxMessageBytes || int64(h.bytes) > pr.credit.window {
 		return fmt.Errorf("%w: NACK of a message of length %d with %d bytes", errMalformed, in.length, h.bytes)
 	}

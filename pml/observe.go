@@ -23,9 +23,9 @@ type Pending struct {
 	Bytes     int64
 	// Phase of the protocol.
 	Phase string
-	// GoesOn: the operation completes or fails without a further call of the peer.
+	// GoesOn: the operation completes or fails even if the peer makes no further call.
 	GoesOn bool
-	// Abandoned: its call has returned, or its request was freed. Nothing waits for it any more.
+	// Abandoned: its call has returned, or its request was freed, so no call waits for it.
 	Abandoned bool
 	Request   *request.Object
 }
@@ -80,7 +80,7 @@ type Unreceived struct {
 }
 
 // Unreceived lists the unexpected messages of each context, in the order of arrival. It also works
-// after Close. Messages that a matched probe took, and those of removed contexts, are not listed.
+// after Close. It leaves out messages that a matched probe took, and messages of removed contexts.
 func (p *PML) Unreceived() []Unreceived {
 	var out []Unreceived
 	for _, c := range p.sortedContexts() {
@@ -91,7 +91,7 @@ func (p *PML) Unreceived() []Unreceived {
 	return out
 }
 
-// Contexts lists the callers that the contexts were made for, without those of removed contexts.
+// Contexts lists the callers for which the contexts were made, except removed contexts.
 func (p *PML) Contexts() []Caller {
 	var out []Caller
 	for _, c := range p.sortedContexts() {
@@ -102,8 +102,8 @@ func (p *PML) Contexts() []Caller {
 	return out
 }
 
-// Rails lists the rails to all known peers, by peer. What went inline counts for the rail that took
-// it, also after that has failed.
+// Rails lists the rails to all known peers, by peer. Inline sends count for the rail that took
+// them, even after it has failed.
 func (p *PML) Rails() []bml.RailStatus {
 	list := p.bml.Rails()
 	for i := range list {

@@ -6,15 +6,15 @@ import (
 )
 
 // PairRequest is a send and a receive that are one request. It completes when both are complete,
-// with the status of the receive, and with the error of the receive or else that of the send. The
-// PML makes pairs, and pools them.
+// with the status of the receive, and with the error of the receive or, if there is none, of the
+// send. The PML makes pairs, and pools them.
 type PairRequest struct {
 	request.Object
 	p *PML
 	// The halves; nil once the pair has taken their outcome.
 	send *SendRequest
 	recv *RecvRequest
-	// What the halves that are complete have left.
+	// The results of the completed halves.
 	status           request.Status
 	recvErr, sendErr error
 	// The arguments of the receive, for errors.
@@ -65,8 +65,7 @@ func (r *PairRequest) join(recv *RecvRequest, send *SendRequest) {
 	r.advance()
 }
 
-// or returns the object of the request that a user has: that of the pair, or else of the operation
-// itself.
+// or returns the object of the user's request: the pair, or, without a pair, the operation itself.
 func (r *PairRequest) or(half *request.Object) *request.Object {
 	if r != nil {
 		return &r.Object
@@ -82,7 +81,7 @@ func (r *PairRequest) Run() {
 	}
 }
 
-// advance takes the halves that are complete, and completes the pair if both are.
+// advance takes the results of completed halves, and completes the pair if both are complete.
 func (r *PairRequest) advance() {
 	active := 0
 	if h := r.recv; h != nil {

@@ -15,10 +15,10 @@ type peer struct {
 	bml.Peer
 
 	credit credit
-	// pending has the sends that found no room in the peer's windows, in order. Sends that start
-	// later wait behind them.
+	// pending has the sends for which the peer's windows have no room, in order. Later sends wait
+	// behind them.
 	pending sendQueue
-	// posted counts the messages that did not go inline, their bytes, and what of them counts in
+	// posted counts the messages that were not sent inline, their bytes, and their part of
 	// credit.sent (traffic.go).
 	posted struct{ messages, bytes, cost int64 }
 
@@ -74,7 +74,7 @@ func (p *PML) onAnswerDone(op *bml.Op, err error) {
 	then, _ := op.Request.(func())
 	p.bml.PutOp(op)
 	if then != nil {
-		then() // it may send, and so the rank stays busy
+		then() // it may send, so the rank stays busy
 	}
 	p.busy--
 }
@@ -108,12 +108,12 @@ func (p *PML) peerLost(pr *peer) {
 	}
 }
 
-// Lost returns why no further message can come from source, a rank of c or AnySource; nil if one
-// can come. A message that has arrived can still be received. For AnySource it is the reason for
-// the first member of the communicator that was lost.
+// Lost returns the reason why no further message can arrive from source, a rank of c or AnySource,
+// or nil if one can arrive. A message that has already arrived can still be received. For AnySource
+// it returns the reason for the first lost member of the communicator.
 //
-// A caller may wait for source by calling Lost again and again, so Lost resolves the rails to it as
-// posting a receive does.
+// A caller may wait for source by calling Lost again and again, so Lost resolves the rails to it,
+// like posting a receive.
 func (p *PML) Lost(c *Context, source int) error {
 	world := c.world(source)
 	if world == p.cfg.Rank {
@@ -122,7 +122,7 @@ func (p *PML) Lost(c *Context, source int) error {
 	return p.waitError(c, world)
 }
 
-// lossOf is Lost for a rank of the job or AnySource, by what is known now.
+// lossOf is Lost for a rank of the job or AnySource, without resolving rails.
 func (p *PML) lossOf(c *Context, source int) error {
 	if p.closed != nil {
 		return p.closed
@@ -150,8 +150,8 @@ func (p *PML) lossOf(c *Context, source int) error {
 // waitError is lossOf for an operation that is about to wait for source. It resolves the rails to a
 // single rank when the operation is posted, because only an endpoint notices that a peer has died.
 // For AnySource it resolves none: that would open a connection to every rank of the communicator.
-// So the death of a rank that this rank never exchanged fragments with goes unnoticed here, and is
-// left to the launcher.
+// So this rank does not notice the death of a rank with which it never exchanged fragments; the
+// launcher does.
 func (p *PML) waitError(c *Context, source int) error {
 	if source >= 0 && len(c.revoked) == 0 && p.isReachable(source) {
 		return nil

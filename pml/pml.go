@@ -37,20 +37,20 @@ type Config struct {
 	OnRail func(bml.RailEvent)
 	// OnLost, if set, is called for each peer that is lost, with the reason.
 	OnLost func(peer int, why error)
-	// OnTransfer, if set, is called when the bytes of a long message begin to move, with true, and
-	// when they have ended to.
+	// OnTransfer, if set, is called with true when the transfer of a long message begins, and with
+	// false when it ends.
 	OnTransfer func(begins bool)
-	// Tracer, if set, is told of each message. Messages then take no shortcut.
+	// Tracer, if set, is called for each message. Messages then do not take the short paths.
 	Tracer Tracer
 	// OnIllegal, if set, is called for each transition that the tables of states do not allow,
 	// which is a bug. It is for tests.
 	OnIllegal func(what string)
 }
 
-// Stats counts what a PML did.
+// Stats are the counters of a PML.
 type Stats struct {
 	// SentInline, SentEager, SentRendezvous and SentGet count the messages sent, by how they began.
-	// SentPut counts those of SentRendezvous that were then written.
+	// SentPut counts the messages of SentRendezvous that were then sent by remote writes.
 	SentInline, SentEager, SentRendezvous, SentGet, SentPut uint64
 	// Received counts the messages received, and ReceivedBytes the bytes that reached a buffer.
 	Received      uint64
@@ -59,8 +59,8 @@ type Stats struct {
 	Throttled uint64
 	// Deferred counts sends that could not post even an RTS when they started.
 	Deferred uint64
-	// ReceivedGet counts the receives that read their message, ReceivedPut those that had it
-	// written, and Unread those that asked for fragments after a read failed.
+	// ReceivedGet counts the receives that read their message, and ReceivedPut the receives whose
+	// message was written. Unread counts the receives that asked for fragments after a read failed.
 	ReceivedGet, ReceivedPut, Unread uint64
 	// Unwritten counts the sends of SentPut that went on in fragments after a write failed.
 	Unwritten uint64
@@ -72,8 +72,8 @@ type Stats struct {
 	Unexpected          uint64
 	UnexpectedBytes     int64
 	UnexpectedPeakBytes int64
-	// Early counts fragments that arrived before one of a lower sequence number, Duplicates those
-	// that had arrived before and were dropped.
+	// Early counts fragments that arrived before one with a lower sequence number. Duplicates
+	// counts dropped fragments that had arrived before.
 	Early, Duplicates uint64
 	// Retries counts operations that had to wait because a rail had no room.
 	Retries uint64
@@ -83,19 +83,19 @@ type Stats struct {
 	// StaleFragments counts the fragments that were dropped because they had come before.
 	RailsFailed, RailsReturned, Resent, StaleFragments uint64
 	ResentBytes, TwiceBytes                            int64
-	// Restarts counts the transfers that went on in fragments, because remote access was refused
-	// or no rail had it any more.
+	// Restarts counts the transfers that went on in fragments, because remote access was refused or
+	// no rail offered it any more.
 	Restarts uint64
 	// LocalErrors, PathErrors and RemoteErrors count the errors of rails that are evidence against
-	// this rank's module, the path, and the peer. A lost link is the module's, whichever end of the
-	// cable has lost it. Each failed try to open a rail again counts, too: while a port is down,
-	// about two a second for each of its rails.
+	// this rank's module, the path, and the peer. A lost link counts against the module, whichever
+	// end of the cable has lost it. Each failed attempt to reopen a rail also counts: while a port
+	// is down, about two a second for each of its rails.
 	LocalErrors, PathErrors, RemoteErrors uint64
-	// Refused counts operations that every rail called wrong in itself, each of which ended a
+	// Refused counts operations that every rail refused as wrong in itself, each of which ended a
 	// message.
 	Refused uint64
-	// SwitchNanos is the longest time from a rail's failure until all that was under way on it was
-	// posted again.
+	// SwitchNanos is the longest time from a rail's failure until all operations in flight on it
+	// were posted again.
 	SwitchNanos int64
 	// Malformed counts fragments that broke the protocol or were for a request that is over, and
 	// were dropped.
@@ -130,13 +130,13 @@ type PML struct {
 	messages  messagePool
 	blocking  blockingRecv
 	run       run // TakeRun
-	// shortReceives counts messages received the short way since the last turn of progress, and
+	// shortReceives counts messages that took the short path since the last turn of progress, and
 	// their KiB.
 	shortReceives int
 
-	// bcopies counts sends from copies that are under way, bcopiesSinceTurn those since one made a
-	// turn of progress. freeBcopies has the buffers that are free; there are never more than were
-	// under way at once.
+	// bcopies counts the bcopy sends under way, bcopiesSinceTurn the bcopy sends since the last one
+	// that made a turn of progress. freeBcopies has the free buffers, never more than were under
+	// way at once.
 	bcopies          int
 	bcopiesSinceTurn int
 	freeBcopies      [][]byte
@@ -144,8 +144,8 @@ type PML struct {
 
 	lostPeers    []*peer
 	blockedPeers int // peers, not lost, that have used up their window of RTS messages
-	// turnsUntilIdle is how many turns of progress remain until it is looked whether the rank is
-	// idle, and idleAt when the handlers were told that it is.
+	// turnsUntilIdle is the number of turns of progress until the next check whether the rank is
+	// idle. idleAt is the time at which the handlers were last told so.
 	turnsUntilIdle int
 	idleAt         int64
 
@@ -157,11 +157,11 @@ type PML struct {
 	leaving      error // set by Leave
 	hasFinalized bool  // set by TellFinalized
 	finalizedTag int   // tag of this rank's FINALIZED
-	// newContacts and silentContacts are peers whose rails were resolved in this waiting period and
-	// in the one before (waiting.go).
+	// newContacts and silentContacts are the peers whose rails were resolved in this waiting period
+	// and in the previous one (waiting.go).
 	newContacts, silentContacts []*peer
 	// isRejecting is set by RejectUnmatched. rejected counts sends of this rank that peers have
-	// rejected. taken has the messages that matched probes took and that are not received.
+	// rejected. taken has the messages that matched probes took and that were not received yet.
 	isRejecting bool
 	rejected    int
 	taken       unexpected
@@ -245,7 +245,7 @@ func (p *PML) Stats() Stats {
 }
 
 // Leave says that all ranks are about to close. Operations that end because a peer closes first
-// then end with cause, as those that Close ends do. It tells the handlers of contexts.
+// then end with cause, like the ones that Close ends. It tells the handlers of contexts.
 func (p *PML) Leave(cause error) {
 	p.leaving = cause
 	p.bml.Leave(cause)
@@ -257,7 +257,7 @@ func (p *PML) Leave(cause error) {
 }
 
 // Close ends every active operation, and every later one, with cause. If cause is nil the error
-// wraps btl.ErrClosed. The caller has closed the endpoints and modules, which it made.
+// wraps btl.ErrClosed. The caller has closed the endpoints and modules that it made.
 func (p *PML) Close(cause error) error {
 	if p.closed != nil {
 		return nil

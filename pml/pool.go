@@ -2,14 +2,15 @@ package pml
 
 import "unsafe"
 
-// pool keeps free objects for their next use. It is bounded, so that a burst does not cost its
-// memory for ever.
+// pool keeps free objects for their next use. It is bounded, so that the memory of a burst is
+// released.
 type pool[T any] struct{ free []*T }
 
-// maxFreeBytes is the size of the objects that one pool keeps, without what they refer to.
+// maxFreeBytes is the total size of the objects that one pool keeps, without memory that they refer
+// to.
 const maxFreeBytes = 2 << 20
 
-// most is how many objects the pool keeps.
+// most returns the largest number of objects that the pool keeps.
 func (q *pool[T]) most() int { return maxFreeBytes / int(unsafe.Sizeof(*new(T))) }
 
 // get takes an object out of the pool. It returns nil if the pool is empty.
@@ -23,7 +24,7 @@ func (q *pool[T]) get() *T {
 	return x
 }
 
-// put gives an object back. It reports false if the pool is full: the object is then garbage.
+// put gives an object back. It reports false if the pool is full; the object is then garbage.
 func (q *pool[T]) put(x *T) bool {
 	if len(q.free) >= q.most() {
 		return false

@@ -6,7 +6,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Envelope is what a probe returns of a message.
+// Envelope is the part of a message that a probe returns.
 type Envelope struct {
 	Source, Tag int // rank in the communicator
 	Bytes       int64
@@ -37,7 +37,7 @@ func (c *Context) take(m *message) *Message {
 	return &Message{ctx: c, msg: m, env: c.envelope(m)}
 }
 
-// Iprobe looks for a message that a receive of source and tag would match now.
+// Iprobe searches for a message that a receive of source and tag would match now.
 func (p *PML) Iprobe(c *Context, source, tag int) (Envelope, bool) {
 	m := c.unexpected.oldest(c.key(source, tag))
 	if m == nil {

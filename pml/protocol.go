@@ -7,14 +7,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Protocol says how messages move that are too long to be eager.
+// Protocol selects how messages that are too long to be eager are transferred.
 type Protocol uint8
 
 const (
-	// Auto moves messages that are long enough by remote access where a rail has it, and rather by
-	// reads than by writes. Others go in fragments.
+	// Auto transfers messages that are long enough by remote access if a rail offers it, and
+	// prefers reads to writes. Other messages are sent in fragments.
 	Auto Protocol = iota
-	// Copy moves all messages in fragments.
+	// Copy sends all messages in fragments.
 	Copy
 	// Get uses remote reads where possible, else fragments.
 	Get
@@ -41,7 +41,7 @@ func ParseProtocol(name string) (Protocol, error) {
 	return 0, fmt.Errorf("no protocol %q", name)
 }
 
-// caps is the remote access that a protocol may use.
+// caps returns the kinds of remote access that a protocol may use.
 func (p Protocol) caps() btl.Caps {
 	switch p {
 	case Copy:
@@ -63,7 +63,7 @@ func (p *PML) endTransfer(t **bml.Transfer, keep, failed bool) {
 }
 
 // AddMemory says that mem, which is not empty, stays valid until RemoveMemory. It is then
-// registered once, and not for each message.
+// registered only once, instead of for each message.
 func (p *PML) AddMemory(mem []byte) { p.bml.AddMemory(mem) }
 
 // RemoveMemory undoes AddMemory. No peer can access the memory when it returns. No active request

@@ -2,8 +2,8 @@ package pml
 
 import "slices"
 
-// ranges is the set of the bytes of a message that have come in fragments. Fragments come in any
-// order, and twice if a rail failed or was late.
+// ranges is the set of the bytes of a message that have arrived in fragments. Fragments arrive in
+// any order, and twice if a rail failed or was late.
 type ranges struct {
 	list  []byteRange // in order, not touching each other; few, because rails hand out in order
 	bytes int64       // how many bytes are in the set

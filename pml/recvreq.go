@@ -35,23 +35,24 @@ type RecvRequest struct {
 	name      handle // of this receive, while it is streaming or getting
 	send      handle // of the send, if the sender waits for an answer
 	length    int64  // of the whole message
-	// got is how many bytes have come with the announcement or were read, in a row from the first,
-	// and want how many fit. have are the bytes that have come in fragments.
+	// got is the number of contiguous bytes from the first that have arrived with the RTS or were
+	// read. want is the number of bytes that fit. have are the bytes that have arrived in
+	// fragments.
 	got, want int64
 	have      ranges
 	t         *bml.Transfer
-	// awaitsFin: the sender writes, and ends with FIN. hasFin: that came. fragments is how many
-	// bytes went as fragments before it.
+	// awaitsFin: the sender writes, and ends with FIN. hasFin: FIN has arrived. fragments is the
+	// number of bytes that were sent in fragments before FIN.
 	awaitsFin, hasFin bool
 	fragments         int64
-	// outstanding counts operations that are posted or queued, and not called back, but for the
+	// outstanding counts operations that are posted or queued and not called back, except the
 	// pieces of the transfer.
 	outstanding int
 	isAdvancing bool
 	put         *bml.Op // PUT, while it is under way
 	restart     bool    // the sender has sent RNDVRESTARTNOTIFY
 	err         error
-	pair        *PairRequest // that the receive is a half of, or nil
+	pair        *PairRequest // the pair of which the receive is a half, or nil
 }
 
 // Irecv starts a receive. The buffer belongs to the library until the request is complete.
@@ -148,7 +149,7 @@ func (r *RecvRequest) accept(m *message) {
 	p.messages.put(m)
 }
 
-// matched notes which message the receive has matched.
+// matched records the message that the receive has matched.
 func (r *RecvRequest) matched(pr *peer, h *matchHdr, length int64) {
 	r.move(recvMatched)
 	r.from, r.gotTag = pr, int(h.tag)
@@ -279,8 +280,8 @@ func (p *PML) onPutDone(op *bml.Op, err error) {
 	r.opDone(op)
 }
 
-// fetch begins to read the message from where a list of remote key descriptors says that it is. It
-// reports false if no rail can.
+// fetch starts to read the message from the memory that a list of remote key descriptors names. It
+// reports false if no rail can read it.
 func (r *RecvRequest) fetch(list []byte) bool {
 	p := r.p
 	if p.resolve(r.from) != nil || !p.bml.Reach(r.transfer(), list, r.buf[:r.want], bml.Read) {
@@ -368,7 +369,7 @@ func (r *RecvRequest) advance() {
 		r.finish(r.err)
 	case r.state == recvGetting && !r.t.CanMove(bml.Read):
 		// The send ends with the fragments, and its user may write into its buffer: a late read
-		// would put that here.
+		// would copy that new content here.
 		if r.p.bml.IsSettled(r.t) {
 			r.askAgain()
 		}
@@ -377,15 +378,15 @@ func (r *RecvRequest) advance() {
 	}
 }
 
-// noteAnswered notes that the sender has acted on the PUT: it was delivered, whatever its rail
-// says.
+// noteAnswered records that the sender has acted on the PUT, so it was delivered even if its rail
+// reports an error.
 func (r *RecvRequest) noteAnswered() {
 	if r.put != nil {
 		r.put.Answered = true
 	}
 }
 
-// fragArrived takes a FRAG.
+// fragArrived handles a FRAG.
 func (p *PML) fragArrived(pr *peer, frag []byte) error {
 	var h fragHdr
 	if err := h.decode(frag); err != nil {
@@ -393,7 +394,7 @@ func (p *PML) fragArrived(pr *peer, frag []byte) error {
 	}
 	r := p.awaiting(pr, h.recv)
 	if r == nil {
-		p.stats.StaleFragments++ // of an attempt that is over
+		p.stats.StaleFragments++ // it belongs to an attempt that is over
 		return nil
 	}
 	data := frag[fragBytes:]
@@ -412,7 +413,7 @@ func (p *PML) fragArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// isWhole reports whether all of the message that fits is here.
+// isWhole reports whether the whole part of the message that fits has arrived.
 func (r *RecvRequest) isWhole() bool {
 	switch {
 	case r.state == recvGetting:
@@ -423,8 +424,7 @@ func (r *RecvRequest) isWhole() bool {
 	return r.state == recvStreaming && r.got+r.have.bytes == r.want
 }
 
-// awaiting returns the receive that a peer names, if it waits for the rest of its message; else
-// nil.
+// awaiting returns the receive that a peer names if it waits for the rest of its message, or nil.
 func (p *PML) awaiting(pr *peer, name handle) *RecvRequest {
 	r := p.recvs.get(name)
 	if r == nil || r.from != pr || r.state != recvStreaming {
@@ -433,7 +433,8 @@ func (p *PML) awaiting(pr *peer, name handle) *RecvRequest {
 	return r
 }
 
-// finArrived takes a FIN. The peer has read a send's message, or written a receive's.
+// finArrived handles a FIN: the peer has read the message of a send, or written the message of a
+// receive.
 func (p *PML) finArrived(pr *peer, frag []byte) error {
 	var h finHdr
 	if err := h.decode(frag); err != nil {
@@ -459,7 +460,7 @@ func (p *PML) finArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// finish completes the receive, which is in no queue. A nil error says that it has its message.
+// finish completes the receive, which is in no queue. A nil error means that it has its message.
 func (r *RecvRequest) finish(err error) {
 	r.move(recvIdle)
 	got := int64(0)

@@ -1,11 +1,11 @@
 package pml
 
-// A message whose rail fails goes on by the other rails (package bml): no message starts again for
-// that. It starts again in another way if remote access is of no use any more: the access was
-// refused, because a device was made anew and its keys are gone; or no rail that is up has it. What
-// is there already stays.
+// A message whose rail fails goes on over the other rails (package bml) without a restart. It
+// restarts with another protocol if remote access has become impossible: the access was refused,
+// because a device was reopened and its keys are invalid, or no rail that is up offers it. Bytes
+// that have arrived are not sent again.
 //
-// A sender that writes asks for new terms:
+// A sender that writes negotiates again:
 //
 //  1. When no write is under way any more it sends RNDVRESTARTNOTIFY.
 //  2. The receiver revokes its remote keys, and answers RNDVRESTARTACK. If it needs nothing more,
@@ -25,7 +25,7 @@ func (s *SendRequest) restart() {
 	s.p.post(s.peer, tagRestartNotify, restartBytes, h.encode)
 }
 
-// restartNotifyArrived takes a RNDVRESTARTNOTIFY.
+// restartNotifyArrived handles a RNDVRESTARTNOTIFY.
 func (p *PML) restartNotifyArrived(pr *peer, frag []byte) error {
 	var h restartHdr
 	if err := h.decode(frag); err != nil {
@@ -42,7 +42,7 @@ func (p *PML) restartNotifyArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// receiveAgain takes the remote keys back, and asks for the rest of the message in fragments.
+// receiveAgain revokes the remote keys, and asks for the rest of the message in fragments.
 func (r *RecvRequest) receiveAgain() {
 	p := r.p
 	if r.t != nil {
@@ -54,12 +54,12 @@ func (r *RecvRequest) receiveAgain() {
 	p.post(r.from, tagRestartAck, ackBytes, h.encode)
 }
 
-// restartAckArrived takes a RNDVRESTARTACK.
+// restartAckArrived handles a RNDVRESTARTACK.
 func (p *PML) restartAckArrived(pr *peer, frag []byte) error {
 	return p.acknowledged(pr, frag, sendRestarting)
 }
 
-// restartNackArrived takes a RNDVRESTARTNACK: the receive is over.
+// restartNackArrived handles a RNDVRESTARTNACK: the receive is over.
 func (p *PML) restartNackArrived(pr *peer, frag []byte) error {
 	var h restartHdr
 	if err := h.decode(frag); err != nil {
@@ -72,7 +72,7 @@ func (p *PML) restartNackArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// askAgain asks for what could not be read, in fragments. What is there already stays.
+// askAgain asks for the bytes that could not be read, in fragments.
 func (r *RecvRequest) askAgain() {
 	r.p.stats.Unread++
 	r.p.stats.Restarts++
@@ -81,7 +81,7 @@ func (r *RecvRequest) askAgain() {
 	r.ask()
 }
 
-// carryOn sends in fragments what the receiver still misses after a restart.
+// carryOn sends, in fragments, the bytes that the receiver still needs after a restart.
 func (s *SendRequest) carryOn(h *ackHdr) {
 	s.move(sendStreaming)
 	s.recv = h.recv

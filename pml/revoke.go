@@ -23,15 +23,15 @@ import (
 //     rank tells it the id. It then rejects those fragments, as it does for a communicator that it
 //     has freed (Disown).
 //
-// Each member hears of the revocation from the rank that gave up, and tells that rank the id behind
-// all that it has sent to it. So no order of events leaves a kept fragment or an endless wait. It
+// Each member gets the revocation from the rank that gave up, and sends that rank the id after all
+// its other fragments to it. So no order of events leaves a kept fragment or an endless wait. It
 // makes no difference whether the parent was freed meanwhile. A member that has freed the
-// communicator tells nothing: that rank rejects the fragments once no call of it may make the
-// communicator (contextids.go). How the communicator was made does not matter either, as long as
-// its origin is set before the next control fragment arrives.
+// communicator sends no id: that rank rejects the fragments once none of its calls may make the
+// communicator (contextids.go). The way in which the communicator was made does not matter either,
+// as long as its origin is set before the next control fragment arrives.
 
-// origin is the collective that made a communicator. The zero value is none, because context 0 has
-// no collectives.
+// origin is the collective that made a communicator. The zero value means no origin, because
+// context 0 has no collectives.
 type origin struct {
 	context ContextID
 	tag     int
@@ -56,15 +56,15 @@ func (e *RevokedError) Error() string {
 // Is reports that the communicator does not permit the call.
 func (e *RevokedError) Is(target error) bool { return target == request.ErrComm }
 
-// SetOrigin says that the collective under a tag of parent has made c. The caller has found that no
-// rank has revoked that collective, and has held the lock since then.
+// SetOrigin records that the collective under a tag of parent has made c. The caller has checked
+// that no rank has revoked that collective, and has held the lock since then.
 func (c *Context) SetOrigin(parent *Context, tag int) { c.origin = origin{parent.id, tag} }
 
 // IsRevokedFor reports whether c is revoked for a rank of the job.
 func (c *Context) IsRevokedFor(world int) bool { return c.revokedFor(world) != nil }
 
-// revokedFor is the error of operations in c with a rank of the job, or with AnySource. It is nil
-// if c is not revoked for that rank.
+// revokedFor returns the error of operations in c with a rank of the job, or with AnySource. It is
+// nil if c is not revoked for that rank.
 func (c *Context) revokedFor(world int) error {
 	for i := range c.revoked {
 		if r := &c.revoked[i]; r.world == world || world == request.AnySource {
@@ -74,10 +74,10 @@ func (c *Context) revokedFor(world int) error {
 	return nil
 }
 
-// RevokeMade revokes the communicators that collectives of parent made, those under the tags that
-// isIt picks, for a rank of the job that gave up the collectives. found counts the collectives of
-// which this rank has a communicator. made lists their collective contexts, whose ids the
-// caller sends to that rank, without those of which that rank is not a member.
+// RevokeMade revokes communicators for a rank of the job that gave up the collectives that made
+// them: collectives of parent under the tags that isIt selects. found counts the collectives of
+// which this rank has a communicator. made lists the collective contexts of the communicators of
+// which that rank is a member; the caller sends their ids to that rank.
 func (p *PML) RevokeMade(parent ContextID, isIt func(tag int) bool, world int) (made []ContextID, found int) {
 	pr := p.peer(world)
 	isOrigin := func(o origin) bool { return o.context == parent && isIt(o.tag) }
@@ -131,10 +131,10 @@ func (p *PML) revokeFor(c *Context, pr *peer) {
 	c.failWaits(pr.Rank(), true, err)
 }
 
-// Disown takes the collective context of a communicator that this rank gave up before it had it,
-// from a member that has it. Fragments that have arrived for the communicator, and those that still
-// arrive, are rejected as for one that is freed. Nothing changes if this rank has the communicator:
-// it may have given up the other one because the id is in use here.
+// Disown handles the collective context, sent by a member, of a communicator that this rank gave up
+// before it had it. It rejects the fragments that have arrived for the communicator, and later
+// ones, as for a freed communicator. It changes nothing if this rank has a communicator with the
+// id: it may have given up the other one because the id is in use here.
 func (p *PML) Disown(id ContextID) error {
 	twin := id ^ 1
 	switch {

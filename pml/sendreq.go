@@ -17,9 +17,9 @@ const (
 	Standard Mode = iota
 	// Synchronous sends complete only after the receive has matched.
 	Synchronous
-	// Ready is treated as Standard.
+	// Ready is treated like Standard.
 	Ready
-	// Buffered sends go from a copy and complete at once.
+	// Buffered sends use a copy and complete at once.
 	Buffered
 )
 
@@ -38,7 +38,7 @@ type SendRequest struct {
 	mode Mode
 	// flags of the message: the kind of its elements.
 	flags uint8
-	// mayShort: the shortest way is open, which has neither flags nor a request.
+	// mayShort: the shortest path, which has neither flags nor a request, is allowed.
 	mayShort bool
 	op       string
 	// isBcopy: buf is a copy that the PML has made (bcopy.go).
@@ -51,19 +51,19 @@ type SendRequest struct {
 	peer  *peer
 	name  handle  // of this send
 	head  *bml.Op // MATCH, RNDV or RGET, while it is under way
-	// outstanding counts operations that are posted or queued, and not called back, but for the
+	// outstanding counts operations that are posted or queued and not called back, except the
 	// pieces of the transfer.
 	outstanding int
 	recv        handle // of the receive, from ACK or PUT
 	t           *bml.Transfer
 	writes      bool // the receiver has asked for remote writes, and waits for FIN
 	finPosted   bool
-	moves       bool         // its bytes are a transfer that OnTransfer was told of
+	moves       bool         // OnTransfer was called for its transfer
 	isRejected  bool         // the peer has rejected it in Finalize; it stays active until Close
 	nextPending *SendRequest // in peer.pending
 	isAdvancing bool
 	err         error
-	// pair, if not nil, is the request that the send is a half of.
+	// pair, if not nil, is the pair of which the send is a half.
 	pair *PairRequest
 	// detachment, if not nil, is the buffer from before Detach, which devices may still read.
 	detachment *Detachment
@@ -83,7 +83,7 @@ func (p *PML) Send(c *Context, buf []byte, dest, tag int, mode Mode, op string) 
 	return p.Isend(c, buf, dest, tag, mode, op)
 }
 
-// SendNow sends a message if that can be complete at once, and reports whether it did.
+// SendNow sends a message if the send can complete at once, and reports whether it did.
 func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 	if dest == request.ProcNull {
 		return true
@@ -92,12 +92,12 @@ func (p *PML) SendNow(c *Context, buf []byte, dest, tag int) bool {
 	return pr != nil && p.sendInline(c, pr, buf, tag, 0)
 }
 
-// sendInline sends a short message without a request, if that can be done now.
+// sendInline sends a short message without a request, if that is possible now.
 func (p *PML) sendInline(c *Context, pr *peer, buf []byte, tag int, flags uint8) bool {
 	if len(buf)+matchBytes > pr.InlineBytes() || len(c.revoked) > 0 || pr.pending.head != nil || !pr.credit.covers(len(buf)) {
 		return false
 	}
-	pr.credit.spend(len(buf)) // first, because no CREDIT may say more than was counted
+	pr.credit.spend(len(buf)) // first, because no CREDIT may report more than was counted
 	h := matchHdr{context: c.id, flags: flags, tag: int32(tag), seq: pr.NextSeq()}
 	h.encode(p.scratch[:])
 	at := p.tracedAt()
@@ -150,7 +150,7 @@ func (s *SendRequest) Start() {
 	s.launchOrPend()
 }
 
-// launchOrPend is Start of a send that does not go inline, or not by the shortest way.
+// launchOrPend is Start for a send that is not inline, or does not take the shortest path.
 func (s *SendRequest) launchOrPend() {
 	p := s.p
 	if s.dest == request.ProcNull {
@@ -195,7 +195,7 @@ func (s *SendRequest) launchOrPend() {
 	}
 }
 
-// Dest is the rank in the communicator to which the message goes.
+// Dest returns the destination, a rank in the communicator.
 func (s *SendRequest) Dest() int { return s.dest }
 
 // needsAnswer reports whether a send that cannot go inline would wait for an answer of the peer.
@@ -269,8 +269,8 @@ func (s *SendRequest) makeRTS(tag btl.Tag, h *rndvHdr) {
 	h.encode(s.head.Hdr[:])
 }
 
-// expose makes the message readable for the receiver, if remote read is the best protocol for it.
-// It returns the remote key descriptors; nil if it is not.
+// expose makes the message readable for the receiver if remote read is the best protocol for it. It
+// returns the remote key descriptors, or nil if it is not.
 func (s *SendRequest) expose() []byte {
 	pr := s.peer
 	if pr.Getters() == 0 || !pr.IsRemote(int64(len(s.buf))) || !pr.credit.covers(pr.RemoteKeysBytes()) {
@@ -317,29 +317,29 @@ func (p *PML) onFinDone(op *bml.Op, err error) {
 	s.opDone(err)
 }
 
-// noteAnswered notes that the receiver has acted on the RTS: it was delivered, whatever its rail
-// says.
+// noteAnswered records that the receiver has acted on the RTS, so it was delivered even if its rail
+// reports an error.
 func (s *SendRequest) noteAnswered() {
 	if s.head != nil {
 		s.head.Answered = true
 	}
 }
 
-// opDone notes that an operation is over, and goes on with the send.
+// opDone records that an operation is over, and goes on with the send.
 func (s *SendRequest) opDone(err error) {
 	s.outstanding--
 	s.failed(err)
 	s.advance()
 }
 
-// failed notes the first error.
+// failed records the first error.
 func (s *SendRequest) failed(err error) {
 	if err != nil && s.err == nil {
 		s.err = err
 	}
 }
 
-// sendOf returns the send that a peer names, if it is in a state; else nil.
+// sendOf returns the send that a peer names if it is in the given state, or nil.
 func (p *PML) sendOf(pr *peer, send handle, in sendState) *SendRequest {
 	s := p.sends.get(send)
 	if s == nil || s.peer != pr || s.state != in {
@@ -348,8 +348,8 @@ func (p *PML) sendOf(pr *peer, send handle, in sendState) *SendRequest {
 	return s
 }
 
-// answered is sendOf for the answer to a send. An answer to no send is a protocol error that does
-// no harm.
+// answered is sendOf for the answer to a send. An answer without a send is a harmless protocol
+// error.
 func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
 	s := p.sendOf(pr, send, in)
 	if s == nil {
@@ -358,18 +358,18 @@ func (p *PML) answered(pr *peer, send handle, in sendState) *SendRequest {
 	return s
 }
 
-// ackArrived takes an ACK.
+// ackArrived handles an ACK.
 func (p *PML) ackArrived(pr *peer, frag []byte) error { return p.acknowledged(pr, frag, sendRTS) }
 
-// acknowledged takes an ACK or RNDVRESTARTACK for a send in a state: the receiver asks for
-// fragments, or rejects the message.
+// acknowledged handles an ACK or RNDVRESTARTACK for a send in the given state: the receiver asks
+// for fragments, or rejects the message.
 func (p *PML) acknowledged(pr *peer, frag []byte, in sendState) error {
 	var h ackHdr
 	if err := h.decode(frag); err != nil {
 		return err
 	}
 	if h.rejects() {
-		// A send whose communicator was revoked meanwhile is over: that is not a protocol error.
+		// A send whose communicator was revoked meanwhile is over, which is not a protocol error.
 		if s := p.sendOf(pr, h.send, in); s != nil {
 			s.noteAnswered()
 			s.rejectedBy(&h)
@@ -387,7 +387,7 @@ func (p *PML) acknowledged(pr *peer, frag []byte, in sendState) error {
 	return err
 }
 
-// putArrived takes a PUT: the receiver asks for remote writes.
+// putArrived handles a PUT: the receiver asks for remote writes.
 func (p *PML) putArrived(pr *peer, frag []byte) error {
 	if len(frag) < ackBytes {
 		return fmt.Errorf("%w: PUT of %d bytes", errMalformed, len(frag))
@@ -417,7 +417,7 @@ func (p *PML) putArrived(pr *peer, frag []byte) error {
 	return nil
 }
 
-// clearedBy returns the send, in a state, that a CTS is for; nil if there is none.
+// clearedBy returns the send, in the given state, for which a CTS is, or nil if there is none.
 func (p *PML) clearedBy(pr *peer, h *ackHdr, in sendState) (*SendRequest, error) {
 	s := p.answered(pr, h.send, in)
 	if s == nil {
@@ -430,7 +430,7 @@ func (p *PML) clearedBy(pr *peer, h *ackHdr, in sendState) (*SendRequest, error)
 	return s, nil
 }
 
-// stream sends in fragments what the receiver asks for, which may be nothing.
+// stream sends, in fragments, the bytes that the receiver asks for, which may be none.
 func (s *SendRequest) stream(h *ackHdr) {
 	s.transfer()
 	s.clearToSend(sendStreaming, h)
@@ -481,7 +481,7 @@ func (s *SendRequest) advance() {
 	s.finish()
 }
 
-// isMoving reports whether the send moves what the receiver has asked for.
+// isMoving reports whether the send transfers the bytes that the receiver has asked for.
 func (s *SendRequest) isMoving() bool { return s.state == sendStreaming || s.state == sendPutting }
 
 // postPieces posts pieces while rails have room for them, and FIN after the last one if the
@@ -520,7 +520,7 @@ func (s *SendRequest) postPieces() {
 	}
 }
 
-// postFin tells the receiver that its message is there, and which rails may still write.
+// postFin tells the receiver that its message has arrived, and which rails may still write.
 func (s *SendRequest) postFin() {
 	s.finPosted = true
 	s.outstanding++
@@ -531,7 +531,7 @@ func (s *SendRequest) postFin() {
 	s.p.send(s.peer, op)
 }
 
-// finish completes the send, with err if that is set.
+// finish completes the send, with s.err if it is set.
 func (s *SendRequest) finish() {
 	s.move(sendIdle)
 	if s.moves {
@@ -554,7 +554,7 @@ func (s *SendRequest) finish() {
 }
 
 // Cancel implements request.Operation. It does nothing: MPI 4.1, section 3.8.4, deprecates the
-// cancellation of sends, and lets it fail.
+// cancellation of sends, and allows it to fail.
 func (s *SendRequest) Cancel() {}
 
 // Release implements request.Operation.

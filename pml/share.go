@@ -2,8 +2,8 @@ package pml
 
 import "github.com/mpigo/mpigo/btl"
 
-// Sharer returns the module by which this rank shares memory with the given ranks of a context; nil
-// if there is none. It resolves the rails to all of them.
+// Sharer returns the module by which this rank shares memory with the given ranks of a context, or
+// nil if there is none. It resolves the rails to all of them.
 func (p *PML) Sharer(c *Context, ranks []int) btl.Sharer {
 	var all btl.Sharer
 	for _, rank := range ranks {

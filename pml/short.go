@@ -2,13 +2,12 @@ package pml
 
 import "github.com/mpigo/mpigo/request"
 
-// Sends and receives that are posted in one step, where nothing has to be checked or found out
-// before. The outcome is the same as that of the general way.
+// This file has sends and receives that are posted in one step, if no checks and no other steps are
+// necessary before. The result is the same as on the general path.
 
-// IrecvShort posts a receive if its message has not arrived and could be the next one of source:
-// that is, nothing has to be checked or found out before. It returns the null request otherwise,
-// and then nothing has happened. It does what newRecv, Activate and post do, in one function, which
-// takes less time than their calls.
+// IrecvShort posts a receive if its message has not arrived and could be the next message of
+// source. Otherwise it changes nothing and returns the null request. It does what newRecv, Activate
+// and post do, in one function, which is faster than calling them.
 func (c *Context) IrecvShort(buf []byte, elem, source, tag int, op string) request.Request {
 	if !c.mayPost(source, tag) {
 		return request.Request{}
@@ -33,8 +32,8 @@ func (c *Context) IrecvShort(buf []byte, elem, source, tag int, op string) reque
 	r.order = q.order
 	q.count++
 	key := keyOf(world, tag)
-	// What push does if the receive before has the same key. Without this copy, a message of a
-	// window takes 4 % more instructions.
+	// This copies the case of push in which the previous receive has the same key. Without the
+	// copy, each message of a window takes 4 % more instructions.
 	if last := q.table.last; last != nil && last.key == key && last.tail != nil {
 		n := &r.node
 		n.item, n.prev, n.next, n.in = r, last.tail, nil, last
@@ -46,14 +45,14 @@ func (c *Context) IrecvShort(buf []byte, elem, source, tag int, op string) reque
 	return r.Handle()
 }
 
-// mayPost reports whether a receive can be posted without a look at anything else. source and tag
-// are no wildcards then.
+// mayPost reports whether a receive can be posted without further checks. If so, source and tag are
+// not wildcards.
 func (c *Context) mayPost(source, tag int) bool {
 	return uint(source) < uint(len(c.group.world)) && tag >= 0 && c.unexpected.count == 0 && c.handler == nil &&
 		len(c.revoked) == 0 && c.p.blockedPeers == 0 && c.p.isReachable(c.group.world[source])
 }
 
-// post posts a receive for which mayPost is true. It does what posted.add does.
+// post posts a receive for which mayPost is true, like posted.add.
 func (r *RecvRequest) post() {
 	r.move(recvPosted)
 	q := &r.ctx.posted
@@ -63,8 +62,8 @@ func (r *RecvRequest) post() {
 	q.count++
 }
 
-// SendShort sends a short message without a request, if that can be done at once. It reports
-// whether it did; if not, nothing has happened.
+// SendShort sends a short message without a request, if that is possible at once. If it reports
+// false, it has changed nothing.
 func (c *Context) SendShort(buf []byte, dest, tag int) bool {
 	p := c.p
 	if uint(dest) >= uint(len(c.group.world)) {
@@ -92,8 +91,9 @@ type sentRequest struct {
 	op        string
 }
 
-// IsendShort is SendShort that returns a complete request. Errors of calls that its state does not
-// permit name the arguments. The null request says that nothing has happened.
+// IsendShort is SendShort, but returns a complete request. If the user makes a call that the state
+// of the request does not permit, the error names the arguments. The null request means that
+// IsendShort has changed nothing.
 func (c *Context) IsendShort(buf []byte, dest, tag int, op string) request.Request {
 	if !c.SendShort(buf, dest, tag) {
 		return request.Request{}

@@ -1,7 +1,7 @@
 package pml
 
-// TracedMessage is what a Tracer is told of a message. Messages from one rank to another have
-// different numbers, which both ends know.
+// TracedMessage describes a message to a Tracer. Messages from one rank to another have distinct
+// numbers, which both ends know.
 type TracedMessage struct {
 	Peer    int // rank of the job: the receiver if it is sent, the sender if it has matched
 	Context ContextID
@@ -12,7 +12,7 @@ type TracedMessage struct {
 
 // Tracer keeps a trace of messages. The engine's lock is held.
 type Tracer interface {
-	// Now is the time of the caller. This package has no clock.
+	// Now returns the caller's time, because this package has no clock.
 	Now() int64
 	// Sent says that the first fragment of a message was posted. at is the time before that,
 	// because the receiver may be faster than the return of the post.
@@ -21,7 +21,7 @@ type Tracer interface {
 	Matched(m TracedMessage)
 }
 
-// tracedAt is the time for Tracer.Sent.
+// tracedAt returns the time for Tracer.Sent.
 func (p *PML) tracedAt() int64 {
 	if p.cfg.Tracer == nil {
 		return 0
@@ -29,14 +29,14 @@ func (p *PML) tracedAt() int64 {
 	return p.cfg.Tracer.Now()
 }
 
-// traceSent tells the tracer of a message to a peer with a number.
+// traceSent reports a numbered message to a peer to the tracer.
 func (p *PML) traceSent(at int64, c *Context, pr *peer, tag, bytes int, number uint32) {
 	if p.cfg.Tracer != nil {
 		p.cfg.Tracer.Sent(at, TracedMessage{Peer: pr.Rank(), Context: c.id, Tag: tag, Bytes: int64(bytes), Number: number})
 	}
 }
 
-// traceMatched tells the tracer of a message from a peer that has matched.
+// traceMatched reports a matched message from a peer to the tracer.
 func (p *PML) traceMatched(pr *peer, h *matchHdr, bytes int64) {
 	if p.cfg.Tracer != nil {
 		p.cfg.Tracer.Matched(TracedMessage{Peer: pr.Rank(), Context: h.context, Tag: int(h.tag), Bytes: bytes, Number: h.seq})

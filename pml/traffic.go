@@ -1,13 +1,14 @@
 package pml
 
-// Traffic is what this rank has sent to a rank of the job, collectives included.
+// Traffic counts the messages and bytes that this rank has sent to a rank of the job, collectives
+// included.
 type Traffic struct {
 	Peer            int
 	Messages, Bytes int64
 }
 
-// Traffic lists what this rank has sent, by peer. A message that goes inline counts nothing but the
-// sequence number and the credit of its peer, so both numbers follow from these.
+// Traffic lists the traffic of this rank, by peer. An inline message updates only the sequence
+// number and the credit of its peer, so both counts are derived from these.
 func (p *PML) Traffic() (list []Traffic) {
 	for rank, pr := range p.peers {
 		if pr == nil {
@@ -23,12 +24,12 @@ func (p *PML) Traffic() (list []Traffic) {
 	return list
 }
 
-// inlineBytes is how many bytes of messages have gone to the peer inline.
+// inlineBytes returns the number of message bytes that were sent inline to the peer.
 func (pr *peer) inlineBytes() int64 {
 	return pr.credit.sent - pr.posted.cost - int64(pr.Inlined())*fragmentCostBytes
 }
 
-// onTransfer tells that the bytes of a long message begin to move, or that they have ended to.
+// onTransfer reports that the transfer of a long message begins or has ended.
 func (p *PML) onTransfer(begins bool) {
 	if p.cfg.OnTransfer != nil {
 		p.cfg.OnTransfer(begins)

@@ -7,11 +7,11 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Once all ranks are in Finalize, no rank posts a receive any more. A sender whose RTS matches none
-// of the receives that are posted would wait for ever. So each rank then rejects such messages,
-// those that it has buffered and those that still arrive. A rejected send stays active, so its
-// buffer and its request are unchanged, but its rank no longer waits for it. Every other send ends
-// by itself: it is delivered, or its peer is lost.
+// Once all ranks are in Finalize, no rank posts a receive any more. A sender whose RTS matches no
+// posted receive would wait for ever. So each rank then rejects such messages, both buffered ones
+// and later arrivals. A rejected send stays active, so its buffer and its request are unchanged,
+// but its rank no longer waits for it. Every other send ends by itself: it is delivered, or its
+// peer is lost.
 
 // RejectUnmatched is called when all ranks of the job are in Finalize.
 func (p *PML) RejectUnmatched() {
@@ -48,7 +48,7 @@ func (p *PML) rejectsUnmatched(kind btl.Tag) bool {
 	return p.isRejecting && isMessage(kind) && kind != tagMatch
 }
 
-// rejectedBy takes an ACK by which the receiver rejects the message.
+// rejectedBy handles an ACK by which the receiver rejects the message.
 func (s *SendRequest) rejectedBy(h *ackHdr) {
 	switch {
 	case h.from == freed:
@@ -63,8 +63,8 @@ func (s *SendRequest) rejectedBy(h *ackHdr) {
 	}
 }
 
-// Unfinished is the number of sends that are not finished, including those of freed requests, and
-// without those that peers have rejected.
+// Unfinished returns the number of sends that are not finished, including sends of freed requests,
+// and excluding sends that peers have rejected.
 func (p *PML) Unfinished() int { return p.sends.inUse() - p.rejected }
 
 // Unmatched lists the sends that peers have rejected.

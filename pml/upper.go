@@ -70,7 +70,7 @@ func (p *PML) Failed(m btl.Module, to btl.Path, err *btl.Error) { p.bml.Failed(m
 func (p *PML) Drained(m btl.Module, to btl.Path) { p.bml.Drained(m, to) }
 
 // Arrived implements btl.Events. It tries the fast path first, a short message whose receive is
-// posted. Other fragments go by the table of kinds.
+// posted. The table of kinds has the handlers of all other fragments.
 func (p *PML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	if tag == tagMatch && uint(rank) < uint(len(p.peers)) {
 		if pr := p.peers[rank]; pr != nil && p.matchFast(pr, frag) {

@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// A finalized rank tells only the peers that it has exchanged fragments with (finalized.go). A rank
-// may wait for a peer that does not know of it: posting a receive opens a connection, but sends
-// nothing. So each rank sends one WAITING to each peer whose rails it has resolved, if the two have
-// exchanged nothing for a while. A finalized peer answers with FINALIZED. Any other peer only
-// learns that this rank exists. A WAITING is numbered, so it arrives whatever rails fail.
+// A finalized rank sends FINALIZED only to peers with which it has exchanged fragments
+// (finalized.go). A rank may wait for a peer that does not know of it: posting a receive opens a
+// connection, but sends no fragment. So each rank sends one WAITING to each peer whose rails it has
+// resolved, if the two exchange no fragments for a while. A finalized peer answers with FINALIZED.
+// Any other peer only learns that this rank exists. A WAITING is numbered, so it arrives even if
+// rails fail.
 //
-// A timer sends it, and not the idle policy: a program that only calls Test or Iprobe may never
-// sleep, and may make few turns of progress.
+// A timer sends it instead of the idle policy, because a program that only calls Test or Iprobe may
+// never sleep, and may make few turns of progress.
 
-// waitingPeriod: WAITING goes between one and two periods after the rails to a peer were resolved.
+// waitingPeriod: WAITING is sent between one and two periods after the rails to a peer were
+// resolved.
 const waitingPeriod = 150 * time.Millisecond
 
-// noteContact notes that the rails to a peer were resolved.
+// noteContact records that the rails to a peer were resolved.
 func (p *PML) noteContact(pr *peer) {
 	if pr.IsInTouch() || pr.Rank() == p.cfg.Rank {
 		return
@@ -29,7 +31,7 @@ func (p *PML) noteContact(pr *peer) {
 	p.newContacts = append(p.newContacts, pr)
 }
 
-// tellWaiting sends WAITING to the peers that have been silent since the period before.
+// tellWaiting sends WAITING to the peers that have been silent since the previous period.
 func (p *PML) tellWaiting() {
 	if p.closed != nil {
 		return
@@ -46,7 +48,7 @@ func (p *PML) tellWaiting() {
 	}
 }
 
-// waitingArrived takes a WAITING. Its arrival is all that it says.
+// waitingArrived handles a WAITING, which carries no information beyond its arrival.
 func (p *PML) waitingArrived(_ *peer, frag []byte) error {
 	var h matchHdr
 	if err := h.decode(frag); err != nil {
