@@ -48,7 +48,7 @@ func TestDupWithoutContextIDsFailsEverywhere(t *testing.T) {
 			c, err := call()
 			assert.Nil(t, c)
 			assert.ErrorIs(t, err, ErrComm)
-			assert.ErrorContains(t, err, "context ids exhausted: rank 1 has made all that it may")
+			assert.ErrorContains(t, err, "context ids exhausted: rank 1 has none left")
 		}
 		check(errors.Join(last.Barrier(), last.Free(), w.Barrier()))
 	})

@@ -13,7 +13,7 @@ import (
 // TestReceiveWithOtherTagNamesMessageOfFinalizedRank: the sender has returned. The error of a
 // receive or probe names the message that is there.
 func TestReceiveWithOtherTagNamesMessageOfFinalizedRank(t *testing.T) {
-	const has = "it has called Finalize, or returned; a message of rank 0 with tag 8, of 24 bytes, has come and was not received"
+	const has = "it has called Finalize, or returned; a message of rank 0 with tag 8, of 24 bytes, has arrived and was not received"
 	require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
 		if w.Rank() == 0 {
 			must1(comm.Send(w, []int{1, 2, 3}, 1, 8))

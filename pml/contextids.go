@@ -220,7 +220,7 @@ func (p *PML) CheckNewContext(id ContextID, maker int) error {
 	twin := id.Collective()
 	switch {
 	case id == NoContext:
-		return fmt.Errorf("%w: rank %d has made all that it may", errNoContext, maker)
+		return fmt.Errorf("%w: rank %d has none left", errNoContext, maker)
 	case p.ids.maker(id) != maker:
 		return fmt.Errorf("%w %#x: not of rank %d", errContextID, uint64(id), maker)
 	case id == twin:

@@ -89,7 +89,7 @@ func TestContextIDsAreNeverReused(t *testing.T) {
 			require.Equal(t, NoContext, p.Propose(g).ID, "rank %d of %d", f.rank, f.size)
 		}
 	}
-	require.EqualError(t, New(Config{Size: 2}).CheckNewContext(NoContext, 1), "context ids exhausted: rank 1 has made all that it may")
+	require.EqualError(t, New(Config{Size: 2}).CheckNewContext(NoContext, 1), "context ids exhausted: rank 1 has none left")
 }
 
 // TestForeignAndUsedContextIDsAreRefused: the maker of a communicator's id must have made the id,

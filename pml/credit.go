@@ -43,7 +43,7 @@ const (
 )
 
 var (
-	errCredit = errors.New("credit for what was not sent")
+	errCredit = errors.New("credit for data that was not sent")
 	errWindow = errors.New("more than its window has room for (pml.unexpected.bytes must be the same for all ranks)")
 )
 

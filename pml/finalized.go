@@ -56,7 +56,7 @@ func (c *Context) finalizedError(world int) error {
 	if count > 0 {
 		more = fmt.Sprintf(", and %d more", count)
 	}
-	return fmt.Errorf("%w; a message of rank %d with tag %d, of %d bytes, has come and was not received%s: compare the tags",
+	return fmt.Errorf("%w; a message of rank %d with tag %d, of %d bytes, has arrived and was not received%s: compare the tags",
 		errFinalized, first.Source, first.Tag, first.Bytes, more)
 }
 
