@@ -14,9 +14,9 @@ import (
 // betweenChecks are the checks of a host that compare it with others.
 func betweenChecks() []check {
 	return []check{
-		{"connections", "ranks here and there cannot send to each other over TCP, or by fewer rails", connections},
+		{"connections", "ranks of the two hosts cannot send to each other over TCP, or have fewer rails", connections},
 		{"mtu", "long packets may vanish on the way, so that large messages hang and small ones do not", sameMTU},
-		{"clock", "times in logs and traces of different hosts do not compare; make and others take new files for old", clockOffset},
+		{"clock", "times in logs and traces of different hosts cannot be compared; make and other tools mistake new files for old", clockOffset},
 		{"same build", "ranks of different versions refuse each other", sameBuild},
 		{"same verbs", "ranks use TCP between the hosts, or connections over verbs fail", sameVerbs},
 	}

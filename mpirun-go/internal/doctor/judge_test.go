@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/internal/tunable"
 )
 
-// wellFacts are the facts of a host, number n, on which all is well.
+// wellFacts returns the facts of a healthy host with number n.
 func wellFacts(n int) *Facts {
 	return &Facts{
 		Name: "n", Machine: string(rune('a' + n)), Kernel: "Linux", Version: "v1", Build: "b", CPUs: 8, GoMaxProcs: 8, MemoryBytes: 64 << 30, MemoryLimit: -1,
@@ -30,7 +30,7 @@ func wellFacts(n int) *Facts {
 
 func address(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)}) }
 
-// wellJob is a job of three hosts on which all is well.
+// wellJob returns a job of three healthy hosts.
 func wellJob() *Job {
 	j := &Job{}
 	for n, name := range []string{"n1", "n2", "n3"} {
@@ -57,7 +57,7 @@ func TestJudgeOfHostsThatAreWellFindsNothing(t *testing.T) {
 	}
 }
 
-// TestJudgeFindsWhatIsWrong makes one thing wrong with host n2, and looks for one finding.
+// TestJudgeFindsWhatIsWrong breaks one property of host n2, and expects one finding.
 func TestJudgeFindsWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm  func(j *Job, f *Facts)
