@@ -112,7 +112,7 @@ func TestEveryBenchmarkWithEveryFlag(t *testing.T) {
 	}
 }
 
-// TestCheckWithoutIterationFails checks that data that has not arrived is noticed.
+// TestCheckWithoutIterationFails checks that missing data is detected.
 func TestCheckWithoutIterationFails(t *testing.T) {
 	for _, b := range table() {
 		if !b.takes("validate") {
@@ -220,7 +220,7 @@ func TestReportOverlapOfMeans(t *testing.T) {
 	assert.Zero(t, overlap(1, 1, 0))
 }
 
-// TestComputationCallsTestAsOftenAsAsked also checks that it takes the time that it should.
+// TestComputationCallsTestAsOftenAsAsked also checks the duration of the computation.
 func TestComputationCallsTestAsOftenAsAsked(t *testing.T) {
 	const target = time.Millisecond
 	for _, tests := range []int{0, 1, 7} {

@@ -290,8 +290,8 @@ func TestOccupy(t *testing.T) {
 	require.Zero(t, countTagged(t, l))
 }
 
-// TestOccupyEndsWithItsParent: the kernel takes the end of the thread that started a process for
-// that of the parent.
+// TestOccupyEndsWithItsParent: for the kernel, the parent ends when the thread that started the
+// process ends.
 func TestOccupyEndsWithItsParent(t *testing.T) {
 	l := newLauncher(time.Minute)
 	stops := make(chan func())
