@@ -40,7 +40,7 @@ type watcher struct {
 	running sync.WaitGroup
 }
 
-// watch begins to look at a buffer, and calls cut once so many bytes are there.
+// watch begins to look at a buffer, and calls cut when from bytes have arrived.
 func watch(buf []byte, from int, cut func() error) *watcher {
 	w := &watcher{over: make(chan struct{})}
 	w.running.Go(func() { w.run(buf, from, cut) })
