@@ -39,7 +39,7 @@ func TestEveryCallAgainstModel(t *testing.T) {
 	}
 }
 
-// TestCheckFindsMissingResult: before the call, some rank does not have its result.
+// TestCheckFindsMissingResult: before the call, at least one rank does not have its result.
 func TestCheckFindsMissingResult(t *testing.T) {
 	for _, id := range collprogram.IDs() {
 		if id == calls.Barrier {
