@@ -79,7 +79,7 @@ func isClosed(conn net.Conn) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// Connections on which nothing ever comes do not keep others out. Nothing here has a time limit.
+// Connections without any data do not keep others out. The test has no time limit.
 func TestSilentConnectionsAreClosedForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, rounds = 4, 10
