@@ -101,7 +101,7 @@ const (
 	KindDeadlock     Kind = "deadlock"      // nothing can release the ranks
 	KindFinalized    Kind = "finalized"     // ranks wait for ranks that have left
 	KindLate         Kind = "late"          // ranks that have not called a collective
-	KindMayDeadlock  Kind = "may deadlock"  // nothing in the job is seen to release the ranks
+	KindMayDeadlock  Kind = "may deadlock"  // no rank of the job is known to release the ranks
 	KindNoAnswer     Kind = "no answer"     // a rank did not answer
 	KindComputes     Kind = "computes"      // a rank that others wait for is in its own code
 	KindUnderWay     Kind = "under way"     // a message was sent and has not arrived

@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/internal/race"
 )
 
-// goroutine is a goroutine of the program in a state; waits: in a call that waits.
+// goroutine returns a goroutine of the program in a state. With waits, it is in a waiting call.
 func goroutine(state string, waits bool) introspect.Goroutine {
 	return introspect.Goroutine{
 		State: state, InCall: waits, Waits: waits,
@@ -133,8 +133,8 @@ func TestFilesOfTheSameNameAreToldApart(t *testing.T) {
 	assert.Contains(t, text, "\n  1: src/main.go:51 Recv from 0, tag 7, for 61 s\n")
 }
 
-// TestOperationsOfBlockingCallsAreNotUnwaited: the report lists what no call waits for, and does
-// not count the operations of calls among it that are waited for later, or were sent from a copy.
+// TestOperationsOfBlockingCallsAreNotUnwaited: the report lists operations that no call waits for.
+// It leaves out operations of calls that wait for them later, and sends from a copy.
 func TestOperationsOfBlockingCallsAreNotUnwaited(t *testing.T) {
 	op := func(name string, sends, isAbandoned bool) observe.Pending {
 		return observe.Pending{Op: name, Sends: sends, Peer: 1, Tag: 7, Comm: "world", Abandoned: isAbandoned}
@@ -191,7 +191,7 @@ what the ranks do:
 }
 
 // TestMissingReportSaysWhatIsKnown: a report guesses that a rank is stopped or overloaded only if
-// the rank was asked and nothing is known of its process.
+// the rank was asked and the state of its process is unknown.
 func TestMissingReportSaysWhatIsKnown(t *testing.T) {
 	const guess = "the process is stopped, overloaded, or in a call of C"
 	for _, c := range []struct {
@@ -234,7 +234,7 @@ func TestWaitForRankThatHasLeftIsNoDeadlock(t *testing.T) {
 	add(ranks[0], goroutine("chan receive", false))
 	assert.NotContains(t, Analyze(ranks).String(), "deadlock")
 
-	// A receive that is active in Finalize may match what is sent.
+	// A receive that is active in Finalize may match the message.
 	sends, left := receives(1), receives(0)
 	sends.Snapshot.Pending[0].Op, sends.Snapshot.Pending[0].Sends = "ssend", true
 	left.Snapshot = observe.Snapshot{Ended: true, Pending: left.Snapshot.Pending}
@@ -267,7 +267,7 @@ func TestMismatchedCollectivesAreNamed(t *testing.T) {
 }
 
 // TestSharedMemoryNeedsOnlyRanksThatAreLate: a rank that has called the collective may have changed
-// the memory already, even if it is in Finalize since. The waiting rank has just not seen it.
+// the memory, even if it is now in Finalize. The waiting rank may not have seen the change yet.
 func TestSharedMemoryNeedsOnlyRanksThatAreLate(t *testing.T) {
 	for _, needsAll := range []bool{true, false} {
 		for next, want := range map[int]Kind{4: KindUnknown, 3: KindFinalized} {
@@ -408,7 +408,7 @@ func collidingReports() (pairs [][2]*introspect.Report) {
 	}
 }
 
-// TestRanksThatDoDifferentThingsAreNotFolded: nothing that a rank sends makes Analyze panic.
+// TestRanksThatDoDifferentThingsAreNotFolded also checks that no report makes Analyze panic.
 func TestRanksThatDoDifferentThingsAreNotFolded(t *testing.T) {
 	for _, pair := range collidingReports() {
 		for _, order := range [][]*introspect.Report{{pair[0], pair[1]}, {pair[1], pair[0]}} {
@@ -472,7 +472,7 @@ func lateToBarrier(n int) []Rank {
 	return quiet(append(reports, late)...)
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time of this process.
 func processorTime(t *testing.T) time.Duration {
 	var u unix.Rusage
 	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))

@@ -64,8 +64,8 @@ func TestRankThatHasNotMadeStartIsNamed(t *testing.T) {
 	}
 }
 
-// TestRanksThatWaitInStartsOfEachOtherAreDeadlocked: that they are in different collectives is no
-// cause, because starts have no order.
+// TestRanksThatWaitInStartsOfEachOtherAreDeadlocked: different collectives are no cause, because
+// starts have no order.
 func TestRanksThatWaitInStartsOfEachOtherAreDeadlocked(t *testing.T) {
 	a, b := inStart(0, 3, 1, "allreduce"), inStart(1, 4, 1, "barrier")
 	a.Snapshot.Starts = append(a.Snapshot.Starts, observe.Collective{Comm: 1, Number: 4})
@@ -100,7 +100,7 @@ func TestLateStartsOfSeveralRequests(t *testing.T) {
 	for number := range 10 {
 		in := first
 		in.Number = number
-		if number >= 8 { // this rank waits for nobody in them
+		if number >= 8 { // this rank waits for no rank in them
 			in.Name, in.Awaits = "persistent bcast", nil
 		}
 		w.In = append(w.In, in)
