@@ -201,8 +201,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// Nothing of an answer of another version is used, not even its form. The connection stays, because
-// the rank may live longer than the asker.
+// An answer of another version is not even parsed. The connection stays open, because the rank may
+// live longer than the asker.
 func TestAnswerOfAnotherVersionIsAnError(t *testing.T) {
 	for name, greeting := range map[string]string{
 		"greeting": `{"v":9,"id":"zero"}` + "\n",

@@ -69,7 +69,7 @@ func TestMarshalLeavesOutStacksBeforeOperations(t *testing.T) {
 	assert.Len(t, r.Goroutines, 1, "the rank's report is not changed")
 }
 
-// A rank that was asked for a long report once costs no more than another one.
+// A connection needs no more memory after a long report.
 func TestConnKeepsNoLargeBuffer(t *testing.T) {
 	launcher, end := net.Pipe()
 	defer end.Close()

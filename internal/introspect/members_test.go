@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// connTo returns a connection to a rank, which nobody serves if rank is nil.
+// connTo returns a connection to a rank. If rank is nil, the other end is not served.
 func connTo(t *testing.T, rank Describer) *Conn {
 	launcher, end := net.Pipe()
 	if rank != nil {
