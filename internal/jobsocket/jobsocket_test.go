@@ -154,7 +154,7 @@ type tracingJob struct{ fakeJob }
 
 func (tracingJob) Trace(context.Context) string { return "trace until now: /out/trace.json" }
 
-// fakeJobWithDir leaves it to the command to make a trace.
+// fakeJobWithDir is a job whose traces the command has to merge.
 type fakeJobWithDir struct{ fakeJob }
 
 func (j fakeJobWithDir) Info() Info {
