@@ -15,7 +15,7 @@ func TestVerifyAwaitsGoroutineThatEndsLate(t *testing.T) {
 	Verify(t)
 }
 
-// recorder is a testing.TB that notes failures.
+// recorder is a testing.TB that records failures.
 type recorder struct {
 	testing.TB
 	failed bool
