@@ -51,7 +51,7 @@ func TestWriterCopiesAllLengths(t *testing.T) {
 	}
 }
 
-// reader is a Writer with a reader that takes so many ticks for copies by each way.
+// reader is a Writer with a reader that takes a given number of ticks for copies by each way.
 type reader struct {
 	Writer
 	answer uint64
