@@ -19,7 +19,7 @@ func wire(q *Queue, rate func(int64) float64, delay int64) (out, back *Link) {
 	return links[0], links[1]
 }
 
-// stream writes frames of 64 KiB, 8 of which are not there yet, and returns how many bytes arrived.
+// stream writes frames of 64 KiB, 8 at a time, and returns how many bytes arrived.
 func stream(q *Queue, c Conn, until int64) (bytes int64) {
 	const frame = 64 << 10
 	var next func()
@@ -143,7 +143,7 @@ func TestFluidTakesTheSumOfTheRates(t *testing.T) {
 	assert.Equal(t, 10*Second, Fluid(rates, 0, 1e9, Millisecond, 10*Second))
 }
 
-// TestPacketsStayInOrder: those that come behind a delayed one are not faster.
+// TestPacketsStayInOrder: packets do not overtake a delayed packet.
 func TestPacketsStayInOrder(t *testing.T) {
 	q := &Queue{}
 	out, _ := wire(q, Steady(1e9), 0)
