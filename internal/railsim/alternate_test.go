@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// TestShortMessagesHideNoRate: what goes before a long message, and its own announcement, show no
+// TestShortMessagesHideNoRate: the fragments before a long message, and its RTS, do not show the
 // rate of a rail, because they wait for each other. The ideal time is 0.4 ms for the bytes, and two
 // round trips.
 func TestShortMessagesHideNoRate(t *testing.T) {

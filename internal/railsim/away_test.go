@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/internal/network"
 )
 
-// TestRanksThatAreAwayFailNoRail: ranks make no progress at times. The time of a stopped rank does
-// not count.
+// TestRanksThatAreAwayFailNoRail: ranks make no progress at times. The time for which a rank is
+// stopped does not count.
 func TestRanksThatAreAwayFailNoRail(t *testing.T) {
 	skipIfBrief(t)
 	const stop = 10 * network.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// degraded is what came of two equal rails of which one was bad for a while.
+// degraded is the result of a run with two equal rails, one of which was degraded for a while.
 type degraded struct {
 	share    float64 // of the rate of the good rail alone, while the other one was bad
 	back     float64 // seconds until both rails carry backShare again; −1: not within backLimit
@@ -46,7 +46,7 @@ func runDegraded(t *testing.T, p pml.Protocol, size int, degrade func(l *link, i
 	degrade(&rails[1], func(int64) bool { return isBad })
 	j := open(t, config{rails: rails, protocol: p})
 	j.warm(t)
-	// send sends for so long, and then to the end of the message.
+	// send sends for the given time, and then until the end of the message.
 	send := func(span int64) (rate float64) {
 		from, bytes := j.now(), 0
 		for o.err == nil && j.now() < from+span {
@@ -107,7 +107,7 @@ func shortTime(t *testing.T, rails []link, isBusy bool) float64 {
 	return sum / (count - learn) / 1e9
 }
 
-// degradations are what is wrong with a rail for a while.
+// degradations are temporary degradations of a rail.
 var degradations = []struct {
 	name    string
 	degrade func(l *link, isBad func(now int64) bool)
@@ -147,7 +147,7 @@ func TestDegradedRailDoesNotHoldUpTheOther(t *testing.T) {
 	}
 }
 
-// TestShortMessagesAvoidTheDegradedRail: their time by that of the good rail alone.
+// TestShortMessagesAvoidTheDegradedRail compares their time with the time over the good rail alone.
 func TestShortMessagesAvoidTheDegradedRail(t *testing.T) {
 	skipIfBrief(t)
 	alone := [2]float64{}

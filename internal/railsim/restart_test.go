@@ -13,7 +13,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// restart is what came of a message of which one of two rails died.
+// restart is the result of a message during which one of two rails failed.
 type restart struct {
 	carried  float64 // bytes that rails delivered, by the message's
 	again    int64   // bytes that rails accepted again
@@ -94,7 +94,7 @@ func TestSilentRailHoldsLittle(t *testing.T) {
 	}
 }
 
-// TestRestartCarriesWhatWasInTheAir: a rail dies at each tenth of a message.
+// TestRestartCarriesWhatWasInTheAir: a rail fails at each tenth of a message.
 func TestRestartCarriesWhatWasInTheAir(t *testing.T) {
 	skipIfBrief(t)
 	for _, p := range protocols {

@@ -14,7 +14,7 @@ import (
 // limit ends a scenario that goes wrong.
 const limit = 400 * network.Second
 
-// protocols are the ways of a long message.
+// protocols are the protocols of a long message.
 var protocols = []pml.Protocol{pml.Copy, pml.Put, pml.Get}
 
 // someOf are the protocols for the nth of a list of scenarios: all, or one of them in turn.
@@ -26,7 +26,7 @@ func someOf(n int) []pml.Protocol {
 	return protocols[n : n+1]
 }
 
-// skipIfBrief leaves a test out that shows no race: a job has one goroutine.
+// skipIfBrief skips a test that cannot show a race, because a job has one goroutine.
 func skipIfBrief(t *testing.T) {
 	if race.Brief() {
 		t.Skip("one goroutine")
@@ -47,7 +47,7 @@ func (j *job) warm(t *testing.T) {
 	require.NoError(t, m.err)
 }
 
-// course is what came of messages that were sent one after another.
+// course is the result of messages that were sent one after another.
 type course struct {
 	time     float64 // by the ideal one
 	alone    float64 // by the ideal one over the better rail alone

@@ -34,7 +34,7 @@ func TestSameSeedGivesSameResult(t *testing.T) {
 	}
 }
 
-// With the option, a run fails that takes longer than is allowed.
+// With the option, a run fails if it takes longer than allowed.
 func TestOptionChecksTimes(t *testing.T) {
 	skipIfBrief(t)
 	p := draw(15)
@@ -45,7 +45,7 @@ func TestOptionChecksTimes(t *testing.T) {
 	assert.Contains(t, p.run(Options{CarriesOn: true}).broken(), "time")
 }
 
-// With the option, a run fails in which a rail failed that nothing was wrong with.
+// With the option, a run fails if a sound rail has failed.
 func TestOptionChecksFailures(t *testing.T) {
 	skipIfBrief(t)
 	seed := uint64(1)
