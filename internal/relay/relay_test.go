@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// rank is a rank that says its number.
+// rank is a rank that reports its number.
 type rank int
 
 func (r rank) Progress() uint64 { return 1 }
@@ -119,7 +119,7 @@ func TestHubRejectsStrangers(t *testing.T) {
 	}
 	assert.Nil(t, hub.peers()[1].Conn)
 
-	// A hub that does not know the secret is not believed either.
+	// A rank rejects a hub that does not know the secret.
 	near, far := net.Pipe()
 	defer near.Close()
 	defer far.Close()
@@ -132,7 +132,7 @@ func TestHubRejectsStrangers(t *testing.T) {
 	j.Close()
 }
 
-// Strangers that say nothing, and that the hub waits for, do not keep a rank from it.
+// Silent unauthenticated peers, for which the hub waits, do not keep a rank out.
 func TestSilentConnectionsDoNotKeepRanksOut(t *testing.T) {
 	runtimeDir(t)
 	hub, err := Listen(2, true)
@@ -171,7 +171,7 @@ func TestRankWhoseConnectionIsLostConnectsAgain(t *testing.T) {
 
 func TestRankJoinsHubThatComesLater(t *testing.T) {
 	runtimeDir(t)
-	// The port is this socket's, so no other process can take it. Nobody listens there yet.
+	// The port is this socket's, so no other process can take it. No process listens there yet.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	socket := os.NewFile(uintptr(fd), "socket")
@@ -204,7 +204,7 @@ func (r *recorder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Who has recorded a handshake can play neither end.
+// A recorded handshake can be replayed at neither end.
 func TestRecordedHandshakeIsRejected(t *testing.T) {
 	me := hello{Rank: 1, Size: 2}
 	rankEnd, hubEnd := net.Pipe()
@@ -221,7 +221,7 @@ func TestRecordedHandshakeIsRejected(t *testing.T) {
 	require.ErrorIs(t, err, errHandshake)
 }
 
-// conversation is a connection on which in arrives, and what is written goes nowhere.
+// conversation is a connection that reads from in and discards writes.
 type conversation struct{ in io.Reader }
 
 func (c conversation) Read(p []byte) (int, error)  { return c.in.Read(p) }
