@@ -8,11 +8,12 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Plans that are drawn at random almost never reach the cases below. Here what leads there is not
-// left to chance, and the rest is random as ever.
+// Random plans almost never reach the cases below. These tests fix the steps that lead to a case,
+// and leave the rest random.
 
-// directed runs plans that a function makes from those of seeds, until reached is true of the sum,
-// for at most so many seeds. The function returns false if it has no use for a plan.
+// directed runs plans that a function derives from the plans of seeds, until reached is true for
+// the sum of the results, for at most the given number of seeds. The function returns false if it
+// cannot use a plan.
 func directed(t *testing.T, on Transport, seeds uint64, direct func(p *plan) bool, reached func(sum *Result) bool) {
 	t.Helper()
 	sum := &Result{}
@@ -30,9 +31,9 @@ func directed(t *testing.T, on Transport, seeds uint64, direct func(p *plan) boo
 	require.Fail(t, "no seed has reached the case", "%v: %v", on, sum.Hits)
 }
 
-// refusePuts has all rails refuse PUT and remote writes. So a receive ends with an error though its
-// PUT was delivered, the sender restarts, and RNDVRESTARTNACK answers it. A fault is aimed at that:
-// 0 is error-lost, 1 error-delivered. It reports false if the plan ends in another way.
+// refusePuts makes all rails refuse PUT and remote writes. So a receive ends with an error although
+// its PUT was delivered, the sender restarts, and RNDVRESTARTNACK answers it. A fault is aimed at
+// that: 0 is error-lost, 1 error-delivered. It reports false if the plan ends in another way.
 func refusePuts(p *plan, fault int) bool {
 	s := &p.setup
 	if s.ending != Heals && s.ending != Refuses {
@@ -59,8 +60,9 @@ func TestFaultsHitAnswerOfReceiveThatIsGone(t *testing.T) {
 	}
 }
 
-// TestOperationEndsWhileItsRailIsEmptied: when a rail fails, what waits for it goes by others. In
-// this plan one of these is delivered at once, and that ends another one, which waits still.
+// TestOperationEndsWhileItsRailIsEmptied: when a rail fails, the operations that wait for it use
+// other rails. In this plan one of them is delivered at once, and ends another one that is still
+// waiting.
 func TestOperationEndsWhileItsRailIsEmptied(t *testing.T) {
 	p := draw(1522, Direct)
 	require.True(t, refusePuts(p, 0))

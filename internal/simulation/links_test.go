@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// switchedWorld is two ranks with so many ports on one network.
+// switchedWorld is two ranks with the given numbers of ports on one network.
 func switchedWorld(t *testing.T, on Transport, ports ...int) *world {
 	s := setup{
 		ranks: 2, slots: 16, fragBytes: 1000, window: 1000, maxBytes: 1500, skipOdds: 8, groups: [][]int{{0, 1}, {1, 0}}, deadRail: -1,
@@ -33,8 +33,8 @@ func (w *world) exchangeOne(t *testing.T, when string) {
 	require.NoError(t, *got())
 }
 
-// Port 0 of one rank and port 1 of the other one die. Only an alternate leads there, until one of
-// them is back.
+// Port 0 of one rank and port 1 of the other one fail. Only an alternate connects the ranks, until
+// one of the ports is back.
 func TestMessageTakesAlternateWhilePortsAreCrossed(t *testing.T) {
 	for _, on := range []Transport{Loop, Verbs, TCP} {
 		t.Run(on.String(), func(t *testing.T) {

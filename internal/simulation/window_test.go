@@ -26,7 +26,7 @@ func newForger(r *rank) *forger {
 	return f
 }
 
-// give gives the rank a fragment that is so many numbers ahead.
+// give gives the rank a fragment whose number is ahead of the next one.
 func (f *forger) give(name string, ahead uint32, bytes int) {
 	tag := btl.Tag(0)
 	for f.r.p.FragmentName(tag) != name {
@@ -108,7 +108,7 @@ func TestCheckWindowFindsOverrunAfterEarlyAnswers(t *testing.T) {
 	require.Equal(t, "bounded", failureOf(func() { f.give("MATCH", 4, 16+1) }))
 }
 
-// Rank 0 has given up rank 1, whose sends wait for the window. They end all the same.
+// Rank 0 has declared rank 1 lost. The sends of rank 1 that wait for the window still end.
 func TestBlockedSendDiscoversLoss(t *testing.T) {
 	w := quietWorld(t, Loop, 1, 300_000_000)
 	w.plan.setup.ending = Breaks
