@@ -123,8 +123,8 @@ func naive(ranks []Rank) []int {
 	return stuck
 }
 
-// waitsFor reports whether a rank has an operation under way that only deadlocked or ended ranks,
-// and among them the other one, could let complete.
+// waitsFor reports whether a rank has an operation that could be completed only by deadlocked or
+// ended ranks, the other rank among them.
 func waitsFor(ranks []Rank, stuck []int, rank, other int) bool {
 	for _, w := range ranks[rank].Waits {
 		for _, o := range w.Ops {
@@ -194,8 +194,8 @@ func TestFindAgainstNaiveModel(t *testing.T) {
 	}
 }
 
-// girth is the length of a shortest cycle, or 0 if there is none: the least number of steps after
-// which a walk may be back where it began.
+// girth returns the length of a shortest cycle, or 0 if there is none: the smallest number of steps
+// after which a walk may return to its start.
 func girth(arcs [][]int) int {
 	// By the node where a walk began, the nodes where it may be.
 	at := make([]map[int]bool, len(arcs))
