@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inherited returns an environment for a program with a descriptor of its own of a rank's socket.
+// inherited returns an environment for a program that has its own descriptor of a rank's socket.
 func inherited(t *testing.T, fd int, name string) func(string) string {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	require.NoError(t, err, name)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPublishedRailsAreSeenWithoutBarrier: what a rank publishes is there for the others at once,
-// once for each.
+// TestPublishedRailsAreSeenWithoutBarrier: the other ranks see a published address at once, and
+// only once.
 func TestPublishedRailsAreSeenWithoutBarrier(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 3}, socketPair)
 	seen := func(rank int) []PublishedRail {
@@ -102,8 +102,8 @@ var badRails = map[string][2]string{
 	"a long address":    {"mpigo-rail-0-0", pieceEncoding.EncodeToString(make([]byte, maxAddressBytes+1))},
 }
 
-// TestPublishedRailsSkipsBadEntries: one rank that publishes malformed entries does not cost the
-// others their connections.
+// TestPublishedRailsSkipsBadEntries: malformed entries of one rank do not end the connections of
+// the others.
 func TestPublishedRailsSkipsBadEntries(t *testing.T) {
 	for name, bad := range badRails {
 		client, _ := clientOf(t, handshake(" mpigo_publish=1")+"cmd=mpigo_published_result rc=0 count=3\n"+
@@ -117,7 +117,7 @@ func TestPublishedRailsSkipsBadEntries(t *testing.T) {
 	}
 }
 
-// TestServerRefusesBadRails: what is no address of a rail is not published.
+// TestServerRefusesBadRails: the server publishes only addresses of rails.
 func TestServerRefusesBadRails(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 3}, socketPair)
 	c := j.clients[0]
