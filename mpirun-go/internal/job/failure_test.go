@@ -83,7 +83,7 @@ type exiting struct{ procs.Control }
 
 func (exiting) Exiting() bool { return true }
 
-// A rank that gets no processor takes a while to exit, and then is the cause.
+// A rank that gets no processor exits late, and is still found as the cause.
 func TestAbortWaitsForRankThatExitsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dying := &rank{Proc: &procs.Proc{Rank: 1, PID: 1 << 30, Remote: exiting{}}}

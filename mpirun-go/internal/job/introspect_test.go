@@ -73,7 +73,7 @@ func TestBoundedGivesUp(t *testing.T) {
 	})
 }
 
-// A rank whose connection broke is running for all that is known.
+// A rank whose connection broke counts as running.
 func TestRankThatBrokeTheProtocolIsNotFinalized(t *testing.T) {
 	for sent, want := range map[string]introspect.State{"": introspect.StateFinalized, "garbage\n": introspect.StateSilent} {
 		launcher, end := net.Pipe()

@@ -140,7 +140,7 @@ while read q && ! test -e started; do
 done <&4
 `
 
-// silent is a rank that says so and does not answer.
+// silent is a rank that says it uses the library, but does not answer.
 const silent = `echo '{"v":2,"id":0}' >&4; `
 
 func TestTimeoutReportsWhatRanksDo(t *testing.T) {
@@ -284,7 +284,7 @@ func TestClosedStdoutOfJobThatEndsSoonIsIgnored(t *testing.T) {
 	}
 }
 
-// What a process that a rank has left writes soon after the end of the ranks is still printed.
+// Output that a rank's child process writes soon after the end of the ranks is still printed.
 func TestOutputAfterExitIsAwaited(t *testing.T) {
 	for late, killed := range map[time.Duration]bool{-1: false, 1: true} {
 		synctest.Test(t, func(t *testing.T) {
