@@ -44,7 +44,7 @@ func TestUpdateMakesRates(t *testing.T) {
 	assert.EqualValues(t, 40, v.Ranks[0].Operations)
 	assert.Zero(t, v.Ranks[2].InBytes)
 
-	// Rank 0 has left: what it sent stays.
+	// Rank 0 has finalized, and its counters stay.
 	v = tracker.Update(someJob(), []introspect.Member{{Rank: 0, State: introspect.StateFinalized}, answered(1, 500), answered(2, 0)}, started.Add(3*time.Second))
 	assert.Zero(t, v.Ranks[0].OutBytes)
 	assert.EqualValues(t, 250, v.Ranks[1].InBytes)
