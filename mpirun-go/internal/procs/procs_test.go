@@ -278,7 +278,7 @@ func echoed(t *testing.T, conn io.ReadWriter, text string) string {
 func TestRankLeadsGroupAndInheritsOnlyConnections(t *testing.T) {
 	l := newLocal(t)
 	const count = "ls /proc/self/fd | wc -l"
-	// Without descriptors of these numbers, which the tests may have inherited.
+	// The tests may have inherited descriptors with these numbers.
 	usual, err := exec.Command("/bin/sh", "-c", fmt.Sprintf("exec %d>&- %d>&-; %s", PMIFD, IntrospectFD, count)).Output()
 	require.NoError(t, err)
 	p := startShell(t, l, count+"; read x")
