@@ -44,7 +44,7 @@ func newTestCache(t *testing.T) cache {
 	return c
 }
 
-// makeOld makes a file look as if it was last used so long ago.
+// makeOld sets back the time of a file's last use.
 func makeOld(t *testing.T, path string, age time.Duration) {
 	t.Helper()
 	then := time.Now().Add(-age)
@@ -84,7 +84,7 @@ func TestFindReturnsExecutableAtOwnPath(t *testing.T) {
 	assert.Equal(t, o.path, c.find(o))
 }
 
-// A file with the right content is not run if somebody else could change it. The launcher sends it
+// A file with the right content is not run if another user could change it. The launcher sends it
 // instead.
 func TestFindRejectsFileThatOthersControl(t *testing.T) {
 	for name, expose := range map[string]func(c *cache, path string) error{
@@ -123,7 +123,7 @@ func TestFindRejectsFileThatOthersControl(t *testing.T) {
 	}
 }
 
-// A cached file that somebody else could change is sent again and replaced.
+// A cached file that another user could change is sent again and replaced.
 func TestFindRejectsCachedFileThatOthersControl(t *testing.T) {
 	for name, expose := range map[string]func(path string) error{
 		"world-writable": func(path string) error { return os.Chmod(path, 0o777) },

@@ -176,7 +176,7 @@ func (k *remoteRank) handle(f frame) error {
 		}
 		select {
 		case k.states <- procstate.State(s):
-		default: // nobody waits for it
+		default: // no call waits for it
 		}
 		return nil
 	case kindData, kindEnd, kindCredit:

@@ -133,7 +133,7 @@ func TestScriptRunsInEveryShell(t *testing.T) {
 	}
 }
 
-// The script does not execute a copy that somebody else could change, even if its content is right.
+// The script does not execute a copy that another user could change, even if its content is right.
 func TestScriptReplacesCopyThatOthersControl(t *testing.T) {
 	home := privateDir(t)
 	s := runScript(t, home)
