@@ -44,8 +44,8 @@ func isWriting(pid, fd int) bool {
 	return false
 }
 
-// Nobody reads the launcher's output, and the launcher has something to say: at the start, in the
-// middle or at the end of a job. A signal ends it nevertheless, and its job.
+// The launcher's output is not read while it prints a line, at the start, in the middle or at the
+// end of a job. A signal still ends the launcher and its job.
 func TestSignalEndsLauncherThatNobodyReads(t *testing.T) {
 	script := func(s string) []string { return []string{"sh", "-c", s} }
 	for _, c := range []struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/remote"
 )
 
-// TestTracesAreNotMadeAfterSignal: Ctrl-C ends the work at the end of a job, and the end of a job
-// that in the middle of it. The files of the ranks stay.
+// TestTracesAreNotMadeAfterSignal: Ctrl-C stops the merging of records at the end of a job, and the
+// end of a job stops a merge that is under way. The files of the ranks stay.
 func TestTracesAreNotMadeAfterSignal(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Create(trace.Path(dir, 0))
@@ -35,7 +35,8 @@ func TestTracesAreNotMadeAfterSignal(t *testing.T) {
 	assert.FileExists(t, dir+"/trace.json")
 }
 
-// TestWorkWithRecordsEndsAfterItsTime: with the reason, unless it is over before.
+// TestWorkWithRecordsEndsAfterItsTime: the work ends with the reason, unless it has finished
+// before.
 func TestWorkWithRecordsEndsAfterItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -52,8 +53,8 @@ func TestWorkWithRecordsEndsAfterItsTime(t *testing.T) {
 	})
 }
 
-// TestStoppedLauncherDoesNotEndWorkWithRecords: however long the launcher was stopped, it has
-// looked once.
+// TestStoppedLauncherDoesNotEndWorkWithRecords: the time for which the launcher was stopped counts
+// as one tick.
 func TestStoppedLauncherDoesNotEndWorkWithRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		look := make(chan time.Time)
