@@ -152,7 +152,7 @@ func TestAllocWithBadArgumentsFails(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		err := errOf(comm.Alloc[int](w, -1))
 		assert.ErrorIs(t, err, comm.ErrCount)
-		assert.EqualError(t, err, "world: alloc: invalid count: -1 elements")
+		comm.EqualError(t, err, "world: alloc: invalid count: -1 elements")
 		assert.ErrorIs(t, errOf(comm.Alloc[int](w, math.MaxInt/4)), comm.ErrCount)
 		assert.ErrorIs(t, errOf(comm.Alloc[byte](w, math.MaxInt)), comm.ErrCount)
 		assert.ErrorIs(t, errOf(comm.Alloc[byte](w, 1<<62)), comm.ErrBuffer, "no such memory")

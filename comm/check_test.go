@@ -194,42 +194,42 @@ func TestEmptySliceIsCheckedAndSent(t *testing.T) {
 
 func TestErrorNamesCallPeerAndTag(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
-		assert.EqualError(t, comm.Send(w, []int{1}, 5, 3),
+		comm.EqualError(t, comm.Send(w, []int{1}, 5, 3),
 			"world: send (peer 5, tag 3): invalid rank: 5 is not in 0…0")
 		_, err := comm.Irecv(w, []int{1}, comm.AnySource, -9)
-		assert.EqualError(t, err, "world: irecv (peer any, tag -9): invalid tag: -9 is not in 0…1073741823")
+		comm.EqualError(t, err, "world: irecv (peer any, tag -9): invalid tag: -9 is not in 0…1073741823")
 		_, err = comm.Recv(nil, []int{1}, 0, comm.AnyTag)
-		assert.EqualError(t, err, "null: recv (peer 0, tag any): invalid communicator: it is nil")
+		comm.EqualError(t, err, "null: recv (peer 0, tag any): invalid communicator: it is nil")
 		// Only receives take wildcards.
-		assert.EqualError(t, comm.Send(w, []int{1}, -1, 0), "world: send (peer -1, tag 0): invalid rank: -1 is not in 0…0")
-		assert.EqualError(t, comm.Send(w, []int{1}, 0, -1), "world: send (peer 0, tag -1): invalid tag: -1 is not in 0…1073741823")
-		assert.EqualError(t, comm.Bcast(w, []int{1}, -1), "world: bcast (peer -1): invalid root: -1 is not in 0…0")
+		comm.EqualError(t, comm.Send(w, []int{1}, -1, 0), "world: send (peer -1, tag 0): invalid rank: -1 is not in 0…0")
+		comm.EqualError(t, comm.Send(w, []int{1}, 0, -1), "world: send (peer 0, tag -1): invalid tag: -1 is not in 0…1073741823")
+		comm.EqualError(t, comm.Bcast(w, []int{1}, -1), "world: bcast (peer -1): invalid root: -1 is not in 0…0")
 		_, err = comm.Sendrecv(w, []int{1}, -1, -1, []int{1}, comm.AnySource, comm.AnyTag)
-		assert.EqualError(t, err, "world: sendrecv (peer -1, tag any): invalid rank: -1 is not in 0…0")
+		comm.EqualError(t, err, "world: sendrecv (peer -1, tag any): invalid rank: -1 is not in 0…0")
 		_, err = comm.Sendrecv(w, []int{1}, 0, -1, []int{1}, comm.AnySource, comm.AnyTag)
-		assert.EqualError(t, err, "world: sendrecv (peer 0, tag -1): invalid tag: -1 is not in 0…1073741823")
+		comm.EqualError(t, err, "world: sendrecv (peer 0, tag -1): invalid tag: -1 is not in 0…1073741823")
 		_, err = comm.Recv(w, []int{1}, 7, comm.AnyTag)
-		assert.EqualError(t, err, "world: recv (peer 7, tag any): invalid rank: 7 is not in 0…0")
+		comm.EqualError(t, err, "world: recv (peer 7, tag any): invalid rank: 7 is not in 0…0")
 		_, err = w.Probe(comm.AnySource, 1<<40)
-		assert.EqualError(t, err, "world: probe (peer any, tag 1099511627776): invalid tag: 1099511627776 is not in 0…1073741823")
+		comm.EqualError(t, err, "world: probe (peer any, tag 1099511627776): invalid tag: 1099511627776 is not in 0…1073741823")
 		// The error names the argument, although Undefined is the same number.
-		assert.EqualError(t, comm.Send(w, []int{1}, -3, -3), "world: send (peer -3, tag -3): invalid rank: -3 is not in 0…0")
+		comm.EqualError(t, comm.Send(w, []int{1}, -3, -3), "world: send (peer -3, tag -3): invalid rank: -3 is not in 0…0")
 		_, err = comm.Irecv(w, []int{1}, 0, -3)
-		assert.EqualError(t, err, "world: irecv (peer 0, tag -3): invalid tag: -3 is not in 0…1073741823")
-		assert.EqualError(t, comm.Bcast(w, []int{1}, -3), "world: bcast (peer -3): invalid root: -3 is not in 0…0")
+		comm.EqualError(t, err, "world: irecv (peer 0, tag -3): invalid tag: -3 is not in 0…1073741823")
+		comm.EqualError(t, comm.Bcast(w, []int{1}, -3), "world: bcast (peer -3): invalid root: -3 is not in 0…0")
 		// The same for the number that stands for none within the package.
 		const least = math.MinInt64
-		assert.EqualError(t, comm.Send(w, []int{1}, least, 3), "world: send (peer -9223372036854775808, tag 3): invalid rank: -9223372036854775808 is not in 0…0")
+		comm.EqualError(t, comm.Send(w, []int{1}, least, 3), "world: send (peer -9223372036854775808, tag 3): invalid rank: -9223372036854775808 is not in 0…0")
 		_, err = comm.Recv(w, []int{1}, 0, least)
-		assert.EqualError(t, err, "world: recv (peer 0, tag -9223372036854775808): invalid tag: -9223372036854775808 is not in 0…1073741823")
-		assert.EqualError(t, comm.Bcast(w, []int{1}, least), "world: bcast (peer -9223372036854775808): invalid root: -9223372036854775808 is not in 0…0")
+		comm.EqualError(t, err, "world: recv (peer 0, tag -9223372036854775808): invalid tag: -9223372036854775808 is not in 0…1073741823")
+		comm.EqualError(t, comm.Bcast(w, []int{1}, least), "world: bcast (peer -9223372036854775808): invalid root: -9223372036854775808 is not in 0…0")
 		var e *comm.Error
 		require.ErrorAs(t, w.Free(), &e)
 		assert.Equal(t, [2]int{comm.Undefined, comm.Undefined}, [2]int{e.Peer, e.Tag})
 		w.SetName("grid")
-		assert.EqualError(t, comm.Send(w, []string{"x"}, comm.ProcNull, 3),
+		comm.EqualError(t, comm.Send(w, []string{"x"}, comm.ProcNull, 3),
 			"grid: send (peer null, tag 3): invalid type string: it holds a pointer")
-		assert.EqualError(t, w.Free(), "grid: free comm: invalid communicator: the world is not freed")
+		comm.EqualError(t, w.Free(), "grid: free comm: invalid communicator: the world is not freed")
 		assert.Equal(t, "grid", w.Name())
 	})
 }

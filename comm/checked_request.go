@@ -1,9 +1,9 @@
 package comm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
@@ -36,29 +36,22 @@ type watch struct {
 
 var _ pml.MatchAuditor = (*watch)(nil)
 
-// library has how the names of the library's functions begin that may be between the user's and
-// newWatch. It is never written.
-var library = []string{
-	reflect.TypeFor[Comm]().PkgPath() + ".", reflect.TypeFor[Comm]().PkgPath() + "/internal/",
-	reflect.TypeFor[Request]().PkgPath() + ".",
-}
-
 // newWatch makes the watch of an operation that begins now, with the buffers that it sends. Lock
 // held.
 func newWatch(sends ...[]byte) *watch {
-	w := &watch{line: callerLine()}
+	w := &watch{line: startLine()}
 	for _, mem := range sends {
 		w.sends = append(w.sends, audit.Watch(mem))
 	}
 	return w
 }
 
-// callerLine is the user's line on the stack.
-func callerLine() string { return audit.Caller(library) }
+// startLine is the user's line on the stack, for a text.
+func startLine() string { return cmp.Or(callerLine(), "an unknown line") }
 
 // Started implements request.Auditor.
 func (w *watch) Started() {
-	w.line, w.fault, w.released = callerLine(), nil, false
+	w.line, w.fault, w.released = startLine(), nil, false
 	for i := range w.sends {
 		w.sends[i].Again()
 	}
@@ -79,9 +72,9 @@ func (w *watch) Matched(source int, kind uint8) {
 func (w *watch) Completed(err error) error {
 	switch {
 	case w.fault != nil && (err == nil || errors.Is(err, ErrTruncate)):
-		return w.fault
+		return w.started(w.fault)
 	case err != nil:
-		return err
+		return w.started(err)
 	}
 	return w.Look()
 }
@@ -91,15 +84,18 @@ func (w *watch) Look() error {
 	if w.released || !slices.ContainsFunc(w.sends, func(b audit.Buffer) bool { return !b.IsIntact() }) {
 		return nil
 	}
-	return w.changed("before a call had told that the operation is complete")
+	return w.started(w.changed("before a call had told that the operation is complete"))
 }
+
+// started is an error with the line that has started the operation.
+func (w *watch) started(err error) error { return &startedError{err, w.line} }
 
 // Released implements request.Auditor.
 func (w *watch) Released() { w.released = true }
 
 // changed is the error of a buffer that was written to.
 func (w *watch) changed(when string) error {
-	return fmt.Errorf("%w: it was written to %s; started at %s", ErrBuffer, when, w.line)
+	return fmt.Errorf("%w: it was written to %s", ErrBuffer, when)
 }
 
 // holds reports whether some of mem belongs to the operation.
@@ -137,7 +133,7 @@ func (w *watch) isOutstanding() bool { return w.object != nil && w.object.Outsta
 func (k *checker) user(mem []byte) error {
 	for _, w := range k.watched {
 		if w.isOutstanding() && w.holds(mem) {
-			return w.object.About(fmt.Errorf("started at %s, and not waited for", w.line))
+			return about(w.object, fmt.Errorf("started at %s, and not waited for", w.line))
 		}
 	}
 	return nil
@@ -152,14 +148,14 @@ func (j *job) tellLost(a request.Auditor) {
 		return
 	}
 	w.told = true
-	j.check.tell(j, w.object.About(fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line)))
+	j.check.tell(j, about(w.object, fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line)))
 }
 
 // tellUnobserved tells the user of the requests that nobody has waited for, in Finalize. Lock held.
 func (j *job) tellUnobserved() {
 	for _, w := range j.check.watched {
 		if w.isOutstanding() && !w.told {
-			j.check.tell(j, w.object.About(fmt.Errorf("nothing has waited for the request, which was started at %s", w.line)))
+			j.check.tell(j, about(w.object, fmt.Errorf("nothing has waited for the request, which was started at %s", w.line)))
 		}
 	}
 }
@@ -174,7 +170,7 @@ func nobody(*job, error) {}
 
 // withLine describes a request, with the line that has started it if that is known. Lock held.
 func withLine(o *request.Object, what error) string {
-	text := o.About(what).Error()
+	text := about(o, what).Error()
 	if w, ok := o.Auditor().(*watch); ok {
 		text += "; started at " + w.line
 	}

@@ -123,7 +123,7 @@ func isWritten(t *testing.T, err error) {
 	t.Helper()
 	assert.ErrorIs(t, err, comm.ErrBuffer)
 	assert.ErrorContains(t, err, "it was written to before ")
-	assert.ErrorContains(t, err, "started at checked_test.go:")
+	assert.ErrorContains(t, err, " (checked_test.go:")
 }
 
 func TestCheckedWriteToSendBufferFails(t *testing.T) {

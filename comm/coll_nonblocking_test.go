@@ -218,7 +218,7 @@ func TestPanicOfOperationEndsItsCollective(t *testing.T) {
 				case w.Rank() != 0:
 					assert.ErrorIs(t, err, ErrComm)
 				case assert.ErrorAs(t, err, &p):
-					assert.Regexp(t, `^world: (iallreduce|persistent allreduce): the operation panicked at `+
+					assert.Regexp(t, `^world: (iallreduce|persistent allreduce) \(coll_nonblocking_test.go:\d+\): the operation panicked at `+
 						`coll_nonblocking_test.go:\d+: (too bad|runtime error: .*|7)$`, err.Error())
 					assert.Contains(t, string(p.Stack), ".panicking.")
 					assert.Contains(t, string(p.Stack), "/"+p.Line, "the line is in the stack")

@@ -91,9 +91,12 @@ func (o *owner) Describe(op string, peer, tag int, err error) error {
 
 // DescribeCollective implements coll.Owner.
 func (o *owner) DescribeCollective(call calls.ID, root int, err error) error {
-	if e, ok := err.(*Error); ok {
-		e.Op, e.Tag = call.String(), Undefined // users do not know the tags of collectives
-		return e
+	line, cause := lineOf(err)
+	if e, ok := cause.(*Error); ok {
+		own := *e // an earlier call may have returned it, or an exchange of any call made it
+		own.Op, own.Line = call.String(), line
+		own.Tag = Undefined // users do not know the tags of collectives
+		return &own
 	}
 	return (*state)(o).describe(call.String(), root, none, err)
 }

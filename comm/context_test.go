@@ -256,7 +256,7 @@ func TestSplitThatGivesUpMakesCommunicatorUnfit(t *testing.T) {
 		if w.Rank() == 0 {
 			_, err := untilWait(c).Split(0, 0) // rank 1 does not call it
 			assert.ErrorIs(t, err, context.Canceled)
-			assert.EqualError(t, err, "world/dup: split (peer 1): given up, and the other ranks are told: context canceled")
+			comm.EqualError(t, err, "world/dup: split (peer 1): given up, and the other ranks are told: context canceled")
 			assert.ErrorIs(t, errOf(c.Split(0, 0)), comm.ErrComm)
 			assert.ErrorIs(t, errOf(c.Dup()), comm.ErrComm)
 			require.NoError(t, comm.Send(c, []int{1}, 1, 0))

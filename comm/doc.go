@@ -43,8 +43,9 @@
 // # Errors
 //
 // Errors are returned, and never fatal. Calls return an [*Error], which says which call failed on
-// which communicator with which peer and tag; errors.Is finds the kind. If several arguments are
-// wrong, the error is about the first of: type, communicator, rank, tag, root, counts and lengths.
+// which communicator, at which line of the program, with which peer and tag; errors.Is finds the
+// kind. If several arguments are wrong, the error is about the first of: type, communicator, rank,
+// tag, root, counts and lengths.
 //
 // A call that waits for a rank that is gone ends with ErrProcFailed or ErrUnreachable. So does a
 // call that waits for a rank in Finalize, within about a second. There is one exception, in which

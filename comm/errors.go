@@ -67,6 +67,11 @@ type Error struct {
 	// persistent collective, from Start or Wait, have "persistent allreduce".
 	Op   string
 	Comm string // the communicator's name
+	// Line is the line of the program, such as "main.go:51", without the folder. It is empty if the
+	// library made the error on a goroutine of its own. The error of a call has the line of that
+	// call. The error of a request has the line of the call that returned the error, such as Wait;
+	// in checked mode, the line of the call that started the request.
+	Line string
 	// Peer and Tag are the arguments of the call or, after a match, those of the message. They are
 	// Undefined if the call has none.
 	//
@@ -84,10 +89,14 @@ type Error struct {
 // argument, and the error of one that is passed it tells the two apart (isAbout).
 const none = math.MinInt
 
-// Error returns one line: communicator, call, peer and tag, cause.
+// Error returns one line: communicator, call, line of the program, peer and tag, cause.
 func (e *Error) Error() string {
 	s := e.Comm + ": " + e.Op
 	sep := " ("
+	if e.Line != "" {
+		s += sep + e.Line
+		sep = ", "
+	}
 	if e.Peer != Undefined || e.oddPeer {
 		s += sep + "peer " + rankName(e.Peer, e.receives() && !errors.Is(e.Err, ErrRank))
 		sep = ", "
@@ -154,7 +163,8 @@ func wrap(op, comm string, peer, tag int, err error) error {
 	if e, ok := err.(*Error); ok {
 		return e
 	}
-	e := &Error{Op: op, Comm: comm, Peer: peer, Tag: tag, Err: err}
+	line, err := lineOf(err)
+	e := &Error{Op: op, Comm: comm, Line: line, Peer: peer, Tag: tag, Err: err}
 	e.oddPeer = peer == Undefined || isAbout(err, none, ErrRank, ErrRoot)
 	e.oddTag = tag == Undefined || isAbout(err, none, ErrTag)
 	if peer == none && !e.oddPeer {

@@ -1,7 +1,10 @@
 package comm
 
 import (
+	"regexp"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/comm/internal/coll"
 )
@@ -54,4 +57,18 @@ func TellChecked(c *Comm, f func(line string)) {
 	c.job.eng.Lock()
 	defer c.job.eng.Unlock()
 	c.job.check.tell = func(_ *job, what error) { f(what.Error()) }
+}
+
+// lines finds the line of the program in the text of an Error.
+var lines = regexp.MustCompile(` \(\w+\.go:\d+\)|\w+\.go:\d+, `)
+
+// WithoutLines is the text of errors without the lines of the program, such as (main.go:51).
+func WithoutLines(text string) string { return lines.ReplaceAllString(text, "") }
+
+// EqualError is assert.EqualError, but for the lines of the program.
+func EqualError(t assert.TestingT, err error, want string) bool {
+	if h, ok := t.(interface{ Helper() }); ok {
+		h.Helper()
+	}
+	return assert.Error(t, err) && assert.Equal(t, want, WithoutLines(err.Error()))
 }

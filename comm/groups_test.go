@@ -136,9 +136,9 @@ func TestInclAndExclRefuseBadRanks(t *testing.T) {
 		}
 	}
 	_, err := g.Incl(1, 2)
-	assert.EqualError(t, err, "group: incl: invalid rank: 2 is not in 0…1")
+	comm.EqualError(t, err, "group: incl: invalid rank: 2 is not in 0…1")
 	_, err = g.Excl(1, 1)
-	assert.EqualError(t, err, "group: excl: invalid rank: 1 is in the list twice")
+	comm.EqualError(t, err, "group: excl: invalid rank: 1 is in the list twice")
 }
 
 func TestCompareOfCommunicators(t *testing.T) {

@@ -109,7 +109,7 @@ func makeOptions(opts []Option) (options, tunable.Set, error) {
 func Init(opts ...Option) (*Comm, error) {
 	world, err := initialize(opts)
 	if err != nil {
-		return nil, &Error{Op: calls.Init.String(), Comm: "world", Peer: Undefined, Tag: Undefined, Err: err}
+		return nil, &Error{Op: calls.Init.String(), Comm: "world", Line: callerLine(), Peer: Undefined, Tag: Undefined, Err: err}
 	}
 	return world, nil
 }

@@ -178,7 +178,7 @@ func TestFinalize(t *testing.T) {
 		require.NoError(t, w.WithContext(t.Context()).Finalize())
 		err := w.Finalize()
 		assert.ErrorIs(t, err, comm.ErrFinalized)
-		assert.EqualError(t, err, "world: finalize: already finalized")
+		comm.EqualError(t, err, "world: finalize: already finalized")
 		for _, c := range []*comm.Comm{w, d, w.WithContext(t.Context())} {
 			assert.ErrorIs(t, c.Barrier(), comm.ErrFinalized)
 			assert.ErrorIs(t, c.Free(), comm.ErrFinalized)

@@ -81,7 +81,7 @@ func TestCutRailRefusesWhatIsNotThere(t *testing.T) {
 			assert.ErrorIs(t, w.CutRail(rail), comm.ErrCount)
 			assert.ErrorIs(t, w.MendRail(rail), comm.ErrCount)
 		}
-		assert.EqualError(t, w.CutRail(2), "world: cut rail: invalid count: rail 2 of 2 (the option Rails or WithRails sets their number)")
+		comm.EqualError(t, w.CutRail(2), "world: cut rail: invalid count: rail 2 of 2 (the option Rails or WithRails sets their number)")
 	}, comm.WithRails(2))
 	var none *comm.Comm
 	assert.ErrorIs(t, none.CutRail(0), comm.ErrComm)

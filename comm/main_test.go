@@ -84,7 +84,8 @@ func isErrorOf(t rank, err error, op string, peer, tag int) {
 	t.Helper()
 	var e *comm.Error
 	require.ErrorAs(t, err, &e)
-	assert.Equal(t, comm.Error{Op: op, Comm: "world", Peer: peer, Tag: tag, Err: e.Err}, *e)
+	assert.Regexp(t, `^\w+_test.go:\d+$`, e.Line)
+	assert.Equal(t, comm.Error{Op: op, Comm: "world", Line: e.Line, Peer: peer, Tag: tag, Err: e.Err}, *e)
 }
 
 // recv receives n elements.

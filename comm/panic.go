@@ -3,9 +3,6 @@ package comm
 import (
 	"fmt"
 	"runtime/debug"
-	"slices"
-
-	"github.com/mpigo/mpigo/comm/internal/audit"
 )
 
 // PanicError is the error of a panic of the program's that the library has recovered. errors.As
@@ -43,6 +40,6 @@ func newRankPanic(value any) *PanicError { return &PanicError{Value: value, Stac
 // newOperationPanic is newRankPanic of an operation.
 func newOperationPanic(value any) *PanicError {
 	e := newRankPanic(value)
-	e.Line = audit.Caller(slices.Concat(library, []string{"runtime.", "internal/"}))
+	e.Line = callerLine()
 	return e
 }

@@ -217,7 +217,7 @@ func TestErrorOfStartOrCancelNamesRequest(t *testing.T) {
 			{request.StartAll(inactive, p), "request 1: world: recv init (peer 0, tag 5): start: invalid request: the request is active"},
 			{request.StartAll(inactive, inactive), "request 1: world: recv init (peer 0, tag 6): start: invalid request: the request is in the list twice"},
 		} {
-			assert.EqualError(t, row.err, row.want)
+			comm.EqualError(t, row.err, row.want)
 			assert.ErrorIs(t, row.err, comm.ErrRequest)
 			var e *comm.Error
 			assert.ErrorAs(t, row.err, &e)

@@ -82,7 +82,7 @@ func TestMprobeTakesMessageOutOfMatching(t *testing.T) {
 			// A message can be received once.
 			_, err = comm.Mrecv(m, got)
 			assert.ErrorIs(t, err, comm.ErrRequest)
-			assert.EqualError(t, err, "world: mrecv: invalid request: the message was received before")
+			comm.EqualError(t, err, "world: mrecv: invalid request: the message was received before")
 			r, err := comm.Imrecv(m, got)
 			assert.ErrorIs(t, err, comm.ErrRequest)
 			assert.True(t, r.IsNull())
@@ -141,7 +141,7 @@ func TestMrecvOfNilOrUsedMessageFails(t *testing.T) {
 		for _, m := range []*comm.Message{nil, {}} {
 			_, err := comm.Mrecv(m, []int{1})
 			assert.ErrorIs(t, err, comm.ErrRequest)
-			assert.EqualError(t, err, "null: mrecv: invalid request: there is no message")
+			comm.EqualError(t, err, "null: mrecv: invalid request: there is no message")
 			assert.ErrorIs(t, errOf(comm.Imrecv(m, []int{1})), comm.ErrRequest)
 			// The type is checked first.
 			assert.ErrorIs(t, errOf(comm.Mrecv(m, []string{""})), comm.ErrType)

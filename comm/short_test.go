@@ -314,7 +314,7 @@ func (p *shortProgram) receiveAll(rank int) string {
 			break
 		}
 		st, err = Recv(w, buf[:st.Bytes], from, st.Tag)
-		said += fmt.Sprint(" ", st, err)
+		said += WithoutLines(fmt.Sprint(" ", st, err))
 	}
 	for tag := range in.sent {
 		in.sent[tag] = nil
@@ -336,6 +336,11 @@ func (p *shortProgram) waitAll(reqs []request.Request) []request.Status {
 			if errors.Is(sts[i].Err, ErrPending) {
 				sts[i] = again[i]
 			}
+		}
+	}
+	for i := range sts {
+		if e := (*Error)(nil); errors.As(sts[i].Err, &e) {
+			e.Line = "" // the calls find different requests complete
 		}
 	}
 	return sts

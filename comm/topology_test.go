@@ -507,7 +507,7 @@ func TestGraphRefusesBadArguments(t *testing.T) {
 			}
 		}
 		_, err := w.Graph(nil, []int{0, 9})
-		assert.EqualError(t, err, "world: graph: destination 1: invalid rank: 9 is not in 0…2")
+		comm.EqualError(t, err, "world: graph: destination 1: invalid rank: 9 is not in 0…2")
 		// One end of an edge does not name it, or not as often.
 		for odd := range n {
 			sources, dests := []int{(w.Rank() + 1) % n}, []int{(w.Rank() + 2) % n}

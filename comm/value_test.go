@@ -60,7 +60,7 @@ func TestValuesAreOrderedAmongMessages(t *testing.T) {
 		// RecvValue also receives a message that is no value.
 		v, st, err := comm.RecvValue[string](w, 0, comm.AnyTag)
 		assert.ErrorIs(t, err, comm.ErrType)
-		assert.EqualError(t, err, "world: recv value (peer 0, tag 3): invalid type: the message is not one of SendValue")
+		comm.EqualError(t, err, "world: recv value (peer 0, tag 3): invalid type: the message is not one of SendValue")
 		assert.Zero(t, v)
 		assert.Equal(t, request.Status{Source: 0, Tag: 3, Count: 5, Bytes: 5}, st)
 		_, found := must2(w.Iprobe(comm.AnySource, comm.AnyTag))
@@ -85,7 +85,7 @@ func TestSendValueThatGobRefusesSendsNothing(t *testing.T) {
 		assert.ErrorIs(t, comm.SendValue(w, func() {}, 0, 0), comm.ErrType)
 		err := comm.SendValue(w, make(chan int), 0, 0)
 		assert.ErrorIs(t, err, comm.ErrType)
-		assert.EqualError(t, err, "world: send value (peer 0, tag 0): invalid type chan int: encoding/gob cannot encode it")
+		comm.EqualError(t, err, "world: send value (peer 0, tag 0): invalid type chan int: encoding/gob cannot encode it")
 		assert.ErrorIs(t, comm.SendValue(w, struct{ hidden int }{1}, 0, 0), comm.ErrType)
 		assert.ErrorIs(t, comm.SendValue[any](w, Celsius{1}, 0, 0), comm.ErrType, "not registered")
 		assert.ErrorIs(t, comm.SendValue(w, []*int{nil}, 0, 0), comm.ErrType)

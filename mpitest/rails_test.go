@@ -62,7 +62,7 @@ func TestCutRailThatIsNotThereFailsTest(t *testing.T) {
 					call(t, world, 1+at(&line))
 				}
 			}, mpitest.Rails(2))
-			assert.Contains(t, log, "rank 0: world: "+name+" rail: invalid count: rail 2 of 2 (the option Rails or WithRails sets their number)")
+			assert.Regexp(t, `rank 0: world: `+name+` rail \(rails_test.go:\d+\): invalid count: rail 2 of 2 \(the option Rails or WithRails sets their number\)`, log)
 			assert.Contains(t, f.lines, line)
 		})
 	}

@@ -9,19 +9,22 @@ import (
 )
 
 // Caller is the line of the user that has called the library, as "main.go:51": the innermost one of
-// a function whose name has none of the given prefixes. Test files are the user's.
+// a function whose name and file have none of the given prefixes. Test files are the user's. It is
+// empty if there is no such line.
 func Caller(library []string) string {
-	pcs := make([]uintptr, 64)
+	pcs := make([]uintptr, 96)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
 	for {
 		f, more := frames.Next()
-		hasPrefix := func(prefix string) bool { return strings.HasPrefix(f.Function, prefix) }
+		hasPrefix := func(prefix string) bool {
+			return strings.HasPrefix(f.Function, prefix) || strings.HasPrefix(f.File, prefix)
+		}
 		isOurs := slices.ContainsFunc(library, hasPrefix) && !strings.HasSuffix(f.File, "_test.go")
 		if !isOurs && f.File != "" {
 			return filepath.Base(f.File) + ":" + strconv.Itoa(f.Line)
 		}
 		if !more {
-			return "an unknown line"
+			return ""
 		}
 	}
 }
