@@ -1,5 +1,7 @@
 package comm
 
+//go:generate go run ../scripts/methods . methods_go127.go
+
 import (
 	"context"
 	"sync/atomic"

@@ -17,6 +17,10 @@
 // [Comm.Finalize], join the job. Without a launcher the job has one rank. [RunLocal] runs ranks as
 // goroutines of one process, for tests and experiments.
 //
+// With Go 1.27, each generic function whose first parameter is a communicator is a method too:
+//
+//	err := world.Allreduce(in, out, comm.Sum)
+//
 // # Elements
 //
 // A message consists of the bytes of a slice's elements. Elements may have any type without

@@ -2,6 +2,7 @@ package comm_test
 
 import (
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"path/filepath"
@@ -93,7 +94,8 @@ func exportedNames(t *testing.T, dir string) map[string]token.Token {
 	return names
 }
 
-// goFiles parses the test files of a package, or the others.
+// goFiles parses the test files of a package, or the others. Files that this version of Go does not
+// compile, and generated ones, are left out.
 func goFiles(t *testing.T, dir string, tests bool) (files []*ast.File) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -102,8 +104,14 @@ func goFiles(t *testing.T, dir string, tests bool) (files []*ast.File) {
 		if strings.HasSuffix(name, "_test.go") != tests {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if compiles, err := build.Default.MatchFile(filepath.Split(name)); err != nil || !compiles {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution|parser.ParseComments)
 		require.NoError(t, err)
+		if ast.IsGenerated(f) {
+			continue
+		}
 		files = append(files, f)
 	}
 	return files

@@ -58,8 +58,8 @@ func exportedIn(t *testing.T, dir string) map[string]bool {
 	require.NoError(t, err)
 	names := make(map[string]bool)
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
+		if strings.HasSuffix(file, "_test.go") || strings.HasSuffix(file, "_go127.go") {
+			continue // methods of the same names as functions
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
