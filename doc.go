@@ -1,3 +1,51 @@
-// Package mpigo is the root of an MPI-like runtime library and contains no code. Programs import
-// the package comm, and the command mpirun-go starts them. See README.md and ARCHITECTURE.md.
+// Package mpigo is the root of an MPI-like message-passing library for Go, and contains no code. A
+// parallel program runs as several processes, called ranks, which import package comm to send
+// slices to each other. The command mpirun-go builds and starts them:
+//
+//	package main
+//
+//	import (
+//		"fmt"
+//
+//		"github.com/mpigo/mpigo/comm"
+//	)
+//
+//	func main() {
+//		comm.Run(func(world *comm.Comm) error {
+//			part, sum := []float64{float64(world.Rank() + 1)}, []float64{0}
+//			if err := comm.Allreduce(world, part, sum, comm.Sum); err != nil {
+//				return err
+//			}
+//			if world.Rank() == 0 {
+//				fmt.Println("the sum over", world.Size(), "ranks is", sum[0])
+//			}
+//			return nil
+//		})
+//	}
+//
+// "mpirun-go -n 4 ." prints: the sum over 4 ranks is 10.
+//
+// # Packages
+//
+// For programs:
+//
+//   - [github.com/mpigo/mpigo/comm]: communicators, and all calls that send, receive and combine
+//   - [github.com/mpigo/mpigo/request]: the type of requests and statuses, which comm has too
+//   - [github.com/mpigo/mpigo/mpitest]: for tests, ranks in one process, without a launcher
+//
+// For those who extend the library, from top to bottom:
+//
+//   - [github.com/mpigo/mpigo/pml]: matches messages with receives, and chooses protocols
+//   - [github.com/mpigo/mpigo/bml]: stripes messages over rails, and replays what a rail lost
+//   - [github.com/mpigo/mpigo/btl]: the contract of a transport; transports are below it
+//   - [github.com/mpigo/mpigo/progress]: the engine that polls the transports
+//
+// # Compatibility
+//
+// Programs that use comm, request and mpitest as documented keep compiling, and keep their meaning,
+// with later versions of the same major version, from version 1 on. All ranks of a job need the
+// same version. Texts of errors are for people: programs decide by errors.Is and errors.As.
+// Everything else may change with any version: the other packages, algorithms, and the wire format.
+//
+// README.md is the guide for users, ARCHITECTURE.md shows how the library is built.
 package mpigo

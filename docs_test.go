@@ -3,9 +3,11 @@ package mpigo_test
 import (
 	"go/ast"
 	"go/build"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -107,6 +109,30 @@ func TestReadmeShowsPartOfAnExample(t *testing.T) {
 		indented.WriteString("\t\t" + line)
 	}
 	require.Contains(t, readText(t, "comm/example_test.go"), indented.String())
+}
+
+// TestProgramOfFirstPageRuns: the program in the comment of the root package runs as one rank, and
+// is the one of the package's example.
+func TestProgramOfFirstPageRuns(t *testing.T) {
+	var program strings.Builder
+	for line := range strings.Lines(readText(t, "doc.go")) {
+		if code, isCode := strings.CutPrefix(line, "//\t"); isCode || line == "//\n" && program.Len() > 0 {
+			program.WriteString(strings.TrimPrefix(code, "//"))
+		}
+	}
+	text := strings.TrimSpace(program.String()) + "\n"
+	formatted, err := format.Source([]byte(text))
+	require.NoError(t, err)
+	require.Equal(t, text, string(formatted))
+	_, body, found := strings.Cut(text, "world *comm.Comm) error {\n")
+	require.True(t, found)
+	body, _, _ = strings.Cut(body, "\t})\n")
+	require.Contains(t, readText(t, "example_test.go"), body)
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	out, err := exec.Command("go", "run", file).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Equal(t, "the sum over 1 ranks is 1\n", string(out))
 }
 
 // TestTunablesPageMarksThoseThatMustAgree: it marks the tunables whose description says that all

@@ -1,7 +1,8 @@
 // Package bml is the BTL management layer: one reliable, ordered channel to each peer over all
 // rails that lead there. It opens and chooses rails, stripes long messages over them, replays what
 // a failed rail did not deliver, and brings rails back. The layer above (package pml) knows peers,
-// operations and transfers; it never looks at a rail.
+// operations and transfers; it never looks at a rail. It is for those who extend the library, and
+// may change with any version: programs use package comm.
 //
 // A rail is the path from one module of this rank (btl.Module) to one module of the peer. Each has
 // a tier, by the place of its transport in the user's list, and by how well it leads there. Rails

@@ -1,5 +1,6 @@
 // Package btl defines the contract of a byte transfer layer (BTL). BTLs are the transports under
-// the point-to-point layer.
+// the point-to-point layer. It is for those who extend the library, and may change with any
+// version: programs use package comm.
 //
 // # The parts
 //

@@ -1,5 +1,6 @@
 // Package pml is the point-to-point messaging layer of one rank. It matches messages with receives,
-// chooses the protocol that moves a message, and runs the state machines of sends and receives.
+// chooses the protocol that moves a message, and runs the state machines of sends and receives. It
+// is for those who extend the library, and may change with any version: programs use package comm.
 //
 // The package is a deterministic state machine: it has no goroutine, clock, I/O or randomness of
 // its own. The calls of the user and the events of the layer below drive it, so the same calls and

@@ -1,4 +1,5 @@
-// Package progress is the engine of a rank: it polls the transports while goroutines wait.
+// Package progress is the engine of a rank: it polls the transports while goroutines wait. It is
+// for those who extend the library, and may change with any version: programs use package comm.
 //
 // There is no progress thread. A goroutine that waits for an operation drives the engine: it polls
 // the transports until the operation has completed. At most one goroutine, the driver, polls at a
