@@ -7,7 +7,9 @@ import (
 
 // Alltoall sends the first part of in to rank 0, the second part to rank 1, and so on. It puts the
 // parts that arrive into out, in the order of ranks. in and out have the same length at all ranks,
-// a multiple of Size(). In place: if in is nil, the parts to send are in out.
+// a multiple of Size().
+//
+// In place: all ranks pass nil as in, and have the parts to send in out.
 func Alltoall[T any](c *Comm, in, out []T) error {
 	_, err := c.alltoall(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err

@@ -6,24 +6,27 @@ import (
 )
 
 // Gather collects the in of every rank into out at the root, in the order of ranks:
-// len(out) == Size()*len(in). in has the same length at all ranks. Other ranks ignore out. In
-// place: if in is nil at the root, the root's part is in its place in out.
+// len(out) == Size()*len(in). in has the same length at all ranks. Other ranks ignore out.
+//
+// In place: the root passes nil as in, and has its part in its place in out.
 func Gather[T any](c *Comm, in, out []T, root int) error {
 	_, err := c.gather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, elemOf[T]())
 	return err
 }
 
 // Scatter cuts in at the root into a part for each rank, in the order of ranks, and puts each part
-// into the out of its rank: len(in) == Size()*len(out). Other ranks ignore in. In place: if out is
-// nil at the root, the root's part stays in its place in in.
+// into the out of its rank: len(in) == Size()*len(out). Other ranks ignore in.
+//
+// In place: the root passes nil as out, and its part stays in its place in in.
 func Scatter[T any](c *Comm, in, out []T, root int) error {
 	_, err := c.scatter(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, elemOf[T]())
 	return err
 }
 
 // Allgather collects the in of every rank into out at every rank, in the order of ranks: len(out)
-// == Size()*len(in). in has the same length at all ranks. In place: if in is nil, this rank's part
-// is in its place in out.
+// == Size()*len(in). in has the same length at all ranks.
+//
+// In place: a rank passes nil as in, and has its part in its place in out.
 func Allgather[T any](c *Comm, in, out []T) error {
 	_, err := c.allgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err

@@ -15,6 +15,8 @@ import (
 // NeighborAllgather sends in to every destination, and puts what the sources send into out, in the
 // order of sources: len(out) == len(sources)*len(in). If there are no destinations, in may be
 // empty. Errors: ErrComm without a topology, and those of [Allgather].
+//
+// Collectives with neighbours have no form in place. A nil slice has no elements.
 func NeighborAllgather[T any](c *Comm, in, out []T) error {
 	_, err := c.neighborAllgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err

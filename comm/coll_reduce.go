@@ -6,16 +6,18 @@ import (
 )
 
 // Reduce combines the in of all ranks, element by element, into out at the root. in has the same
-// length at all ranks, and so has out at the root. Other ranks ignore out. In place: if in is nil
-// at the root, the root's part is in out.
+// length at all ranks, and so has out at the root. Other ranks ignore out.
+//
+// In place: the root passes nil as in, and has its part in out.
 func Reduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) error {
 	_, err := c.reduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, elemOf[T]())
 	return err
 }
 
 // Allreduce combines the in of all ranks, element by element, into out at every rank. All ranks get
-// the same bits. in and out have the same length at all ranks. In place: if in is nil, this rank's
-// part is in out.
+// the same bits. in and out have the same length at all ranks.
+//
+// In place: a rank passes nil as in, and has its part in out.
 func Allreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.allreduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err

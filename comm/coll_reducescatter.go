@@ -13,16 +13,17 @@ import (
 // counts is the same at all ranks. in has as many elements as all counts together, and out has
 // counts[Rank()].
 //
-// In place: if in is nil, this rank's contribution is in out, which then has the length of all. Its
-// part of the result is left at the front of out; the rest of out is undefined.
+// In place: a rank passes nil as in, and has its contribution in out, which then has the length of
+// all. Its part of the result is left at the front of out; the rest of out is undefined.
 func ReduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) error {
 	_, err := c.reduceScatter(blocking, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
-// ReduceScatterBlock is ReduceScatter with equal parts: len(in) == Size()*len(out). In place: if in
-// is nil, this rank's contribution is in out, and its part of the result is left at the front of
-// out.
+// ReduceScatterBlock is ReduceScatter with equal parts: len(in) == Size()*len(out).
+//
+// In place: a rank passes nil as in, and has its contribution in out, which then has the length of
+// all. Its part of the result is left at the front of out; the rest of out is undefined.
 func ReduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.reduceScatterBlock(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err

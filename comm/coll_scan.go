@@ -6,8 +6,9 @@ import (
 )
 
 // Scan combines, at each rank, the in of the ranks up to and including this one into out, element
-// by element and in the order of ranks. in and out have the same length at all ranks. In place: if
-// in is nil, this rank's part is in out.
+// by element and in the order of ranks. in and out have the same length at all ranks.
+//
+// In place: a rank passes nil as in, and has its part in out.
 func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.scan(blocking, calls.Scan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
@@ -15,6 +16,8 @@ func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 
 // Exscan is Scan without this rank's own part. At rank 0, which has no rank before it, out does not
 // change.
+//
+// In place: a rank passes nil as in, and has its part in out.
 func Exscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.scan(blocking, calls.Exscan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err

@@ -11,8 +11,9 @@ import (
 
 // Gatherv is Gather of parts of different lengths. At the root, counts[r] elements of rank r go to
 // out[displs[r]:]. Parts must not overlap; elements between them do not change. If displs is nil,
-// the parts lie one after the other. Other ranks ignore out, counts and displs. In place: if in is
-// nil at the root, the root's part is in its place in out.
+// the parts lie one after the other. Other ranks ignore out, counts and displs.
+//
+// In place: the root passes nil as in, and has its part in its place in out.
 func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
 	_, err := c.gatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, elemOf[T]())
 	return err
@@ -20,8 +21,9 @@ func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error 
 
 // Scatterv is Scatter of parts of different lengths. in[displs[r]:] at the root has counts[r]
 // elements for rank r, which is the length of the out of rank r. If displs is nil, the parts lie
-// one after the other. Other ranks ignore in, counts and displs. In place: if out is nil at the
-// root, the root's part stays in its place in in.
+// one after the other. Other ranks ignore in, counts and displs.
+//
+// In place: the root passes nil as out, and its part stays in its place in in.
 func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
 	_, err := c.scatterv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, elemOf[T]())
 	return err
@@ -29,8 +31,9 @@ func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error
 
 // Allgatherv is Allgather of parts of different lengths. counts[r] elements of rank r go to
 // out[displs[r]:]. counts are the same at all ranks. Parts must not overlap; elements between them
-// do not change. If displs is nil, the parts lie one after the other. In place: if in is nil, this
-// rank's part is in its place in out.
+// do not change. If displs is nil, the parts lie one after the other.
+//
+// In place: a rank passes nil as in, and has its part in its place in out.
 func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 	_, err := c.allgatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), elemOf[T]())
 	return err
@@ -39,9 +42,11 @@ func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 // Alltoallv is Alltoall of parts of different lengths. scounts[r] elements at in[sdispls[r]:] go to
 // rank r, and rcounts[r] elements from rank r go to out[rdispls[r]:]. The part that one rank sends
 // to another is as long as that rank expects. Parts of out must not overlap. If displacements are
-// nil, the parts lie one after the other. In place: if in and scounts are nil, the part for rank r
-// is in the place, and has the length, of the part from rank r; sdispls is then ignored. With
-// scounts, a nil in is a slice without elements.
+// nil, the parts lie one after the other.
+//
+// In place: all ranks pass nil as in and as scounts, and have the part for rank r in the place, and
+// of the length, of the part from rank r; sdispls is then ignored. With scounts, a nil in is a
+// slice without elements.
 func Alltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	_, err := c.alltoallv(blocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		elemOf[T]())
