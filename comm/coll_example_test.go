@@ -2,9 +2,135 @@ package comm_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mpigo/mpigo/comm"
 )
+
+// No rank returns from Barrier before all have called it.
+func ExampleComm_Barrier() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		if world.Rank() != 0 {
+			fmt.Println("ready")
+		}
+		if err := world.Barrier(); err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			fmt.Println("go")
+		}
+		return nil
+	})
+	// Output:
+	// ready
+	// ready
+	// go
+}
+
+// The root gets the parts of all ranks, in the order of ranks.
+func ExampleGather() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		var all []int
+		if world.Rank() == 0 {
+			all = make([]int, world.Size())
+		}
+		err := comm.Gather(world, []int{10 * world.Rank()}, all, 0)
+		if world.Rank() == 0 {
+			fmt.Println(all)
+		}
+		return err
+	})
+	// Output: [0 10 20]
+}
+
+// Rank r gets r+1 elements.
+func ExampleScatterv() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		counts := []int{1, 2, 3}
+		var in []int
+		if world.Rank() == 0 {
+			in = []int{1, 2, 2, 3, 3, 3}
+		}
+		out := make([]int, counts[world.Rank()])
+		err := comm.Scatterv(world, in, out, counts, nil, 0)
+		if world.Rank() == 2 {
+			fmt.Println(out)
+		}
+		return err
+	})
+	// Output: [3 3 3]
+}
+
+// Rank r contributes r+1 elements.
+func ExampleAllgatherv() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		counts := []int{1, 2, 3}
+		in := slices.Repeat([]int{world.Rank()}, counts[world.Rank()])
+		out := make([]int, 6)
+		err := comm.Allgatherv(world, in, out, counts, nil)
+		if world.Rank() == 0 {
+			fmt.Println(out)
+		}
+		return err
+	})
+	// Output: [0 1 1 2 2 2]
+}
+
+// Each rank gets one element of the sum.
+func ExampleReduceScatterBlock() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		out := []int{0}
+		if err := comm.ReduceScatterBlock(world, []int{1, 10, 100}, out, comm.Sum); err != nil {
+			return err
+		}
+		all := make([]int, 3)
+		err := comm.Allgather(world, out, all)
+		if world.Rank() == 0 {
+			fmt.Println(all)
+		}
+		return err
+	})
+	// Output: [3 30 300]
+}
+
+// Exscan tells each rank where its part begins, if the ranks' parts lie one after the other.
+func ExampleExscan() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		length, begin := world.Rank()+2, []int{0} // rank 0 keeps the 0
+		if err := comm.Exscan(world, []int{length}, begin, comm.Sum); err != nil {
+			return err
+		}
+		all := make([]int, 3)
+		err := comm.Allgather(world, begin, all)
+		if world.Rank() == 0 {
+			fmt.Println(all)
+		}
+		return err
+	})
+	// Output: [0 2 5]
+}
+
+// An operation that does not commute needs the order of ranks. This one joins digits.
+func ExampleInRankOrder() {
+	_ = comm.RunLocal(4, func(world *comm.Comm) error {
+		join := func(in, inout []int) {
+			for i := range in {
+				digits := 1
+				for digits <= inout[i] {
+					digits *= 10
+				}
+				inout[i] += in[i] * digits
+			}
+		}
+		out := []int{0}
+		err := comm.Allreduce(world, []int{world.Rank() + 1}, out, join, comm.InRankOrder())
+		if world.Rank() == 0 {
+			fmt.Println(out[0])
+		}
+		return err
+	})
+	// Output: 1234
+}
 
 // Every rank gets the mean of the numbers of all ranks.
 func ExampleAllreduce() {

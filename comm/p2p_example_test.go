@@ -8,6 +8,142 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
+// Send returns when the slice may be used again.
+func ExampleSend() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return comm.Send(world, []float64{1.5, 2.5}, 1, 7)
+		}
+		buf := make([]float64, 2)
+		_, err := comm.Recv(world, buf, 0, 7)
+		fmt.Println(buf)
+		return err
+	})
+	// Output: [1.5 2.5]
+}
+
+// The status says where the message is from, and how long it is.
+func ExampleRecv() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return comm.Send(world, []int{1, 2, 3}, 1, 7)
+		}
+		buf := make([]int, 10)
+		st, err := comm.Recv(world, buf, comm.AnySource, comm.AnyTag)
+		fmt.Println(buf[:st.Count], "from", st.Source, "tag", st.Tag)
+		return err
+	})
+	// Output: [1 2 3] from 0 tag 7
+}
+
+// Bsend sends a copy, so it waits for nothing, not even for the receive that follows it.
+func ExampleBsend() {
+	_ = comm.RunLocal(1, func(world *comm.Comm) error {
+		if err := comm.Bsend(world, make([]int, 1<<20), 0, 0); err != nil {
+			return err
+		}
+		buf := make([]int, 1<<20)
+		st, err := comm.Recv(world, buf, 0, 0)
+		fmt.Println(st.Count, "elements")
+		return err
+	})
+	// Output: 1048576 elements
+}
+
+// Rsend needs a receive that is posted. Here a barrier tells so.
+func ExampleRsend() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			if err := world.Barrier(); err != nil {
+				return err
+			}
+			return comm.Rsend(world, []int{4}, 1, 0)
+		}
+		buf := []int{0}
+		req, err := comm.Irecv(world, buf, 0, 0)
+		if err != nil {
+			return err
+		}
+		if err := world.Barrier(); err != nil {
+			return err
+		}
+		_, err = req.Wait()
+		fmt.Println(buf[0])
+		return err
+	})
+	// Output: 4
+}
+
+// A receive that is posted early takes the message as it comes. The rank computes meanwhile.
+func ExampleIrecv() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		if world.Rank() == 0 {
+			return comm.Send(world, []int{40}, 1, 0)
+		}
+		buf := []int{0}
+		req, err := comm.Irecv(world, buf, 0, 0)
+		if err != nil {
+			return err
+		}
+		here := 2 // anything that does not touch buf
+		_, err = req.Wait()
+		fmt.Println(here + buf[0])
+		return err
+	})
+	// Output: 42
+}
+
+// The slice may be used again at once, because a copy is sent.
+func ExampleIbsend() {
+	_ = comm.RunLocal(1, func(world *comm.Comm) error {
+		buf := []int{5}
+		req, err := comm.Ibsend(world, buf, 0, 0)
+		if err != nil {
+			return err
+		}
+		buf[0] = 6
+		if _, err := comm.Recv(world, buf, 0, 0); err != nil {
+			return err
+		}
+		fmt.Println(buf[0])
+		_, err = req.Wait()
+		return err
+	})
+	// Output: 5
+}
+
+// The receive is posted before, as for Rsend.
+func ExampleIrsend() {
+	_ = comm.RunLocal(1, func(world *comm.Comm) error {
+		buf := []int{0}
+		recv, err := comm.Irecv(world, buf, 0, 0)
+		if err != nil {
+			return err
+		}
+		send, err := comm.Irsend(world, []int{8}, 0, 0)
+		if err != nil {
+			return err
+		}
+		err = comm.WaitAll(recv, send)
+		fmt.Println(buf[0])
+		return err
+	})
+	// Output: 8
+}
+
+// Each rank passes its value on to the right, in a ring.
+func ExampleSendrecvReplace() {
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		n, buf := world.Size(), []int{10 * world.Rank()}
+		_, err := comm.SendrecvReplace(world, buf, (world.Rank()+1)%n, 0, (world.Rank()+n-1)%n, 0)
+		if world.Rank() == 0 {
+			fmt.Println("rank 0 has got", buf[0])
+		}
+		return err
+	})
+	// Output: rank 0 has got 20
+}
+
 // Run joins the job, calls its function and leaves the job.
 func ExampleRun() {
 	comm.Run(func(world *comm.Comm) error {

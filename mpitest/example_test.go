@@ -60,3 +60,61 @@ func ExampleCutRail() {
 	fmt.Println("failed:", f.Failed())
 	// Output: failed: false
 }
+
+// A cable is plugged in again. The rail carries messages again as soon as the ranks have tried it.
+func ExampleMendRail() {
+	testMend := func(t testing.TB) { // in a test file: func TestMend(t *testing.T)
+		mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+			if world.Rank() == 0 {
+				mpitest.CutRail(t, world, 0)
+				mpitest.MendRail(t, world, 0)
+			}
+			got, err := shift(world, world.Rank())
+			require.NoError(t, err)
+			assert.Equal(t, 1-world.Rank(), got)
+		}, mpitest.Rails(2), comm.WithSetting("pml.notices", "false"))
+	}
+
+	// go test calls it:
+	f := &fakeTB{}
+	testMend(f)
+	fmt.Println("failed:", f.Failed())
+	// Output: failed: false
+}
+
+// Three rails lead from each rank to each other one.
+func ExampleRails() {
+	testRails := func(t testing.TB) { // in a test file: func TestRails(t *testing.T)
+		mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+			_, err := shift(world, world.Rank())
+			require.NoError(t, err)
+			assert.Len(t, world.Rails(), 3)
+		}, mpitest.Rails(3))
+	}
+
+	// go test calls it:
+	f := &fakeTB{}
+	testRails(f)
+	fmt.Println("failed:", f.Failed())
+	// Output: failed: false
+}
+
+// Each rank waits for a message that the other one sends only later. The test fails, and its log
+// says which rank waits for which, and at which lines.
+func ExampleHangAfter() {
+	testHang := func(t testing.TB) { // in a test file: func TestHang(t *testing.T)
+		mpitest.Run(t, 2, func(t testing.TB, world *comm.Comm) {
+			peer := 1 - world.Rank()
+			if _, err := comm.Recv(world, []int{0}, peer, 0); err != nil {
+				return // the test has failed
+			}
+			_ = comm.Send(world, []int{1}, peer, 0)
+		}, mpitest.HangAfter(100*time.Millisecond))
+	}
+
+	// go test calls it:
+	f := &fakeTB{}
+	testHang(f)
+	fmt.Println("failed:", f.Failed())
+	// Output: failed: true
+}
