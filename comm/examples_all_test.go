@@ -12,7 +12,7 @@ import (
 
 // withoutOutput lists the calls whose examples are only compiled, because they end the process or
 // need a launcher. It is never written.
-var withoutOutput = []string{"Run", "WithTransports", "Init", "Comm_Finalize", "Comm_Abort"}
+var withoutOutput = []string{"Run", "WithTransports", "WithLogger", "Init", "Comm_Finalize", "Comm_Abort"}
 
 // TestEveryPublicCallHasAnExample: each exported function of the package, options included, and
 // each method of a handle has an example under its own name, with output that go test compares.
