@@ -241,24 +241,3 @@ func TestContains(t *testing.T) {
 		require.Equal(t, c.want, base.Contains(c.outer, c.inner))
 	}
 }
-
-func TestDecodeAddressRejectsDamage(t *testing.T) {
-	type fields struct {
-		A uint32
-		B [3]byte
-		C uint8
-	}
-	want := fields{1 << 20, [3]byte{1, 2, 3}, 7}
-	b := base.EncodeAddress(2, &want)
-	require.Equal(t, []byte{2, 0, 0, 0x10, 0, 1, 2, 3, 7}, b[:len(b)-4])
-	var got fields
-	require.True(t, base.DecodeAddress(b, 2, &got))
-	require.Equal(t, want, got)
-	require.False(t, base.DecodeAddress(b, 1, &got))
-	for i := range b {
-		require.False(t, base.DecodeAddress(b[:i], 2, &got))
-		b[i] ^= 1
-		require.False(t, base.DecodeAddress(b, 2, &got))
-		b[i] ^= 1
-	}
-}

@@ -3,51 +3,11 @@ package base
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"os"
 	"unsafe"
 )
-
-// checksumBytes is the length of an address's checksum.
-const checksumBytes = 4
-
-// EncodeAddress makes the address that a module publishes: a version, the fields of one or more
-// structs, and a checksum. fields are pointers to structs, or slices of structs. All their fields
-// are exported and have a fixed size.
-func EncodeAddress(version byte, fields ...any) []byte {
-	b := []byte{version}
-	for _, f := range fields {
-		var err error
-		if b, err = binary.Append(b, binary.LittleEndian, f); err != nil {
-			panic(err) // its size is not fixed
-		}
-	}
-	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-}
-
-// DecodeAddress is the inverse of EncodeAddress. It returns false if the version differs or the
-// checksum is wrong. It fills slices up to their length.
-func DecodeAddress(b []byte, version byte, fields ...any) bool {
-	n, size := len(b)-checksumBytes, 1
-	for _, f := range fields {
-		size += binary.Size(f)
-	}
-	if n != size || b[0] != version || crc32.ChecksumIEEE(b[:n]) != binary.LittleEndian.Uint32(b[n:]) {
-		return false
-	}
-	at := 1
-	for _, f := range fields {
-		read, err := binary.Decode(b[at:n], binary.LittleEndian, f)
-		if err != nil {
-			return false
-		}
-		at += read
-	}
-	return true
-}
 
 // NewMAC makes the code that authenticates the messages of a job. Its key is derived from the job's
 // secret and a purpose, so that a code made for one purpose is not valid for another.

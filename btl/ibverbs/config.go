@@ -115,7 +115,6 @@ const (
 	maxFragBytes = 1 << 20
 	minRecvDepth = 8 // so that credits can come back while others are used
 	maxDepth     = 4096
-	maxRanks     = 1 << 20
 )
 
 // fill checks the fields, and sets zero fields to their defaults.
@@ -149,7 +148,7 @@ func (c *Config) fill() error {
 		gid = *c.GIDIndex
 	}
 	return cmp.Or(
-		base.Check(c.Size >= 1 && c.Size <= maxRanks, "size", c.Size),
+		base.Check(c.Size >= 1 && c.Size <= base.MaxRanks, "size", c.Size),
 		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
 		base.Check(c.Events != nil, "events", c.Events),
 		base.Check(c.Provider != nil, "provider", c.Provider),

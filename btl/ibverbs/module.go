@@ -255,22 +255,31 @@ func (m *module) SetSecret(secret []byte) {
 	m.Unsettled = true
 }
 
+// parsePeer decodes and checks the address of a rank's module.
+func (m *module) parsePeer(rank int, theirs []byte) (railAddress, error) {
+	c, ok := parseRailAddress(theirs)
+	if err := m.CheckOwner(rank, c.owner(), ok, base.AddressOwner{Rank: uint32(m.cfg.Rank), Size: uint32(m.cfg.Size)}); err != nil {
+		return c, err
+	}
+	if rank == m.cfg.Rank {
+		return c, fmt.Errorf("rail %s: %w: the rank itself", m.cfg.Rail, btl.ErrUnreachable)
+	}
+	if int(c.frag) != m.cfg.FragBytes {
+		return c, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), rank, int64(c.frag)))
+	}
+	return c, nil
+}
+
 // Connect implements btl.Module.
 func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	rank := to.Peer
-	c, ok := parseRailAddress(theirs)
+	c, err := m.parsePeer(rank, theirs)
 	switch {
-	case !ok:
-		return nil, fmt.Errorf("rail %s: %w: not an address of this kind of rail", m.cfg.Rail, btl.ErrUnreachable)
-	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
-		return nil, fmt.Errorf("rail %s: %w: address of rank %d for rank %d", m.cfg.Rail, btl.ErrUnreachable, c.rank, rank)
-	case c.size != uint32(m.cfg.Size):
-		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
-	case int(c.frag) != m.cfg.FragBytes:
-		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), rank, int64(c.frag)))
+	case err != nil:
+		return nil, err
 	case m.codec == nil:
 		return nil, m.NewError(rank, btl.ClassUsage, btl.SideLocal, "", base.ErrNoSecret)
 	}
@@ -394,8 +403,8 @@ func (m *module) publish() {
 // PeerMoved gives the module the new address of a peer's module. Connect will get it too. An
 // unanswered request for a connection is sent there at once.
 func (m *module) PeerMoved(rank int, theirs []byte) {
-	c, ok := parseRailAddress(theirs)
-	if !ok || c.rank != uint32(rank) || c.address.isZero() {
+	c, err := m.parsePeer(rank, theirs)
+	if err != nil || c.address.isZero() {
 		return
 	}
 	for _, p := range m.peers.Of(rank) {
@@ -523,7 +532,7 @@ func (m *module) settle() int {
 	return n
 }
 
-// Endpoints implements base.Owner.
+// Endpoints implements base.AddressOwner.
 func (m *module) Endpoints() iter.Seq[*endpoint] {
 	return func(yield func(*endpoint) bool) {
 		for p := range m.peers.All() {

@@ -58,18 +58,19 @@ type railAddress struct {
 
 // railAddressFields is a railAddress as it is encoded.
 type railAddressFields struct {
-	Rank, Size uint32
-	Nonce      nonce
-	Address    [addressBytes]byte
-	PKey       pkey
-	Frag       uint32
+	Nonce   nonce
+	Address [addressBytes]byte
+	PKey    pkey
+	Frag    uint32
 }
 
-const (
-	railAddressVersion = 3
-	// addressBytes: GID, LID, QPN, Q_Key, link layer
-	addressBytes = 16 + 2 + 4 + 4 + 1
-)
+// addressBytes: GID, LID, QPN, Q_Key, link layer.
+const addressBytes = 16 + 2 + 4 + 4 + 1
+
+// addressForm is the form of what modules publish. Never written.
+var addressForm = base.AddressForm{Transport: "ibverbs", Version: 4}
+
+func (c *railAddress) owner() base.AddressOwner { return base.AddressOwner{Rank: c.rank, Size: c.size} }
 
 func appendAddress(b []byte, a *address) []byte {
 	b = append(b, a.gid[:]...)
@@ -91,20 +92,20 @@ func readAddress(b []byte) (a address, ok bool) {
 	return a, ok
 }
 
-// encode appends a checksum, which distinguishes a damaged address from one that leads nowhere.
 func (c *railAddress) encode() []byte {
 	a := [addressBytes]byte(appendAddress(nil, &c.address))
-	return base.EncodeAddress(railAddressVersion, &railAddressFields{c.rank, c.size, c.nonce, a, c.pkey, c.frag})
+	return addressForm.Encode(c.owner(), &railAddressFields{c.nonce, a, c.pkey, c.frag})
 }
 
 // parseRailAddress checks everything. ok is false for an address that no module publishes.
 func parseRailAddress(b []byte) (c railAddress, ok bool) {
 	var f railAddressFields
-	if !base.DecodeAddress(b, railAddressVersion, &f) {
+	owner, ok := addressForm.Decode(b, &f)
+	if !ok {
 		return c, false
 	}
 	a, ok := readAddress(f.Address[:])
 	ok = ok && f.PKey.partition() != 0 || a.isZero() && f.PKey == 0
-	ok = ok && f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes
-	return railAddress{f.Rank, f.Size, f.Nonce, a, f.PKey, f.Frag}, ok
+	ok = ok && f.Frag <= maxFragBytes
+	return railAddress{owner.Rank, owner.Size, f.Nonce, a, f.PKey, f.Frag}, ok
 }

@@ -30,7 +30,7 @@ func (m *module) settle() int {
 	return n
 }
 
-// Endpoints implements base.Owner.
+// Endpoints implements base.AddressOwner.
 func (m *module) Endpoints() iter.Seq[*endpoint] {
 	return func(yield func(*endpoint) bool) {
 		for _, p := range m.peers {

@@ -1,10 +1,6 @@
 package sm
 
-import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-)
+import "github.com/mpigo/mpigo/btl/base"
 
 // address is the address that a rank publishes: where its segment is, and the segment's layout.
 type address struct {
@@ -23,59 +19,46 @@ type address struct {
 	fences bool
 }
 
-const (
-	addressMagic   = 0x6d73_6f67_6970_6d01
-	addressVersion = 3 // also covers the ring's layout
-	addressBytes   = 96
-	noWakeup       = 1<<32 - 1
-)
-
-var errAddress = errors.New("not an address of this kind")
-
-func (c *address) encode() []byte {
-	b := make([]byte, 0, addressBytes)
-	le := binary.LittleEndian
-	b = le.AppendUint64(b, addressMagic)
-	b = le.AppendUint32(b, addressVersion)
-	var flags uint32
-	if c.fences {
-		flags = 1
-	}
-	b = le.AppendUint32(b, flags)
-	b = append(b, c.host[:]...)
-	b = append(b, c.nonce[:]...)
-	b = le.AppendUint32(b, c.rank)
-	b = le.AppendUint32(b, c.size)
-	b = le.AppendUint32(b, c.pid)
-	b = le.AppendUint32(b, c.segment)
-	b = le.AppendUint32(b, c.wakeup)
-	b = le.AppendUint32(b, c.slots)
-	b = le.AppendUint64(b, c.wakeupNode)
-	b = le.AppendUint64(b, c.data)
-	return le.AppendUint64(b, c.longest)
+// addressFields is an address as it is encoded.
+type addressFields struct {
+	Host       [16]byte
+	Nonce      [16]byte
+	PID        uint32
+	Segment    uint32
+	Wakeup     uint32
+	WakeupNode uint64
+	Slots      uint32
+	Data       uint64
+	Longest    uint64
+	Fences     uint8 // 0 or 1
 }
 
-func parseAddress(b []byte) (address, error) {
-	le := binary.LittleEndian
-	if len(b) != addressBytes || le.Uint64(b) != addressMagic {
-		return address{}, errAddress
+// addressForm is the form of what modules publish, and its version also that of the ring's layout.
+// Never written.
+var addressForm = base.AddressForm{Transport: "sm", Version: 4}
+
+const (
+	// addressBytes is the length of an address: version, owner, fields, checksum.
+	addressBytes = 1 + 8 + 73 + 4
+	noWakeup     = 1<<32 - 1
+)
+
+func (c *address) owner() base.AddressOwner { return base.AddressOwner{Rank: c.rank, Size: c.size} }
+
+func (c *address) encode() []byte {
+	f := addressFields{c.host, c.nonce, c.pid, c.segment, c.wakeup, c.wakeupNode, c.slots, c.data, c.longest, 0}
+	if c.fences {
+		f.Fences = 1
 	}
-	if v := le.Uint32(b[8:]); v != addressVersion {
-		return address{}, fmt.Errorf("%w: version %d, not %d", errAddress, v, addressVersion)
-	}
-	c := address{
-		fences:     le.Uint32(b[12:])&1 != 0,
-		rank:       le.Uint32(b[48:]),
-		size:       le.Uint32(b[52:]),
-		pid:        le.Uint32(b[56:]),
-		segment:    le.Uint32(b[60:]),
-		wakeup:     le.Uint32(b[64:]),
-		slots:      le.Uint32(b[68:]),
-		wakeupNode: le.Uint64(b[72:]),
-		data:       le.Uint64(b[80:]),
-		longest:    le.Uint64(b[88:]),
-	}
-	copy(c.host[:], b[16:])
-	copy(c.nonce[:], b[32:])
-	return c, nil
+	return addressForm.Encode(c.owner(), &f)
+}
+
+// parseAddress decodes an address. ok is false for what no module publishes.
+func parseAddress(b []byte) (c address, ok bool) {
+	var f addressFields
+	owner, ok := addressForm.Decode(b, &f)
+	return address{
+		host: f.Host, nonce: f.Nonce, rank: owner.Rank, size: owner.Size, pid: f.PID, segment: f.Segment, wakeup: f.Wakeup,
+		wakeupNode: f.WakeupNode, slots: f.Slots, data: f.Data, longest: f.Longest, fences: f.Fences == 1,
+	}, ok && f.Fences <= 1
 }

@@ -57,8 +57,8 @@ func TestConformance(t *testing.T) {
 
 // withoutBarrier makes a module as on a kernel without membarrier.
 func withoutBarrier(t testing.TB, m *module) {
-	c, err := parseAddress(m.Address())
-	require.NoError(t, err)
+	c, ok := parseAddress(m.Address())
+	require.True(t, ok)
 	c.fences, m.fences = false, false
 	copy(m.Address(), c.encode())
 }

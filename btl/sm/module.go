@@ -185,11 +185,8 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 		return nil, btl.ErrClosed
 	}
 	rank := to.Peer
-	c, err := parseAddress(theirs)
+	c, err := m.parsePeer(rank, theirs)
 	if err != nil {
-		return nil, fmt.Errorf("rail %s: %w: %w", railName, btl.ErrUnreachable, err)
-	}
-	if err := m.admit(rank, &c); err != nil {
 		return nil, err
 	}
 	p := m.peer(rank)
@@ -214,21 +211,19 @@ func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	return p.ep, nil
 }
 
-// admit checks that an address belongs to a rank that this rank can share memory with.
-func (m *module) admit(rank int, c *address) error {
-	l := &m.own.layout
-	switch {
-	case c.host != m.host:
-		return fmt.Errorf("rail %s: %w: rank %d is on another machine, or in another process number space", railName, btl.ErrUnreachable, rank)
-	case rank < 0 || rank >= len(m.peers) || c.rank != uint32(rank):
-		return fmt.Errorf("rail %s: %w: address of rank %d for rank %d", railName, btl.ErrUnreachable, c.rank, rank)
-	case uint64(c.size) != l.ranks:
-		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, l.ranks))
+// parsePeer decodes and checks the address of a rank that this rank can share memory with.
+func (m *module) parsePeer(rank int, theirs []byte) (address, error) {
+	c, ok := parseAddress(theirs)
+	if err := m.CheckOwner(rank, c.owner(), ok, base.AddressOwner{Rank: uint32(m.cfg.Rank), Size: uint32(m.cfg.Size)}); err != nil {
+		return c, err
 	}
-	if err := m.differ(rank, c); err != nil {
-		return m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", err)
+	if c.host != m.host {
+		return c, fmt.Errorf("rail %s: %w: rank %d is on another machine, or in another process number space", railName, btl.ErrUnreachable, rank)
 	}
-	return nil
+	if err := m.differ(rank, &c); err != nil {
+		return c, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", err)
+	}
+	return c, nil
 }
 
 // differ returns an error if the layout of the peer's rings differs from this rank's. It compares
@@ -403,7 +398,7 @@ func (m *module) settle() int {
 	return n
 }
 
-// Endpoints implements base.Owner.
+// Endpoints implements base.AddressOwner.
 func (m *module) Endpoints() iter.Seq[*endpoint] {
 	return func(yield func(*endpoint) bool) {
 		for _, p := range m.peers {

@@ -152,8 +152,8 @@ func (m *module) accept(p *peer, epoch uint32) bool {
 	}
 	b := (*[addressBytes]byte)(unsafe.Pointer(&p.in.mem[ctlAddress]))
 	theirs := *b // a copy, because the peer could change it
-	c, err := parseAddress(theirs[:])
-	if err != nil || m.admit(p.rank, &c) != nil {
+	c, err := m.parsePeer(p.rank, theirs[:])
+	if err != nil {
 		return false
 	}
 	p.ep = m.newEndpoint(p, epoch)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/btl/base"
 )
 
 // A segment is the memory in which one rank receives. It is an anonymous file (memfd), so it never
@@ -101,8 +102,8 @@ func (l layout) bytes() uint64 { return l.channelOffset(int(l.ranks)) }
 func layoutOf(cfg Config) (layout, error) {
 	slots, data, longest := uint64(cfg.RingSlots), uint64(cfg.RingBytes), uint64(cfg.FragBytes)
 	switch {
-	case cfg.Size < 1 || cfg.Size > maxRanks:
-		return layout{}, fmt.Errorf("%d ranks, must be 1 to %d", cfg.Size, maxRanks)
+	case cfg.Size < 1 || cfg.Size > base.MaxRanks:
+		return layout{}, fmt.Errorf("%d ranks, must be 1 to %d", cfg.Size, base.MaxRanks)
 	case cfg.Rank < 0 || cfg.Rank >= cfg.Size:
 		return layout{}, fmt.Errorf("rank %d of %d", cfg.Rank, cfg.Size)
 	case cfg.RingSlots < 0 || slots > maxSlots:
@@ -138,7 +139,6 @@ func layoutOf(cfg Config) (layout, error) {
 }
 
 const (
-	maxRanks     = 1 << 20
 	maxSlots     = 1 << 20
 	maxRingBytes = 1 << 34
 
@@ -193,7 +193,7 @@ const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
 func (s *segment) describe(rank int) {
 	le := binary.LittleEndian
-	le.PutUint32(s.mem[hdrVersion:], addressVersion)
+	le.PutUint32(s.mem[hdrVersion:], uint32(addressForm.Version))
 	le.PutUint32(s.mem[hdrRank:], uint32(rank))
 	copy(s.mem[hdrNonce:], s.nonce[:])
 	le.PutUint64(s.mem[hdrRanks:], s.ranks)
@@ -239,8 +239,8 @@ func (h *header) check(c *address) error {
 	case atomic.LoadUint64((*uint64)(unsafe.Pointer(&m[hdrMagic]))) != segmentMagic:
 		return fmt.Errorf("%w: not a segment", errSegment)
 	case [16]byte(m[hdrNonce:]) != c.nonce:
-		return fmt.Errorf("%w: another segment in its place", errSegment)
-	case le.Uint32(m[hdrVersion:]) != addressVersion, le.Uint32(m[hdrRank:]) != c.rank,
+		return fmt.Errorf("%w: another one in its place", errSegment)
+	case le.Uint32(m[hdrVersion:]) != uint32(addressForm.Version), le.Uint32(m[hdrRank:]) != c.rank,
 		le.Uint64(m[hdrRanks:]) != uint64(c.size), le.Uint64(m[hdrSlots:]) != uint64(c.slots),
 		le.Uint64(m[hdrData:]) != c.data, le.Uint64(m[hdrLongest:]) != c.longest:
 		return fmt.Errorf("%w: the peer's address does not describe it", errSegment)

@@ -44,8 +44,8 @@ func (m *module) lookForAddresses() bool {
 // PeerMoved gives the module the new addresses of a peer's module. Connect will get them too. An
 // attempt to connect to an old address continues at a new one.
 func (m *module) PeerMoved(rank int, theirs []byte) {
-	c, ok := parseRailAddress(theirs)
-	if !ok || c.rank != uint32(rank) || len(c.addresses) == 0 {
+	c, err := m.parsePeer(rank, theirs)
+	if err != nil || len(c.addresses) == 0 {
 		return
 	}
 	for _, p := range m.peers.Of(rank) {

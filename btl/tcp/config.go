@@ -101,7 +101,6 @@ const (
 	maxSocketBuffer        = 1 << 30
 	defaultUnauthenticated = 64
 	maxUnauthenticated     = 1 << 14
-	maxRanks               = 1 << 20
 	maxTime                = time.Hour
 	maxConnections         = 8 // of one interface
 )
@@ -143,7 +142,7 @@ func (c *Config) fillRest() error {
 	base.SetDefault(&c.UserTimeout, 10*time.Second)
 	isTime := func(d time.Duration) bool { return d >= time.Millisecond && d <= maxTime }
 	return cmp.Or(
-		base.Check(c.Size >= 1 && c.Size <= maxRanks, "size", c.Size),
+		base.Check(c.Size >= 1 && c.Size <= base.MaxRanks, "size", c.Size),
 		base.Check(c.Rank >= 0 && c.Rank < c.Size, "rank", c.Rank),
 		base.Check(c.Events != nil, "events", c.Events),
 		base.Check(c.Connection < maxConnections, "connection", c.Connection),

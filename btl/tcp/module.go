@@ -200,25 +200,34 @@ func (m *module) newNonce() (n nonce) {
 	return n
 }
 
+// parsePeer decodes and checks the address of a rank's module.
+func (m *module) parsePeer(rank int, theirs []byte) (railAddress, error) {
+	c, ok := parseRailAddress(theirs)
+	if err := m.CheckOwner(rank, c.owner(), ok, base.AddressOwner{Rank: uint32(m.cfg.Rank), Size: uint32(m.cfg.Size)}); err != nil {
+		return c, err
+	}
+	if rank == m.cfg.Rank {
+		return c, m.unreachable("the rank itself")
+	}
+	if int(c.frag) != m.cfg.FragBytes {
+		return c, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), rank, int64(c.frag)))
+	}
+	return c, nil
+}
+
 // Connect implements btl.Module.
 func (m *module) Connect(to btl.Path, theirs []byte) (btl.Endpoint, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
 	}
 	rank := to.Peer
-	c, ok := parseRailAddress(theirs)
+	c, err := m.parsePeer(rank, theirs)
 	if !m.hasAddress() || slices.ContainsFunc(m.locals, func(l local) bool { return l.gone }) {
 		m.lookForAddresses()
 	}
 	switch {
-	case !ok:
-		return nil, m.unreachable("not an address of this kind of rail")
-	case rank < 0 || rank >= m.cfg.Size || rank == m.cfg.Rank || c.rank != uint32(rank):
-		return nil, m.unreachable(fmt.Sprintf("address of rank %d for rank %d", c.rank, rank))
-	case c.size != uint32(m.cfg.Size):
-		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", fmt.Errorf("a job of %d ranks there, of %d here", c.size, m.cfg.Size))
-	case int(c.frag) != m.cfg.FragBytes:
-		return nil, m.NewError(rank, btl.ClassUsage, btl.SideBoth, "", transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), rank, int64(c.frag)))
+	case err != nil:
+		return nil, err
 	case m.cfg.Find == nil && len(c.addresses) > 0 && len(pathsBetween(m.published(isAny), c.addresses, c.host == m.host)) == 0:
 		return nil, m.unreachable(Explain([][]byte{m.encodeAddress()}, [][]byte{theirs}))
 	case m.codec == nil:
@@ -495,7 +504,7 @@ func (m *module) failRail(err *btl.Error) {
 	m.FailRail(err)
 }
 
-// Endpoints implements base.Owner.
+// Endpoints implements base.AddressOwner.
 func (m *module) Endpoints() iter.Seq[*endpoint] {
 	return func(yield func(*endpoint) bool) {
 		for p := range m.peers.All() {

@@ -31,7 +31,6 @@ type netAddress struct {
 
 // railAddressFields is a railAddress as it is encoded. Its addresses follow.
 type railAddressFields struct {
-	Rank, Size uint32
 	Nonce      moduleNonce
 	Host       [16]byte
 	Frag       uint32
@@ -46,32 +45,36 @@ type netAddressFields struct {
 	Bits uint8
 }
 
-const railAddressVersion = 5
+// addressForm is the form of what modules publish. Never written.
+var addressForm = base.AddressForm{Transport: "tcp", Version: 6}
 
 // The lengths of the two parts of an encoded address.
 var (
-	emptyAddressBytes = len(base.EncodeAddress(railAddressVersion, &railAddressFields{}))
+	emptyAddressBytes = addressForm.Bytes(&railAddressFields{})
 	netAddressBytes   = binary.Size(netAddressFields{})
 )
 
+func (c *railAddress) owner() base.AddressOwner { return base.AddressOwner{Rank: c.rank, Size: c.size} }
+
 func (c *railAddress) encode() []byte {
-	f := railAddressFields{Rank: c.rank, Size: c.size, Nonce: c.nonce, Host: c.host, Frag: c.frag, Word: c.word, Connection: c.connection}
+	f := railAddressFields{Nonce: c.nonce, Host: c.host, Frag: c.frag, Word: c.word, Connection: c.connection}
 	list := make([]netAddressFields, len(c.addresses))
 	for n, a := range c.addresses {
 		list[n] = netAddressFields{a.Addr().As16(), a.Port(), a.bits}
 	}
-	return base.EncodeAddress(railAddressVersion, &f, list)
+	return addressForm.Encode(c.owner(), &f, list)
 }
 
 // parseRailAddress checks everything. ok is false if no module would publish these bytes.
 func parseRailAddress(b []byte) (c railAddress, ok bool) {
 	var f railAddressFields
 	list := make([]netAddressFields, min(max(len(b)-emptyAddressBytes, 0)/netAddressBytes, maxAddresses))
-	if !base.DecodeAddress(b, railAddressVersion, &f, list) {
+	owner, ok := addressForm.Decode(b, &f, list)
+	if !ok {
 		return c, false
 	}
-	c = railAddress{rank: f.Rank, size: f.Size, nonce: f.Nonce, host: f.Host, frag: f.Frag, word: f.Word, connection: f.Connection}
-	ok = f.Rank < f.Size && f.Size <= maxRanks && f.Frag <= maxFragBytes && f.Connection < maxConnections && (len(list) > 0 || f.Word != 0)
+	c = railAddress{rank: owner.Rank, size: owner.Size, nonce: f.Nonce, host: f.Host, frag: f.Frag, word: f.Word, connection: f.Connection}
+	ok = f.Frag <= maxFragBytes && f.Connection < maxConnections && (len(list) > 0 || f.Word != 0)
 	for _, f := range list {
 		addr := netip.AddrFrom16(f.IP).Unmap()
 		a := netAddress{netip.AddrPortFrom(addr, f.Port), f.Bits}
