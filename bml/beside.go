@@ -57,6 +57,12 @@ func (pr *Peer) isMixed() bool {
 	return up != 0 && pr.rails[bits.TrailingZeros32(up)].tier < pr.rails[bits.Len32(up)-1].tier
 }
 
+// MayRead reports whether a message of so many bytes is one for the receiver to read. Expose finds
+// out whether it can.
+func (pr *Peer) MayRead(bytes int) bool {
+	return pr.IsRemote(int64(bytes)) && pr.exposed(bytes, btl.AccessRemoteRead) != 0
+}
+
 // exposed are the rails that a message is made reachable on, for remote reads or for remote writes.
 // A message that goes by rails of several tiers is not read: some of them cannot read, and the
 // receiver's reads leave nothing for the sender's fragments. A message of one piece is read.

@@ -21,7 +21,7 @@ const (
 func (p *PML) mayBcopy(c *Context, bytes, dest int) bool {
 	pr := p.peers[c.group.world[dest]]
 	return pr != nil && pr.IsResolved() && !pr.HasInline() && len(c.revoked) == 0 && pr.pending.head == nil && pr.IsIdle() &&
-		p.bcopies < maxBcopies && bytes <= min(maxBcopyBytes, pr.EagerBytes()) && pr.credit.covers(bytes)
+		p.bcopies < maxBcopies && bytes <= maxBcopyBytes && pr.fitsEager(bytes, true) && pr.credit.covers(bytes)
 }
 
 // sendBcopy sends a message from a copy. It returns nil if a rail has accepted the copy, so that

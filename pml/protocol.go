@@ -69,3 +69,18 @@ func (p *PML) AddMemory(mem []byte) { p.bml.AddMemory(mem) }
 // RemoveMemory undoes AddMemory. No peer can access the memory when it returns. No active request
 // uses the memory.
 func (p *PML) RemoveMemory(mem []byte) { p.bml.RemoveMemory(mem) }
+
+// fitsEager reports whether a message is short enough to go whole, without an answer of the
+// receiver. All other code asks this function. bml/rail.go:BML.useFirst sets the limits, of which
+// that for messages that the receiver cannot read in place is the higher one.
+func (pr *peer) fitsEager(bytes int, mayRead bool) bool {
+	if mayRead {
+		return bytes <= pr.EagerBytes()
+	}
+	return bytes <= pr.EagerCopyBytes()
+}
+
+// mayRead reports whether the receiver is to read a message that does not go eagerly.
+func (pr *peer) mayRead(bytes int) bool {
+	return pr.MayRead(bytes) && pr.credit.covers(pr.RemoteKeysBytes())
+}

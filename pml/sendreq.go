@@ -200,21 +200,22 @@ func (s *SendRequest) Dest() int { return s.dest }
 
 // needsAnswer reports whether a send that cannot go inline would wait for an answer of the peer.
 func (s *SendRequest) needsAnswer(pr *peer) bool {
-	return s.mode == Synchronous || pr.pending.head != nil || len(s.buf) > pr.EagerBytes() || !pr.credit.covers(len(s.buf))
+	return s.mode == Synchronous || pr.pending.head != nil || !pr.credit.covers(len(s.buf)) ||
+		!pr.fitsEager(len(s.buf), pr.mayRead(len(s.buf)))
 }
 
 // launch posts the first fragment: the whole message, or an RTS. It reports false if the peer's
 // windows have no room for either.
 func (s *SendRequest) launch() bool {
 	p, pr := s.p, s.peer
-	small := len(s.buf) <= pr.EagerBytes()
+	small := pr.fitsEager(len(s.buf), true)
 	eagerly := small && pr.credit.covers(len(s.buf))
 	var keys []byte // remote key descriptors
 	if !eagerly {
 		keys = s.expose()
 	}
 	exposed := keys != nil
-	if !exposed && !small && len(s.buf) <= pr.EagerCopyBytes() && s.mode != Synchronous {
+	if !exposed && !small && s.mode != Synchronous && pr.fitsEager(len(s.buf), false) {
 		small, eagerly = true, pr.credit.covers(len(s.buf))
 	}
 	if hasData := exposed || eagerly && (s.mode != Synchronous || len(s.buf) > 0); !hasData {
@@ -272,8 +273,7 @@ func (s *SendRequest) makeRTS(tag btl.Tag, h *rndvHdr) {
 // expose makes the message readable for the receiver if remote read is the best protocol for it. It
 // returns the remote key descriptors, or nil if it is not.
 func (s *SendRequest) expose() []byte {
-	pr := s.peer
-	if pr.Getters() == 0 || !pr.IsRemote(int64(len(s.buf))) || !pr.credit.covers(pr.RemoteKeysBytes()) {
+	if !s.peer.mayRead(len(s.buf)) {
 		return nil
 	}
 	return s.p.bml.Expose(s.transfer(), s.buf, btl.AccessRemoteRead)
