@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"btl/ibverbs/simhca":             {"btl/ibverbs/verbs"},
 	"btl/ibverbs/verbs":              {},
 	"btl/ibverbs/internal/verbstest": {"btl/ibverbs/verbs"},
-	"btl/loop":                       {"btl", "btl/base", "btl/transport", "progress"},
+	"btl/loop":                       {"btl", "btl/base", "btl/transport", "internal/tunable", "progress"},
 	"btl/sm":                         {"btl", "btl/base", "btl/transport", "internal/fence", "internal/memcopy", "internal/tunable", "progress"},
 	"btl/pinned":                     {"btl"},
 	"bml":                            {"bml/rating", "btl", "btl/pinned", "request", "progress"},

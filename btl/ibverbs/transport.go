@@ -23,7 +23,7 @@ const fragKey = "ibverbs.frag.bytes"
 // Transport describes the rails over InfiniBand and RoCE, one for each port.
 func Transport() transport.Transport {
 	return transport.Transport{
-		Name: "ibverbs", Priority: 20, Reach: transport.Anywhere, Open: openRails, Leads: leads,
+		Name: tunable.TransportIBVerbs, Reach: transport.Anywhere, Open: openRails, Leads: leads,
 		Choices: []string{devicesKey}, Rare: true,
 	}
 }

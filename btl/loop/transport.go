@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // Transport describes the rail of a rank to itself.
 func Transport() transport.Transport {
-	return transport.Transport{Name: "self", Priority: 40, Reach: transport.Itself, Open: openSelf}
+	return transport.Transport{Name: tunable.TransportSelf, Reach: transport.Itself, Open: openSelf}
 }
 
 func openSelf(env *transport.Env) (transport.Opened, error) {

@@ -3,6 +3,7 @@ package sm
 import (
 	"github.com/mpigo/mpigo/btl"
 	"github.com/mpigo/mpigo/btl/transport"
+	"github.com/mpigo/mpigo/internal/tunable"
 )
 
 // The tunables of rings. All ranks of a machine must have the same values.
@@ -10,7 +11,7 @@ const slotsKey, ringKey, fragKey = "sm.ring.slots", "sm.ring.bytes", "sm.frag.by
 
 // Transport describes the rail between ranks of one machine.
 func Transport() transport.Transport {
-	return transport.Transport{Name: railName, Priority: 30, Reach: transport.Host, Open: openRail}
+	return transport.Transport{Name: tunable.TransportSM, Reach: transport.Host, Open: openRail}
 }
 
 func openRail(env *transport.Env) (transport.Opened, error) {

@@ -28,7 +28,7 @@ const (
 // Transport describes the rails over TCP: tcp.connections of them for each interface.
 func Transport() transport.Transport {
 	return transport.Transport{
-		Name: "tcp", Priority: 10, Reach: transport.Anywhere, Open: openRails,
+		Name: tunable.TransportTCP, Reach: transport.Anywhere, Open: openRails,
 		Leads: leads, Explain: Explain,
 		Choices: []string{includeKey, excludeKey}, Abundant: true, Demands: []string{connectionsKey, portsKey}, Unknown: unknownWords, Nobodys: nobodysWords,
 	}

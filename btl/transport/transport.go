@@ -25,12 +25,10 @@ const (
 
 // Transport describes a kind of rail.
 type Transport struct {
-	// Name of the transport, in the tunable btl and in the addresses that ranks publish.
-	Name string
-	// Priority orders transports by default: the tunable btl lists transports of a higher priority
-	// first.
-	Priority int
-	Reach    Reach
+	// Name of the transport, in the tunable btl (tunable.Transports) and in the addresses that
+	// ranks publish.
+	Name  string
+	Reach Reach
 
 	// Open makes the rails of this rank. It is called under the lock of the rank's engine. A rail
 	// whose device or address may appear later is made too, and is Absent. The error says in one

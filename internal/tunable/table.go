@@ -1,14 +1,17 @@
 package tunable
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // table returns every tunable. It is a function, because a variable could be changed for all ranks
 // of the process.
 func table() []Tunable {
 	return []Tunable{
-		{Key: "btl", Kind: List, Default: "self,sm,ibverbs,tcp",
-			Allowed: []string{"self", "sm", "ibverbs", "tcp"},
-			Doc:     "transports that may be used, in order of preference; each rank is reached by the first transport that connects to it"},
+		{Key: "btl", Kind: List, Default: strings.Join(Transports(), ","),
+			Allowed: Transports(),
+			Doc:     "transports that may be used, in order of preference; each rank is reached by the first that leads there"},
 		{Key: "sm.ring.slots", Kind: Int, Default: "256", Min: 2, Max: 1 << 20,
 			Doc: "fragments in flight to one peer on the same machine; the same at all ranks of a machine"},
 		{Key: "sm.ring.bytes", Kind: Bytes, Default: "1M", Min: 4 << 10, Max: 1 << 32,

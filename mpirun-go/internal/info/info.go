@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -60,16 +59,10 @@ type Tunable struct {
 	Doc     string `json:"doc"`
 }
 
-// BuiltIn returns the transports that the ranks of a launched job can use.
-func BuiltIn() []string {
-	btl, _ := tunable.Find("btl")
-	return slices.Clone(btl.Allowed)
-}
-
 // Collect returns a report on this machine and on the tunables in set.
 func Collect(set tunable.Set) Report {
 	r := Report{
-		Version: Version(), Go: runtime.Version(), BTLs: BuiltIn(), Machine: ThisMachine("/"),
+		Version: Version(), Go: runtime.Version(), BTLs: tunable.Transports(), Machine: ThisMachine("/"),
 	}
 	for _, t := range tunable.All() {
 		value, origin := set.Text(t.Key)
