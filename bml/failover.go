@@ -31,7 +31,7 @@ import (
 // Failed implements btl.Events. A rail that a peer does not use concerns it only if the BTL says
 // that the peer's process has ended.
 func (b *BML) Failed(m btl.Module, to btl.Path, err *btl.Error) {
-	if to != btl.WholeRail {
+	if to != btl.WholeModule {
 		if to.Peer < 0 || to.Peer >= len(b.peers) {
 			return
 		}
@@ -267,7 +267,7 @@ func (b *BML) failRail(rl *Rail, err *btl.Error) {
 
 // Drained implements btl.Events.
 func (b *BML) Drained(m btl.Module, to btl.Path) {
-	if to != btl.WholeRail {
+	if to != btl.WholeModule {
 		if to.Peer >= 0 && to.Peer < len(b.peers) && b.peers[to.Peer] != nil {
 			b.wayDrained(b.peers[to.Peer], way{m, int(to.Module)})
 		}

@@ -461,7 +461,7 @@ func TestMessageGoesOnWhileARailStaysDown(t *testing.T) {
 		w.fabric.Advance()
 	}
 	require.NoError(t, w.fabric.FailLane(0, 1, 0, loop.Cut{}))
-	require.NoError(t, w.fabric.FailRail(1, loop.Lose)) // it cannot be opened again
+	require.NoError(t, w.fabric.FailModule(1, loop.Lose)) // it cannot be opened again
 	w.run(100*msec, 0, 1)
 	require.Empty(t, m.t.pieces)
 	require.False(t, m.isDone)

@@ -217,7 +217,7 @@ func (m *wireModule) drain(peer int) {
 // path is that to a peer, or the whole rail.
 func (m *wireModule) path(peer int) btl.Path {
 	if peer == btl.AllPeers {
-		return btl.WholeRail
+		return btl.WholeModule
 	}
 	return btl.Path{Peer: peer, Module: uint8(m.rail)}
 }

@@ -83,8 +83,8 @@ type Path struct {
 	Module uint8
 }
 
-// WholeRail is the path that stands for all endpoints of a module. It is never written.
-var WholeRail = Path{Peer: AllPeers}
+// WholeModule is the path that stands for all endpoints of a module. Never written.
+var WholeModule = Path{Peer: AllPeers}
 
 // MaxHeaderBytes bounds the header of an operation.
 const MaxHeaderBytes = 64

@@ -48,7 +48,7 @@ func TestDeviceFailureOfDownRailEndsSend(t *testing.T) {
 	require.Equal(t, 1, w.flying[0].rail)
 	f := w.flying[0]
 	w.flying = nil
-	p.Failed(w.rails[0][0], btl.WholeRail, pathErr) // then its device
+	p.Failed(w.rails[0][0], btl.WholeModule, pathErr) // then its device
 	p.Failed(w.rails[1][0], w.rails[1][0].path(1), pathErr)
 	f.op.Done(f.op, pathErr)
 	w.rails[1][0].drain(1)
@@ -250,7 +250,7 @@ func TestDeviceFailureAfterLinkFailureDeliversMessage(t *testing.T) {
 	w.loseRail(0, 0) // the link
 	w.rails[0][0].drain(1)
 	w.step(slices.IndexFunc(w.flying, func(f flight) bool { return f.tag == bml.TagRailDown }))
-	p.Failed(w.rails[0][0], btl.WholeRail, pathErr)                 // its device
+	p.Failed(w.rails[0][0], btl.WholeModule, pathErr)                 // its device
 	w.pmls[1].Failed(w.rails[0][1], w.rails[0][1].path(0), pathErr) // the peer's half
 	w.rails[0][1].drain(0)                                          // and RAILDOWNACK
 	w.settle()

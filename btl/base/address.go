@@ -83,7 +83,7 @@ func (f AddressForm) Decode(b []byte, fields ...any) (owner AddressOwner, ok boo
 
 // CheckOwner checks whether an address belongs to a rank of this job. ok says whether it could be
 // decoded, and theirs is its owner then. ours is the owner of this module.
-func (r *Rail[E]) CheckOwner(peer int, theirs AddressOwner, ok bool, ours AddressOwner) error {
+func (r *Module[E]) CheckOwner(peer int, theirs AddressOwner, ok bool, ours AddressOwner) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("rail %s: %w: not an address of this kind of rail", r.attrs.Name, btl.ErrUnreachable)

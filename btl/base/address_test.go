@@ -74,7 +74,7 @@ func TestDecodeDamagedAddressFails(t *testing.T) {
 }
 
 func TestCheckOwnerRejectsOtherRanksAndJobs(t *testing.T) {
-	var r base.Rail[*endpoint]
+	var r base.Module[*endpoint]
 	r.Init(nil, nil, btl.Attrs{Name: "some"}, nil)
 	ours := base.AddressOwner{Rank: 0, Size: 3}
 	require.NoError(t, r.CheckOwner(2, base.AddressOwner{Rank: 2, Size: 3}, true, ours))

@@ -1,13 +1,13 @@
 // Package base is the common part of all transports, like src/uct/base in UCX.
 //
-// A transport embeds [Rail] in its module and [Endpoint] in its endpoint, both by value, so that a
-// post or a progress call reaches their fields without a further pointer or interface call. Rail
+// A transport embeds [Module] in its module and [Endpoint] in its endpoint, both by value, so that
+// a post or a progress call reaches their fields without a further pointer or interface call. Module
 // and Endpoint keep the life cycle that package btl prescribes (C4):
 //
-//	Up ──Rail.FailEndpoint, Rail.FailRail──▶ Failed ──Rail.Drained──▶ Drained
+//	Up ──Module.FailEndpoint, Module.FailModule──▶ Failed ──Module.Drained──▶ Drained
 //
 // An error that is found where Events.Failed must not be called, such as inside Send, is deferred:
-// [Rail.DeferFailure] blocks further posts, and the next progress call fails the endpoint.
+// [Module.DeferFailure] blocks further posts, and the next progress call fails the endpoint.
 //
 // The rest are helpers for several transports: tables of legal transitions, checks of
 // configurations, checksums of addresses, and common errors.

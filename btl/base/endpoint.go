@@ -11,7 +11,7 @@ type Endpoint struct {
 	// reportable: the layer above knows the endpoint, so Failed and Drained are reported.
 	reportable bool
 	reported   bool // Events.Failed was called
-	byRail     bool // failed with the whole rail, whose events cover it
+	byModule   bool // failed with the whole module, whose events cover it
 
 	deferred *btl.Error // the failure that a later progress call applies, nil if there is none
 	cause    *btl.Error // of the failure, nil while the endpoint is Up

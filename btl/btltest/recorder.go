@@ -87,7 +87,7 @@ func (s *side) Failed(m btl.Module, to btl.Path, err *btl.Error) {
 		s.h.violationLocked("%s: Failed while the endpoint is Up", s.name)
 	}
 	switch {
-	case to == btl.WholeRail:
+	case to == btl.WholeModule:
 		if s.railFailing {
 			s.h.violationLocked("%s: Failed for the rail twice", s.name)
 		}
@@ -115,7 +115,7 @@ func (s *side) Drained(m btl.Module, to btl.Path) {
 		s.h.violationLocked("%s: Drained names another module", s.name)
 	}
 	switch {
-	case to == btl.WholeRail && s.railFailing:
+	case to == btl.WholeModule && s.railFailing:
 		s.railFailing = false
 	case s.isPath(to) && s.failing:
 		s.failing = false

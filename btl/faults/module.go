@@ -156,7 +156,7 @@ func (m *module) Arrived(_ btl.Module, peer int, tag btl.Tag, frag []byte) {
 // Failed implements btl.Events.
 func (m *module) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
 	for _, e := range m.order {
-		if e.cause == nil && (to == btl.WholeRail || to == e.Path()) {
+		if e.cause == nil && (to == btl.WholeModule || to == e.Path()) {
 			e.cause = err
 		}
 	}
@@ -166,7 +166,7 @@ func (m *module) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
 // Drained implements btl.Events.
 func (m *module) Drained(_ btl.Module, to btl.Path) {
 	for _, e := range slices.Clone(m.order) {
-		if (to == btl.WholeRail || to == e.Path()) && e.inner.State() == btl.Drained {
+		if (to == btl.WholeModule || to == e.Path()) && e.inner.State() == btl.Drained {
 			e.drain()
 			m.order = slices.DeleteFunc(m.order, func(other *endpoint) bool { return other == e })
 		}

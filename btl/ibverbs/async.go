@@ -163,7 +163,7 @@ func (m *module) requery(err *btl.Error) {
 		} else {
 			m.publish()
 		}
-		m.FailRail(err)
+		m.FailModule(err)
 		return
 	}
 	m.requeryPKey(err)
@@ -188,7 +188,7 @@ func (m *module) requeryPKey(err *btl.Error) {
 	} else if m.restartUD(err.Native, err.Err); m.reopen {
 		return // that has failed the rail
 	}
-	m.FailRail(err)
+	m.FailModule(err)
 }
 
 // loseQueue handles a broken completion queue or shared receive queue: the rail fails, because all
@@ -206,7 +206,7 @@ func (m *module) loseQueue(ev *verbs.AsyncEvent, err *btl.Error) {
 			g.broken = true
 		}
 	}
-	m.FailRail(err)
+	m.FailModule(err)
 }
 
 // loseDevice fails the rail, and makes the module reopen its device.
@@ -217,5 +217,5 @@ func (m *module) loseDevice(native string, cause error) {
 	m.h.lost = true
 	m.reopen, m.downAt = true, 0
 	m.Unsettled = true
-	m.FailRail(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
+	m.FailModule(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, native, cause))
 }

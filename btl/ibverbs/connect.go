@@ -249,7 +249,7 @@ func (m *module) receiveREQ(p *peer, msg *message) {
 		switch {
 		case msg.epoch <= p.epoch:
 			m.refuse(p, msg)
-		case m.RailError() != nil || m.reopen || !m.portUp:
+		case m.ModuleError() != nil || m.reopen || !m.portUp:
 		case int(msg.end.frag) != m.cfg.FragBytes:
 			m.reject(p, msg, rejectionFor(transport.DifferInFragments(fragKey, m.cfg.Rank, int64(m.cfg.FragBytes), p.rank, int64(msg.end.frag))))
 		case !m.knows(p, msg): // it is handled once the path is resolved

@@ -172,7 +172,7 @@ func (m *module) drain() int {
 	if m.reopen && len(m.toDestroy) == 0 && len(m.lookups) == 0 && m.Draining() == stuck && (tried || stuck == 0) {
 		n += m.giveUpDevice()
 	}
-	if m.DrainRail() {
+	if m.DrainModule() {
 		n++
 	}
 	return n
@@ -300,7 +300,7 @@ func (m *module) breakGroup(g *group, cause error) {
 		return
 	}
 	g.broken = true
-	m.FailRail(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventCQErr.Native(), cause))
+	m.FailModule(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventCQErr.Native(), cause))
 }
 
 // checkDeadlines fails endpoints on which nothing has completed for too long: a device may lose a

@@ -41,7 +41,7 @@ const (
 
 // module is the rail of one rank on one port.
 type module struct {
-	base.Rail[*endpoint]
+	base.Module[*endpoint]
 
 	// Fields that every progress call reads, next to each other.
 	h        *hca // nil after the device was lost, until it is opened again
@@ -514,7 +514,7 @@ func (m *module) settle() int {
 	n := 0
 	if m.downAt != 0 && m.now-m.downAt >= int64(m.cfg.PortGrace) {
 		m.downAt = 0
-		m.FailRail(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
+		m.FailModule(m.portIsDown(btl.AllPeers, verbs.EventPortErr.Native()))
 		n++
 	}
 	m.awaitPort()

@@ -38,7 +38,7 @@ func bothMove(t *testing.T, link verbs.LinkLayer, change func(r *testRank)) (w *
 	}
 	w.until("new addresses", func() bool {
 		w.clock.skip(time.Millisecond)
-		return *moved == 2 && a.isDrained() && b.isDrained() && a.m.RailError() == nil && b.m.RailError() == nil
+		return *moved == 2 && a.isDrained() && b.isDrained() && a.m.ModuleError() == nil && b.m.ModuleError() == nil
 	})
 	for i, r := range w.ranks {
 		require.NotEqual(t, before[i], r.m.Address())

@@ -266,7 +266,7 @@ func (m *module) loseShared(cause error) {
 		return
 	}
 	m.h.shared.broken = true
-	m.FailRail(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventSRQErr.Native(), cause))
+	m.FailModule(m.NewError(btl.AllPeers, btl.ClassDevice, btl.SideLocal, verbs.EventSRQErr.Native(), cause))
 }
 
 // postShared posts the free receives of the shared queue.

@@ -392,7 +392,7 @@ func TestSharedQueueFails(t *testing.T) {
 							return false
 						}
 					}
-					return hub.m.RailError() == nil && hub.m.Draining() == 0
+					return hub.m.ModuleError() == nil && hub.m.Draining() == 0
 				})
 				got := map[string]int{}
 				var next [peers + 1]int

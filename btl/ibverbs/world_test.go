@@ -321,7 +321,7 @@ func (w *world) recovers() {
 			if r.ep.State() == btl.Up && r.other().ep.State() != btl.Up {
 				r.ep.Fail(nil) // as the layer above does when the other rank reports the failure
 			}
-			if !r.isDrained() || r.m.RailError() != nil || r.m.reopen {
+			if !r.isDrained() || r.m.ModuleError() != nil || r.m.reopen {
 				return false
 			}
 		}

@@ -16,14 +16,14 @@ import (
 func (m *module) settle() int {
 	n := m.settleLanded() + m.EndRefused() + m.FailDeferred()
 	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.advance(e.peer) })
-	if m.RailError() != nil && m.Draining() == 0 {
+	if m.ModuleError() != nil && m.Draining() == 0 {
 		for _, p := range m.peers {
 			if p != nil {
 				n += m.endPassive(p, math.MaxUint32)
 			}
 		}
 		m.f.tracef("drained %s %d>all", m.Attrs().Name, m.port.name.Rank)
-		m.DrainRail()
+		m.DrainModule()
 		n++
 	}
 	m.Unsettled = len(m.landed) > 0 || m.Waiting()
@@ -66,9 +66,9 @@ func (m *module) collectLanes() {
 	}
 }
 
-// failRail fails the whole rail, and returns the number of events.
+// failRail fails the whole module, and returns the number of events.
 func (m *module) failRail(err *btl.Error) int {
-	if !m.FailRail(err) {
+	if !m.FailModule(err) {
 		return 0
 	}
 	m.f.tracef("failed %s %d>all: %v", m.Attrs().Name, m.port.name.Rank, err)

@@ -140,8 +140,8 @@ func (f *Fabric) FailPort(rank, rail int, fate Fate) error {
 	return nil
 }
 
-// FailRail breaks the devices of all ranks on one rail, until ReviveRail.
-func (f *Fabric) FailRail(rail int, fate Fate) error {
+// FailModule breaks the devices of all ranks on one rail, until ReviveRail.
+func (f *Fabric) FailModule(rail int, fate Fate) error {
 	if err := f.checkFault(rail); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (f *Fabric) RevivePort(rank, rail int) error {
 	return nil
 }
 
-// ReviveRail undoes FailRail and FailPort on one rail.
+// ReviveRail undoes FailModule and FailPort on one rail.
 func (f *Fabric) ReviveRail(rail int) error {
 	if err := f.checkFault(rail); err != nil {
 		return err

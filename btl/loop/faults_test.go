@@ -214,7 +214,7 @@ func TestFailRail(t *testing.T) {
 			w, a, b := pairOfNodes(t, Config{Virtual: virtual, Rails: 2})
 			require.True(t, w.nodes[0][1].send(1, 100))
 			require.True(t, a.send(1, 100))
-			require.NoError(t, w.f.FailRail(0, fate))
+			require.NoError(t, w.f.FailModule(0, fate))
 			w.settle()
 			require.Equal(t, []int{1, 1}, []int{a.railFails, b.railFails})
 			require.Equal(t, []int{0, 0}, []int{a.failures, b.failures})
@@ -355,7 +355,7 @@ func TestFaultOfUnknownRankOrRailFails(t *testing.T) {
 		f.FailLane(-1, 0, 0, Cut{}), f.FailLane(0, 2, 0, Cut{}), f.FailLane(0, 1, 2, Cut{}),
 		f.ReviveLane(0, 2, 0), f.ReviveLane(0, 1, -1),
 		f.FailPort(2, 0, Lose), f.FailPort(0, 2, Lose), f.RevivePort(-1, 0),
-		f.FailRail(2, Lose), f.ReviveRail(-1),
+		f.FailModule(2, Lose), f.ReviveRail(-1),
 		f.SetLoss(Port{0, 0}, Port{2, 0}, nil),
 		f.SetLoss(Port{0, 0}, Port{1, 0}, nil), // the fabric is not virtual
 	} {
@@ -363,5 +363,5 @@ func TestFaultOfUnknownRankOrRailFails(t *testing.T) {
 	}
 	// Ranks without a module can have faults.
 	require.NoError(t, f.FailLane(0, 1, 0, Cut{}))
-	require.NoError(t, f.FailRail(1, Deliver))
+	require.NoError(t, f.FailModule(1, Deliver))
 }

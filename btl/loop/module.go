@@ -31,7 +31,7 @@ const (
 
 // module is the part of a rail that only its rank touches, under its engine's lock.
 type module struct {
-	base.Rail[*endpoint]
+	base.Module[*endpoint]
 	port  *port
 	f     *Fabric
 	bufs  pool
@@ -210,7 +210,7 @@ func (m *module) handleNotice(n notice) int {
 // advance moves on to the peer's newer incarnations once the older ones have ended.
 func (m *module) advance(p *peer) int {
 	n := 0
-	for len(p.next) > 0 && m.RailError() == nil {
+	for len(p.next) > 0 && m.ModuleError() == nil {
 		l := p.next[0]
 		if p.ep != nil && p.ep.Epoch() < l.inc.epoch && p.ep.State() != btl.Drained {
 			if p.ep.State() == btl.Up {

@@ -114,7 +114,7 @@ func (n *node) Arrived(_ btl.Module, peer int, _ btl.Tag, frag []byte) {
 
 // Failed implements btl.Events.
 func (n *node) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
-	if to == btl.WholeRail {
+	if to == btl.WholeModule {
 		n.railFails++
 	} else {
 		n.failures++
@@ -124,7 +124,7 @@ func (n *node) Failed(_ btl.Module, to btl.Path, err *btl.Error) {
 // Drained implements btl.Events.
 func (n *node) Drained(_ btl.Module, to btl.Path) {
 	for p, ep := range n.eps {
-		if ep != nil && (p == to.Peer || to == btl.WholeRail) {
+		if ep != nil && (p == to.Peer || to == btl.WholeModule) {
 			n.drained[p] = ep.Epoch()
 		}
 	}
@@ -256,7 +256,7 @@ func (w *world) breakSomething(rng *rand.Rand) (breaks bool) {
 	var err error
 	switch rng.IntN(12) {
 	case 0:
-		breaks, err = true, f.FailRail(rail, cut.Fate)
+		breaks, err = true, f.FailModule(rail, cut.Fate)
 	case 1, 2:
 		breaks, err = true, f.FailPort(a, rail, cut.Fate)
 	case 3, 4, 5, 6:

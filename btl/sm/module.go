@@ -84,7 +84,7 @@ const (
 
 // module is the rail of one rank.
 type module struct {
-	base.Rail[*endpoint]
+	base.Module[*endpoint]
 
 	// The fields that every progress call reads are together.
 	inbounds []*inbound
@@ -386,7 +386,7 @@ func (m *module) settle() int {
 		n++
 	}
 	n += m.DrainEndpoints(m.tearDown, func(e *endpoint) int { return m.checkControl(e.p) })
-	if m.DrainRail() {
+	if m.DrainModule() {
 		n++
 		for _, p := range m.peers {
 			if p != nil { // its control words may have changed while the rail was failing

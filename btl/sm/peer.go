@@ -121,8 +121,8 @@ func (m *module) checkControl(p *peer) int {
 	case s == 0, s.epoch() <= in.ended:
 	case s.epoch() == in.reads:
 		n += m.follow(p, s)
-	case p.ep != nil && p.ep.State() == btl.Failed, m.RailError() != nil:
-		// The tear-down checks again.
+	case p.ep != nil && p.ep.State() == btl.Failed, m.ModuleError() != nil:
+		// The tear-down looks again.
 	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() < p.ep.Epoch():
 		n += m.finish(p, s.epoch())
 	case p.ep != nil && p.ep.State() == btl.Up && s.epoch() > p.ep.Epoch():

@@ -157,7 +157,7 @@ func (m *module) answerHello(s *unauthenticatedPeer, p *peer) int {
 	h := &s.hello
 	e := p.ep
 	switch {
-	case m.RailError() != nil || m.deferred != nil:
+	case m.ModuleError() != nil || m.deferred != nil:
 		m.Unsettled = true
 		return 0
 	case e == nil || e.State() == btl.Drained:

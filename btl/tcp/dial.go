@@ -313,7 +313,7 @@ func (m *module) dialAgain() int {
 			return true
 		case a != nil && m.now >= a.until:
 			a.failed(unix.ETIMEDOUT, m.pathError(e.p.rank, unix.ETIMEDOUT, e.connecting()))
-		case a == nil && m.now >= p.at && m.RailError() == nil && m.deferred == nil:
+		case a == nil && m.now >= p.at && m.ModuleError() == nil && m.deferred == nil:
 			e.dialOnce(m.now)
 		}
 		return e.Deferred() != nil

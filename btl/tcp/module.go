@@ -37,7 +37,7 @@ const (
 
 // module is a rail of one rank at one interface.
 type module struct {
-	base.Rail[*endpoint]
+	base.Module[*endpoint]
 
 	// The fields that every progress call reads are together.
 	active      *endpoint // whose connection received last
@@ -480,7 +480,7 @@ func (m *module) maintain() int {
 	n += m.FailDeferred()
 	n += m.checkHealth()
 	n += m.DrainEndpoints((*endpoint).tearDown, nil)
-	if m.DrainRail() {
+	if m.DrainModule() {
 		n++
 	}
 	m.freeBuffers(maxBuffers)
@@ -501,7 +501,7 @@ func (m *module) failRail(err *btl.Error) {
 			_ = l.close(m)
 		}
 	}
-	m.FailRail(err)
+	m.FailModule(err)
 }
 
 // Endpoints implements base.AddressOwner.

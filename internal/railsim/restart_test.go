@@ -39,7 +39,7 @@ func runRestart(t *testing.T, p pml.Protocol, size int, part float64) (o restart
 	require.False(t, m.isDone())
 	j.startPause()
 	at := j.now()
-	require.NoError(t, j.fabric.FailRail(1, loop.Lose))
+	require.NoError(t, j.fabric.FailModule(1, loop.Lose))
 	require.True(t, j.run(limit, m.isDone))
 	require.NoError(t, m.err)
 	o.measure(j, size)

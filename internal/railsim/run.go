@@ -183,7 +183,7 @@ func (j *job) begin(f fault) error {
 	case breakPort:
 		return j.fabric.FailPort(f.rank, f.rail, f.cut.Fate)
 	}
-	return j.fabric.FailRail(f.rail, f.cut.Fate)
+	return j.fabric.FailModule(f.rail, f.cut.Fate)
 }
 
 func (j *job) repair(f fault) error {

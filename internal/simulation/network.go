@@ -236,7 +236,7 @@ func (e ownEvents) Failed(m btl.Module, to btl.Path, err *btl.Error) {
 func (e ownEvents) Drained(m btl.Module, to btl.Path) { e.Events.Drained(m, e.path(to)) }
 
 func (e ownEvents) path(to btl.Path) btl.Path {
-	if to != btl.WholeRail {
+	if to != btl.WholeModule {
 		to.Peer = e.rank
 	}
 	return to

@@ -306,7 +306,7 @@ func (t *tap) reportAll() {
 
 func (t *tap) drained(to btl.Path) {
 	t.late = slices.DeleteFunc(t.late, func(l lateRead) bool {
-		if to != btl.WholeRail && to != l.path {
+		if to != btl.WholeModule && to != l.path {
 			return false
 		}
 		if _, isActive := t.w.ranks[t.rank].p.User(l.buf); !isActive {

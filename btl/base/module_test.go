@@ -14,7 +14,7 @@ import (
 
 // module embeds a Rail and endpoint an Endpoint. They do nothing else.
 type module struct {
-	base.Rail[*endpoint]
+	base.Module[*endpoint]
 	endpoints []*endpoint
 }
 
@@ -68,7 +68,7 @@ func newModule(n int) (*module, *events) {
 func (m *module) drain() int {
 	n := m.EndRefused() + m.FailDeferred()
 	n += m.DrainEndpoints(func(e *endpoint) int { return m.Flush(e, &e.Pending) }, nil)
-	if m.DrainRail() {
+	if m.DrainModule() {
 		n++
 	}
 	m.Unsettled = m.Waiting()
@@ -146,7 +146,7 @@ func TestRailWaitsForItsEndpoints(t *testing.T) {
 	for _, e := range m.TakeDraining() {
 		m.KeepDraining(e)
 	}
-	require.False(t, m.DrainRail())
+	require.False(t, m.DrainModule())
 	require.Len(t, l.lines, 3)
 	m.drain()
 	require.Equal(t, []any{"drained", btl.AllPeers}, l.lines[3:])
