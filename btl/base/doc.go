@@ -1,8 +1,8 @@
 // Package base is the common part of all transports, like src/uct/base in UCX.
 //
 // A transport embeds [Module] in its module and [Endpoint] in its endpoint, both by value, so that
-// a post or a progress call reaches their fields without a further pointer or interface call. Module
-// and Endpoint keep the life cycle that package btl prescribes (C4):
+// a post or a progress call reaches their fields without a further pointer or interface call.
+// Module and Endpoint keep the life cycle that package btl prescribes (C4):
 //
 //	Up ──Module.FailEndpoint, Module.FailModule──▶ Failed ──Module.Drained──▶ Drained
 //

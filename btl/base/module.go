@@ -177,8 +177,7 @@ func (r *Module[E]) FailBecause(e E, cause error) {
 }
 
 // FailModule takes the whole module and all its endpoints that are Up to Failed, and reports the
-// module.
-// It reports whether the rail was neither closed nor Failed.
+// module. It reports whether the module was neither closed nor Failed.
 func (r *Module[E]) FailModule(err *btl.Error) bool {
 	if r.Closed || r.err != nil {
 		return false
@@ -267,8 +266,8 @@ func (r *Module[E]) DrainEndpoints(tearDown, after func(E) int) int {
 	return n
 }
 
-// DrainModule reports the whole module Drained, if it is Failed and all its endpoints are Drained. It
-// reports whether it did.
+// DrainModule reports the whole module Drained, if it is Failed and all its endpoints are Drained.
+// It reports whether it did.
 func (r *Module[E]) DrainModule() bool {
 	if r.err == nil || len(r.draining) > 0 {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// FuzzAddress: what is parsed has one encoding. The checksum is right, so that every content gets as
-// far as the checks of its fields.
+// FuzzAddress: what is parsed has one encoding. The checksum is right, so that every content gets
+// as far as the checks of its fields.
 func FuzzAddress(f *testing.F) {
 	c := address{rank: 1, size: 2, pid: 3, segment: 4, wakeup: 5, wakeupNode: 6, slots: 7, data: 8, longest: 9, fences: true}
 	require.Len(f, c.encode(), addressBytes)
