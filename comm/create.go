@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
-	"github.com/mpigo/mpigo/request"
 )
 
 // Create makes a communicator of the ranks of a group, in its order (MPI 4.1, section 7.4.2). It is
@@ -201,14 +199,10 @@ func (c *Comm) awaitInvite(call *groupCall) error {
 	leader, _ := c.members.Rank(call.key.leader)
 	call.wait = c.job.pml.Irecv(c.p2p, nil, 1, leader, call.key.tag|inviteTag, createGroupOp.String())
 	v.waiting = append(v.waiting, call)
-	err := call.wait.Await(c.ctx)
+	err, stopped := call.wait.AwaitOrCancel(c.ctx)
 	v.forget(call)
-	if call.wait.State() == request.Active { // the view's context has ended, or the job
-		call.wait.Cancel()
-		if cause := call.wait.Await(context.Background()); cause != nil {
-			call.wait.Abandon()
-			return c.fail(createGroupOp, leader, call.key.tag, causeOf(cause))
-		}
+	if stopped != nil {
+		return c.fail(createGroupOp, leader, call.key.tag, causeOf(stopped))
 	}
 	_, own := call.wait.Take()
 	switch {

@@ -31,35 +31,16 @@ func (c *Comm) Mprobe(source, tag int) (*Message, Status, error) {
 
 // Iprobe reports whether a message that matches source and tag has arrived. It makes progress.
 func (c *Comm) Iprobe(source, tag int) (st Status, found bool, err error) {
-	const op = calls.Iprobe
-	if err := c.enterRecv(nil, source, tag); err != nil {
-		return request.Empty(), false, c.fail(op, source, tag, err)
-	}
-	defer c.leave()
-	defer c.endCall(c.beginCall(op, source, tag, 0))
-	if source == ProcNull {
-		return nobodyStatus(), true, nil
-	}
-	env, found := c.job.pml.Iprobe(c.p2p, source, tag)
-	if !found {
-		c.job.eng.Poll()
-		env, found = c.job.pml.Iprobe(c.p2p, source, tag)
-	}
-	if !found {
-		return request.Empty(), false, c.lostSource(op, source, tag)
-	}
-	return envelopeStatus(env), true, nil
-}
-
-// lostSource is the error of a probe that has found nothing and never will, because the source is
-// gone. It is nil if a message may still arrive. Lock held.
-func (c *Comm) lostSource(op calls.ID, source, tag int) error {
-	return c.fail(op, source, tag, c.job.pml.Lost(c.p2p, source))
+	_, st, found, err = c.iprobe(source, tag, false, calls.Iprobe)
+	return st, found, err
 }
 
 // Improbe is Iprobe, and takes the message, if there is one, out of matching.
 func (c *Comm) Improbe(source, tag int) (m *Message, st Status, found bool, err error) {
-	const op = calls.Improbe
+	return c.iprobe(source, tag, true, calls.Improbe)
+}
+
+func (c *Comm) iprobe(source, tag int, matched bool, op calls.ID) (m *Message, st Status, found bool, err error) {
 	if err := c.enterRecv(nil, source, tag); err != nil {
 		return nil, request.Empty(), false, c.fail(op, source, tag, err)
 	}
@@ -68,15 +49,19 @@ func (c *Comm) Improbe(source, tag int) (m *Message, st Status, found bool, err 
 	if source == ProcNull {
 		return &Message{c: c}, nobodyStatus(), true, nil
 	}
-	pm, env, found := c.job.pml.Improbe(c.p2p, source, tag)
-	if !found {
+	for hasPolled := false; ; hasPolled = true {
+		if matched {
+			if pm, env, found := c.job.pml.Improbe(c.p2p, source, tag); found {
+				return &Message{c: c, m: pm}, envelopeStatus(env), true, nil
+			}
+		} else if env, found := c.job.pml.Iprobe(c.p2p, source, tag); found {
+			return nil, envelopeStatus(env), true, nil
+		}
+		if hasPolled { // and if the source is gone, no message will come any more
+			return nil, request.Empty(), false, c.fail(op, source, tag, c.job.pml.Lost(c.p2p, source))
+		}
 		c.job.eng.Poll()
-		pm, env, found = c.job.pml.Improbe(c.p2p, source, tag)
 	}
-	if !found {
-		return nil, request.Empty(), false, c.lostSource(op, source, tag)
-	}
-	return &Message{c: c, m: pm}, envelopeStatus(env), true, nil
 }
 
 func (c *Comm) probe(source, tag int, matched bool, op calls.ID) (*Message, Status, error) {
@@ -89,14 +74,9 @@ func (c *Comm) probe(source, tag int, matched bool, op calls.ID) (*Message, Stat
 		return &Message{c: c}, nobodyStatus(), nil
 	}
 	r := c.job.pml.Probe(c.p2p, source, tag, matched, op.String())
-	err := r.Await(c.ctx)
-	if r.State() == request.Active {
-		// A probe that gives up is withdrawn. No message has matched it.
-		r.Cancel()
-		if cause := r.Await(context.Background()); cause != nil {
-			r.Abandon()
-			return nil, request.Empty(), cause
-		}
+	gaveUp, stopped := r.AwaitOrCancel(c.ctx)
+	if stopped != nil {
+		return nil, request.Empty(), stopped
 	}
 	var m *Message
 	if matched {
@@ -107,7 +87,7 @@ func (c *Comm) probe(source, tag int, matched bool, op calls.ID) (*Message, Stat
 	st, own := r.Take()
 	switch {
 	case st.Cancelled:
-		return nil, request.Empty(), err
+		return nil, request.Empty(), gaveUp
 	case own != nil:
 		return nil, st, own
 	}

@@ -145,18 +145,13 @@ func (c *Comm) recvEntered(st *Status, buf []byte, size, source, tag int) (err e
 // awaitRecv finishes a blocking receive. If ctx ends, it withdraws the receive, or waits for the
 // message if one has matched by then. Lock held.
 func awaitRecv(ctx context.Context, r *pml.RecvRequest) (Status, error) {
-	err := r.Await(ctx)
-	if r.State() == request.Active {
-		r.Cancel()
-		if cause := r.Await(context.Background()); cause != nil {
-			// The job has ended.
-			r.Abandon()
-			return request.Empty(), cause
-		}
+	gaveUp, stopped := r.AwaitOrCancel(ctx)
+	if stopped != nil {
+		return request.Empty(), stopped
 	}
 	st, own := r.Take()
 	if st.Cancelled {
-		return request.Empty(), err
+		return request.Empty(), gaveUp
 	}
 	return st, own
 }

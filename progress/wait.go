@@ -119,6 +119,25 @@ func (e *Engine) WaitOn(ctx context.Context, w *Waiter, empty int) error {
 	return e.stopErr
 }
 
+// Condition is what a wait is for.
+type Condition interface {
+	// Watch has w signalled once when the condition holds, or never will. Lock held.
+	Watch(w *Waiter)
+	// Unwatch reverts Watch, also if w was signalled. Lock held.
+	Unwatch(w *Waiter)
+}
+
+// WaitFor is WaitOn with a Waiter of its own that c signals. Every wait for one condition is a Spin
+// and, if that does not end it, a WaitFor. It is not called if the condition holds.
+func (e *Engine) WaitFor(ctx context.Context, c Condition, empty int) error {
+	w := e.GetWaiter(1)
+	c.Watch(w)
+	err := e.WaitOn(ctx, w, empty)
+	c.Unwatch(w)
+	e.PutWaiter(w)
+	return err
+}
+
 // Spin is the first stage of a wait, and mostly the only one: it polls until *need is not positive.
 // The completion of the operation decrements *need, under the lock. Spin keeps the lock and ignores
 // contexts. Therefore it returns early in these cases:
@@ -151,7 +170,7 @@ func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 			return 0
 		}
 	}
-	for ; turns > 0 && e.coming == 0 && e.wanted.Load() == 0 && e.failed == failed; turns-- {
+	for ; turns > 0 && !e.isWanted() && e.failed == failed; turns-- {
 		n := 0
 		if e.turn%timersEvery == timersEvery-1 || e.hot >= len(e.pollers) {
 			n = e.Turn()
@@ -178,6 +197,9 @@ func (e *Engine) spin(need *int32, ahead Ahead, turns int) (empty int) {
 	return empty
 }
 
+// isWanted reports whether another goroutine waits for the lock, or is about to.
+func (e *Engine) isWanted() bool { return e.coming > 0 || e.wanted.Load() != 0 }
+
 // YieldsAtOnce reports whether waits on this engine yield without polling first.
 func (e *Engine) YieldsAtOnce() bool { return e.cfg.SpinTurns == 0 }
 
@@ -188,7 +210,7 @@ func (e *Engine) YieldsAtOnce() bool { return e.cfg.SpinTurns == 0 }
 // way. Lock held; it must not be called from a poller or timer.
 func (e *Engine) YieldUntil(word *uint64, target uint64, yields int) (yielded int, ok bool) {
 	for atomic.LoadUint64(word) != target {
-		if yielded == yields || e.cfg.Processor == nil || e.quickYields.skip > 0 || e.cfg.Idle != nil || e.driver != nil || e.coming > 0 || e.wanted.Load() != 0 {
+		if yielded == yields || e.cfg.Processor == nil || e.quickYields.skip > 0 || e.cfg.Idle != nil || e.driver != nil || e.isWanted() {
 			return yielded, false
 		}
 		yielded++
@@ -210,7 +232,7 @@ type Ahead interface {
 // and the number of turns since the last event.
 func (e *Engine) spinAhead(need *int32, ahead Ahead, most int) (turns, empty int) {
 	failed := e.failed
-	for turns = most; turns > 0 && e.coming == 0 && e.wanted.Load() == 0 && e.failed == failed; turns -= turnsPerAhead {
+	for turns = most; turns > 0 && !e.isWanted() && e.failed == failed; turns -= turnsPerAhead {
 		n, able := ahead.Look()
 		if !able {
 			return turns, empty

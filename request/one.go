@@ -84,15 +84,26 @@ func (o *Object) Await(ctx context.Context) error {
 	if o.active == 0 || o.gen != gen { // a poller may have abandoned it
 		return nil
 	}
-	w := o.eng.GetWaiter(1)
-	o.watch(w)
-	err := o.eng.WaitOn(ctx, w, empty)
+	err := o.eng.WaitFor(ctx, o, empty)
 	if err != nil && o.gen == gen {
-		o.unwatch(w)
 		err = o.op.Describe(err)
 	}
-	o.eng.PutWaiter(w)
 	return err
+}
+
+// AwaitOrCancel is Await for a call that does not return before the operation has ended: if ctx
+// ends, it cancels the operation and waits on, because the operation may be past that. gaveUp is
+// the error of ctx. stopped is that of a stopped engine: the operation is abandoned then. Lock
+// held.
+func (o *Object) AwaitOrCancel(ctx context.Context) (gaveUp, stopped error) {
+	gaveUp = o.Await(ctx)
+	if o.state == Active {
+		o.op.Cancel()
+		if stopped = o.Await(context.Background()); stopped != nil {
+			o.Abandon()
+		}
+	}
+	return gaveUp, stopped
 }
 
 // Test makes progress and reports whether the operation is complete; if so, it does as Wait. Null

@@ -47,11 +47,10 @@ type meeting struct {
 	orMore bool
 	from   int
 
-	spin    int32 // 1 while it is waited for in Engine.Spin
-	waiter  progress.Waiter
-	wait    bool         // with waiter
-	watch   bool         // a receive from each rank is to be posted
-	watches []postedRecv // these receives
+	spin    int32            // 1 while it is waited for in Engine.Spin
+	waiter  *progress.Waiter // of the goroutine that waits for it then, or nil
+	watch   bool             // a receive from each rank is to be posted
+	watches []postedRecv     // these receives
 }
 
 // meet says what a meeting does. Ranks are numbers in the area.

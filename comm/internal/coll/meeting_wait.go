@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -35,13 +36,7 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 		if m.spin == 0 || s.next >= len(s.steps) {
 			return nil
 		}
-		m.waiter.Reset(1)
-		m.wait = true
-		s.beginWait()
-		err := eng.WaitOn(ctx, &m.waiter, empty)
-		s.endWait()
-		m.wait = false
-		if err != nil {
+		if err := eng.WaitFor(ctx, (*change)(s), empty); err != nil {
 			return s.stopped(ctx, none, err)
 		}
 		if !m.watch {
@@ -50,6 +45,21 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 	}
 	m.watch = false
 	return s.watchRanks(ctx)
+}
+
+// change is a Schedule as a condition: the shared memory has changed so that the meeting can go on.
+type change Schedule
+
+// Watch implements progress.Condition.
+func (c *change) Watch(w *progress.Waiter) {
+	c.meeting.waiter = w
+	(*Schedule)(c).beginWait()
+}
+
+// Unwatch implements progress.Condition.
+func (c *change) Unwatch(*progress.Waiter) {
+	(*Schedule)(c).endWait()
+	c.meeting.waiter = nil
 }
 
 // beginWait has the hub poll the area for the meeting until endWait.
@@ -118,7 +128,7 @@ func (m *meeting) poll() int {
 
 // interrupt ends the wait, and lets the meeting look again.
 func (m *meeting) interrupt() {
-	if m.wait && !m.waiter.Done() {
+	if m.waiter != nil && !m.waiter.Done() {
 		m.waiter.Finish()
 	}
 	for _, r := range m.watches {
@@ -135,7 +145,7 @@ func (s *Schedule) watchSoon() {
 			m.watch = true
 			s.team.p.Engine().Queue((*task)(s))
 		}
-	case m.wait && !m.waiter.Done():
+	case m.waiter != nil && !m.waiter.Done():
 		m.watch = true
 		m.waiter.Finish()
 	}

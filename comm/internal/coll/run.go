@@ -133,16 +133,13 @@ func (s *Schedule) stopped(ctx context.Context, peer int, err error) error {
 // or until their rail gives them up by its own deadline.
 func (s *Schedule) giveUp(cause error) {
 	s.revokeFor(cause)
-	for _, r := range s.recvs {
-		_ = r.req.Await(context.Background()) // ends with message, peer or job
-		r.req.Abandon()
+	for _, list := range [...]*[]postedRecv{&s.recvs, &s.meeting.watches} {
+		for _, r := range *list {
+			_ = r.req.Await(context.Background()) // ends with message, peer or job
+			r.req.Abandon()
+		}
+		*list = (*list)[:0]
 	}
-	s.recvs = s.recvs[:0]
-	for _, r := range s.meeting.watches {
-		_ = r.req.Await(context.Background())
-		r.req.Abandon()
-	}
-	s.meeting.watches = s.meeting.watches[:0]
 	for _, d := range s.lent {
 		_ = d.Await(context.Background()) // ends when the rail calls back, or with the job
 		d.Abandon()
