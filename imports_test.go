@@ -65,7 +65,8 @@ var mayImport = map[string][]string{
 	"comm/internal/audit":   {}, // what checked mode compares
 	"comm/internal/userlog": {},
 	// No Comm, no transport.
-	"comm/internal/coll":  {"pml", "btl", "request", "progress", "internal/calls", "internal/fence"},
+	"comm/internal/area":  {"btl", "internal/fence"},
+	"comm/internal/coll":  {"comm/internal/area", "pml", "btl", "request", "progress", "internal/calls"},
 	"comm/internal/rails": {"comm/internal/userlog", "pml", "btl", "btl/loop", "btl/sm", "btl/tcp", "btl/ibverbs", "btl/transport", "internal/tunable", "internal/wireup"},
 	// Introspection of comm's ranks for mpitest.
 	"internal/observe":    {},

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/comm/internal/coll"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/collprogram"
@@ -328,7 +329,7 @@ func TestRootRunsAheadOfShortCollectives(t *testing.T) {
 			}
 		}
 		bcasts := func() {
-			for range coll.RoundsAhead {
+			for range area.RoundsAhead {
 				check(comm.Bcast(w, v, 0))
 			}
 		}

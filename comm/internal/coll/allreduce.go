@@ -12,7 +12,7 @@ func (s *Schedule) Allreduce(in, out []byte) {
 		s.allreduceByMessages(in, out)
 	default:
 		m := meet{call: meetAllreduceLong, in: in, out: out}
-		if len(out) <= min(s.tuning.SharedShortBytes, s.area.block) {
+		if len(out) <= min(s.tuning.SharedShortBytes, s.area.Block) {
 			m.call = meetAllreduce
 		}
 		if s.isRing(len(out)) {

@@ -3,6 +3,8 @@ package coll
 import (
 	"context"
 	"slices"
+
+	"github.com/mpigo/mpigo/comm/internal/area"
 )
 
 // A persistent collective of ranks of one host has an area of its own, because starts have no order
@@ -22,17 +24,17 @@ func (s *Schedule) planArea(call meetingCall, bytes int) {
 		return
 	}
 	t.findHosts()
-	if len(t.leaders) > 1 || t.mostLocal > mostAreaRanks {
+	if len(t.leaders) > 1 || t.mostLocal > area.MostRanks {
 		return
 	}
 	block, puts := t.hub.block, bytes
 	if call == meetAlltoall {
 		puts *= s.size
 	}
-	if puts < block/cellsInTurn {
-		block = alignArea(max(cellsInTurn*puts, 1))
+	if puts < block/area.CellsInTurn {
+		block = area.Align(max(area.CellsInTurn*puts, 1))
 	}
-	s.area = &area{ranks: t.size, self: t.number(t.rank), block: block}
+	s.area = area.Plan(t.size, t.number(t.rank), block)
 	if !s.fitsArea(call, bytes) {
 		s.area = nil
 	}
@@ -43,7 +45,7 @@ func (s *Schedule) plannedBlock() int {
 	if s.area == nil {
 		return 0
 	}
-	return s.area.block
+	return s.area.Block
 }
 
 // share makes the area that is planned. If that fails at any rank, the collective goes by messages.
@@ -51,9 +53,9 @@ func (s *Schedule) share(ctx context.Context) error {
 	if s.area == nil {
 		return nil
 	}
-	var a *area
+	var a *area.Area
 	err := s.aside(ctx, func(ctx context.Context) (err error) {
-		a, err = s.shareArea(ctx, s.area.block)
+		a, err = s.shareArea(ctx, s.area.Block)
 		return err
 	})
 	if err != nil {
@@ -109,8 +111,7 @@ func (s *Schedule) leaveArea() {
 
 // dropArea gives the memory of a persistent collective back. Starts fail from then on.
 func (s *Schedule) dropArea() {
-	if s.how == Persistent && s.area != nil && s.area.sharer != nil {
-		_ = s.area.sharer.Unshare(s.area.mem) // it is mapped
+	if s.how == Persistent && s.area != nil && s.area.Unshare() {
 		s.team.hub.removeKept(s)
 	}
 	s.area = nil

@@ -5,8 +5,13 @@ import (
 	"encoding/binary"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/internal/calls"
 )
+
+// ageEvery is after how many collectives or starts Age is called for an area. No rank is
+// SequenceNumbers of them away from another one.
+const ageEvery = originSpan
 
 // areaState says whether a team has an area.
 type areaState uint8
@@ -22,7 +27,23 @@ func (t *Team) SharedMemory() []byte {
 	if t.area == nil {
 		return nil
 	}
-	return t.area.mem
+	return t.area.Mem()
+}
+
+// Arrived is how many ranks of the area have come to the first round of this rank's blocking
+// collective, or of its next one. It is for tests.
+func (t *Team) Arrived() int {
+	stamp := area.Stamp(t.sequence.count+1, 0)
+	if t.blocking != nil {
+		stamp = area.Stamp(t.blocking.count, 0)
+	}
+	n := 0
+	for rank := range t.area.Ranks {
+		if t.area.HasCome(rank, stamp) {
+			n++
+		}
+	}
+	return n
 }
 
 // ShareNothing has all collectives go by messages. All ranks call it, before the first collective.
@@ -44,7 +65,7 @@ func (t *Team) wantsArea(call calls.ID) bool {
 		return false
 	}
 	t.findHosts()
-	return len(t.leaders) < t.size && t.mostLocal <= mostAreaRanks
+	return len(t.leaders) < t.size && t.mostLocal <= area.MostRanks
 }
 
 // findHosts finds out which ranks are on which host.
@@ -95,22 +116,22 @@ func (t *Team) Prepare(ctx context.Context, call calls.ID, root int) (err error)
 // shareArea runs steps of its own on s, which has none, and replaces its Reduction: on each host a
 // rank makes memory with room for so many bytes of each rank, and the others map it. It returns nil
 // if some rank, on whatever host, could not do so, or has another block.
-func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
+func (s *Schedule) shareArea(ctx context.Context, block int) (*area.Area, error) {
 	t := s.team
 	leader, isAlone := t.local[0], len(t.local) == 1
 	var sharer btl.Sharer // nil: this rank shares nothing
 	if block > 0 && !isAlone {
 		sharer = t.p.Sharer(t.ctx, t.local)
 	}
-	bytes := areaBytes(len(t.local), block)
+	bytes := area.Bytes(len(t.local), block)
 	var mem []byte
-	before := s.count<<roundBits | mostRound
+	before := area.Stamp(s.count, area.MostRound)
 	if s.how == Persistent {
-		before = s.starts<<roundBits | mostRound
+		before = area.Stamp(s.starts, area.MostRound)
 	}
 	if isAlone && block > 0 {
 		mem = bytesOfWords(make([]uint64, bytes/wordBytes))
-		stampArea(mem, len(t.local), before)
+		area.Clear(mem, len(t.local), before)
 	}
 	const keyBytes = len(btl.Key{})
 	offer := s.temp(keyBytes + wordBytes) // the leader's key and block
@@ -119,7 +140,7 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 	if t.rank == leader && sharer != nil {
 		if made, k, err := sharer.Share(bytes); err == nil {
 			mem = made
-			stampArea(mem, len(t.local), before)
+			area.Clear(mem, len(t.local), before)
 			copy(offer, k[:])
 			binary.LittleEndian.PutUint64(offer[keyBytes:], uint64(block))
 		}
@@ -159,7 +180,7 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area, error) {
 		for _, rank := range t.local {
 			world = append(world, t.group.World(rank))
 		}
-		return newArea(sharer, mem, world, t.number(t.rank), block, before), nil
+		return area.New(sharer, mem, world, t.number(t.rank), block, before), nil
 	}
 	if mem != nil && sharer != nil {
 		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong
@@ -201,9 +222,7 @@ func (both) Combine(in, inout []byte) {
 // dropArea gives the team's area up.
 func (t *Team) dropArea() {
 	if t.area != nil {
-		if t.area.sharer != nil {
-			_ = t.area.sharer.Unshare(t.area.mem) // it is mapped
-		}
+		t.area.Unshare()
 		if t.blocking != nil && t.blocking.area == t.area {
 			t.blocking.area = nil
 		}

@@ -1,5 +1,7 @@
 package coll
 
+import "github.com/mpigo/mpigo/comm/internal/area"
+
 // The arithmetic of meetings: what is put into the area, combined, and copied out of it.
 
 // order is the order in which contributions are combined: that of a schedule with messages.
@@ -18,7 +20,7 @@ const bcastPieces = 8
 
 // reducePieces is the same of a reduce that the root combines alone. All of them are in the area
 // at a time.
-const reducePieces = cellsInTurn
+const reducePieces = area.CellsInTurn
 
 // chunkBytes is the length of the pieces in which contributions are combined, so that a piece of
 // the result stays in the processor's first cache.
@@ -30,22 +32,22 @@ func (s *Schedule) length() int {
 	case meetBcast:
 		return len(m.buffer())
 	case meetAllgather, meetAlltoall:
-		return len(m.out) / s.area.ranks
+		return len(m.out) / s.area.Ranks
 	default:
 		return len(m.have())
 	}
 }
 
 // blockBytes is how many bytes of that go through the area at a time. If all do not fit, there is
-// room for two blocks, and for cellsInTurn of a bcast, so that a rank need not wait for room at
+// room for two blocks, and for area.CellsInTurn of a bcast, so that a rank need not wait for room at
 // each block.
 func (s *Schedule) blockBytes(call meetingCall, length int) int {
 	a := s.area
-	room, unit := a.block, 1
+	room, unit := a.Block, 1
 	switch call {
 	case meetBcast: // so that others copy a piece while the root puts the next one there
-		if length > smallBytes {
-			return max(min(max(length/bcastPieces, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/cellsInTurn), smallBytes)
+		if length > area.SmallBytes {
+			return max(min(max(length/bcastPieces, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/area.CellsInTurn), area.SmallBytes)
 		}
 	case meetReduce: // so that the root combines a piece while others put the next one there
 		piece := max(length/reducePieces, s.tuning.SharedPieceBytes)
@@ -55,7 +57,7 @@ func (s *Schedule) blockBytes(call meetingCall, length int) int {
 	case meetAllreduceLong, meetReduceLong:
 		unit = s.Elem
 	case meetAlltoall:
-		room /= a.ranks
+		room /= a.Ranks
 	}
 	if length > room {
 		length = max(room/2/unit*unit, unit)
@@ -82,11 +84,11 @@ func (m *meeting) have() []byte {
 func (s *Schedule) putBytes() int {
 	switch m := &s.meeting; {
 	case m.call == meetAlltoall:
-		return s.area.ranks * s.blockLen()
-	case m.call == meetReduce && s.area.self == m.root && m.in != nil:
+		return s.area.Ranks * s.blockLen()
+	case m.call == meetReduce && s.area.Self == m.root && m.in != nil:
 		return 0
 	case m.call == meetGatherRanges:
-		from, to := s.rangeOf(s.area.self)
+		from, to := s.rangeOf(s.area.Self)
 		return to - from
 	}
 	return s.blockLen()
@@ -102,17 +104,17 @@ func (s *Schedule) put(place []byte) {
 	case meetAllgather:
 		own := m.in
 		if own == nil {
-			own = m.out[a.self*s.length():]
+			own = m.out[a.Self*s.length():]
 		}
 		s.doCopy(place, own[m.at:][:n])
 	case meetAlltoall:
-		for rank := range a.ranks {
-			if rank != a.self { // copyBlocks has its own part
+		for rank := range a.Ranks {
+			if rank != a.Self { // copyBlocks has its own part
 				s.doCopy(place[rank*n:][:n], m.have()[rank*s.length()+m.at:][:n])
 			}
 		}
 	case meetGatherRanges:
-		from, to := s.rangeOf(a.self)
+		from, to := s.rangeOf(a.Self)
 		s.doCopy(place, m.out[from:to])
 	case meetAllreduceLong, meetReduceLong, meetReduceScatter:
 		have := m.have()[m.at:][:n]
@@ -120,7 +122,7 @@ func (s *Schedule) put(place []byte) {
 			s.doCopy(place, have) // the result overwrites it
 			return
 		}
-		from, to := s.rangeOf(a.self) // what the rank combines itself
+		from, to := s.rangeOf(a.Self) // what the rank combines itself
 		s.doCopy(place[:from], have[:from])
 		s.doCopy(place[to:], have[to:])
 	default:
@@ -133,13 +135,13 @@ func (s *Schedule) put(place []byte) {
 func (s *Schedule) copyBlocks() (done bool) {
 	m, a := &s.meeting, s.area
 	n, length := s.blockLen(), s.length()
-	for rank := range a.ranks {
+	for rank := range a.Ranks {
 		to := m.out[rank*length+m.at:][:n]
 		switch isAll := m.call == meetAlltoall; {
-		case rank != a.self && isAll:
-			s.doCopy(to, a.at(rank, m.stamp, a.ranks*n)[a.self*n:][:n])
-		case rank != a.self:
-			s.doCopy(to, a.at(rank, m.stamp, n))
+		case rank != a.Self && isAll:
+			s.doCopy(to, a.At(rank, m.stamp, a.Ranks*n)[a.Self*n:][:n])
+		case rank != a.Self:
+			s.doCopy(to, a.At(rank, m.stamp, n))
 		case m.in == nil: // in place
 		case isAll:
 			s.doCopy(to, m.in[rank*length+m.at:][:n])
@@ -152,7 +154,7 @@ func (s *Schedule) copyBlocks() (done bool) {
 
 // combining is a reduction of contributions that are in the area.
 type combining struct {
-	a        *area
+	a        *area.Area
 	stamp    uint64
 	block    int // bytes of a contribution
 	order    order
@@ -177,7 +179,7 @@ func (o order) tempsOf(ranks, bytes int) int {
 	case orderChain:
 		levels = 2
 	}
-	return levels * alignArea(bytes)
+	return levels * area.Align(bytes)
 }
 
 // makeCombining prepares the combining of pieces of up to so many bytes.
@@ -185,7 +187,7 @@ func (s *Schedule) makeCombining(bytes int) combining {
 	m, a := &s.meeting, s.area
 	c := combining{
 		a: a, stamp: m.stamp, block: s.blockLen(), order: m.order, op: s.Op, commutes: s.Commutes, root: m.root,
-		temps: s.temp(m.order.tempsOf(a.ranks, bytes)),
+		temps: s.temp(m.order.tempsOf(a.Ranks, bytes)),
 	}
 	if m.in != nil {
 		c.own = m.in[m.at:]
@@ -195,8 +197,8 @@ func (s *Schedule) makeCombining(bytes int) combining {
 
 // of is the piece of a rank's contribution.
 func (c *combining) of(rank int) []byte {
-	if rank != c.a.self || c.own == nil {
-		return c.a.at(rank, c.stamp, c.block)[c.at:][:c.bytes]
+	if rank != c.a.Self || c.own == nil {
+		return c.a.At(rank, c.stamp, c.block)[c.at:][:c.bytes]
 	}
 	return c.own[c.at:][:c.bytes]
 }
@@ -206,7 +208,7 @@ func (c *combining) of(rank int) []byte {
 func (c *combining) into(dest []byte, part int) {
 	switch c.order {
 	case orderDoubling:
-		fold := foldingOf(c.a.ranks, c.a.self)
+		fold := foldingOf(c.a.Ranks, c.a.Self)
 		c.doubling(dest, &fold, 0, fold.power, c.temps)
 	case orderRing:
 		c.ring(dest, part)
@@ -219,7 +221,7 @@ func (c *combining) into(dest []byte, part int) {
 
 // spare takes the place of a piece from the temporary memory.
 func (c *combining) spare(temps []byte) (place, rest []byte) {
-	return temps[:c.bytes], temps[alignArea(c.bytes):]
+	return temps[:c.bytes], temps[area.Align(c.bytes):]
 }
 
 // doubling combines the contributions of the ranks with the numbers lo…hi−1 into dest, as pairs of
@@ -249,10 +251,10 @@ func (c *combining) doubling(dest []byte, fold *folding, lo, hi int, temps []byt
 // ring combines the contributions of all ranks into dest, in the order in which a part of the
 // vector goes round all ranks (Schedule.allreduceRing). The operation commutes.
 func (c *combining) ring(dest []byte, part int) {
-	rank := up(part, 1, c.a.ranks)
+	rank := up(part, 1, c.a.Ranks)
 	copy(dest, c.of(rank))
-	for range c.a.ranks - 1 {
-		rank = up(rank, 1, c.a.ranks)
+	for range c.a.Ranks - 1 {
+		rank = up(rank, 1, c.a.Ranks)
 		c.op.Combine(c.of(rank), dest)
 	}
 }
@@ -260,8 +262,8 @@ func (c *combining) ring(dest []byte, part int) {
 // tree combines the contributions of the ranks below v in the tree of Schedule.reduceTree into
 // dest.
 func (c *combining) tree(dest []byte, v int, temps []byte) {
-	acc, low, children := c.of(treePlace(v, treeRoot(c.root, c.commutes), c.a.ranks)), lowestBit(v, c.a.ranks), 0
-	for d := 1; d < low && v+d < c.a.ranks; d *= 2 {
+	acc, low, children := c.of(treePlace(v, treeRoot(c.root, c.commutes), c.a.Ranks)), lowestBit(v, c.a.Ranks), 0
+	for d := 1; d < low && v+d < c.a.Ranks; d *= 2 {
 		children++
 	}
 	if children == 0 {
@@ -272,7 +274,7 @@ func (c *combining) tree(dest []byte, v int, temps []byte) {
 	if children%2 == 0 { // the two places take turns, so that the last one is dest
 		dest, other = other, dest
 	}
-	for d := 1; d < low && v+d < c.a.ranks; d *= 2 {
+	for d := 1; d < low && v+d < c.a.Ranks; d *= 2 {
 		c.tree(dest, v+d, rest)
 		c.op.Combine(acc, dest)
 		acc = dest
@@ -283,7 +285,7 @@ func (c *combining) tree(dest []byte, v int, temps []byte) {
 // chain combines the contributions of all ranks into dest as Schedule.reduceChain does.
 func (c *combining) chain(dest []byte) {
 	op, root := c.op, c.root
-	above, below := root+1 < c.a.ranks, root > 0
+	above, below := root+1 < c.a.Ranks, root > 0
 	next, temps := c.spare(c.temps)
 	other, _ := c.spare(temps)
 	if below {
@@ -300,8 +302,8 @@ func (c *combining) chain(dest []byte) {
 	}
 	switch {
 	case above:
-		copy(dest, c.of(c.a.ranks-1))
-		for rank := c.a.ranks - 2; rank >= root; rank-- {
+		copy(dest, c.of(c.a.Ranks-1))
+		for rank := c.a.Ranks - 2; rank >= root; rank-- {
 			op.Combine(c.of(rank), dest)
 		}
 	case c.commutes:
@@ -320,7 +322,7 @@ func (c *combining) chain(dest []byte) {
 func (s *Schedule) combineForAll() error {
 	m, a := &s.meeting, s.area
 	n := len(m.out)
-	return s.combinePieces(0, n, n, m.out, a.resultPlace(m.stamp, n))
+	return s.combinePieces(0, n, n, m.out, a.ResultPlace(m.stamp, n))
 }
 
 // combineAtRoot combines all contributions to a block of a reduce. It reports whether it was the
@@ -369,7 +371,7 @@ func (c combiningPieces) do() {
 
 // rangeOf is the range of the present block that a rank combines.
 func (s *Schedule) rangeOf(rank int) (from, to int) {
-	n, ranks := s.blockLen(), s.area.ranks
+	n, ranks := s.blockLen(), s.area.Ranks
 	return share(n, s.Elem, ranks, rank), share(n, s.Elem, ranks, rank+1)
 }
 
@@ -378,9 +380,9 @@ func (s *Schedule) rangeOf(rank int) (from, to int) {
 func (s *Schedule) combineRange() (done bool, err error) {
 	m, a := &s.meeting, s.area
 	n := s.blockLen()
-	from, to := s.rangeOf(a.self)
-	dest, result := a.at(a.self, m.stamp, n)[from:to], []byte(nil)
-	isRoot := m.call == meetReduceLong && a.self == m.root
+	from, to := s.rangeOf(a.Self)
+	dest, result := a.At(a.Self, m.stamp, n)[from:to], []byte(nil)
+	isRoot := m.call == meetReduceLong && a.Self == m.root
 	if m.call == meetAllreduceLong || isRoot {
 		dest, result = m.out[m.at:][from:to], dest
 	}
@@ -392,26 +394,26 @@ func (s *Schedule) combineRange() (done bool, err error) {
 	}
 	second := m.stamp + 1
 	m.rounds++
-	a.keep(m.stamp, second)
+	a.Keep(m.stamp, second)
 	if s.isFew() {
 		s.publishAmongFew(second)
 		m.phase = meetingParts
 	} else {
-		last, ok := a.arrive(second)
+		last, ok := a.Arrive(second)
 		if !ok {
 			return false, errAreaWrong
 		}
 		if last {
-			s.area.wake()
+			s.area.Wake()
 		}
 	}
-	if m.call == meetReduceLong && a.self != m.root {
+	if m.call == meetReduceLong && a.Self != m.root {
 		return m.advance(n, s.length()), nil
 	}
 	if s.isFew() {
 		return false, nil
 	}
-	m.await(meetingParts, a.count(second), a.allCounted(second), anyRank)
+	m.await(meetingParts, a.Count(second), a.AllCounted(second), anyRank)
 	return false, nil
 }
 
@@ -421,20 +423,20 @@ func (s *Schedule) chunk() int { return max(chunkBytes/s.Elem*s.Elem, s.Elem) }
 // combineOwnRange combines this rank's range of all contributions.
 func (s *Schedule) combineOwnRange() (done bool, err error) {
 	m := &s.meeting
-	from, to := s.rangeOf(s.area.self)
+	from, to := s.rangeOf(s.area.Self)
 	if err := s.combinePieces(from, to, min(s.chunk(), s.blockLen()), m.out[from:to], nil); err != nil || s.failed() != nil {
 		return false, err
 	}
-	s.area.passRounds(m.stamp + 1) // others may wait for room while this rank exchanges messages
+	s.area.PassRounds(m.stamp + 1) // others may wait for room while this rank exchanges messages
 	return true, nil
 }
 
 // gatherRanges copies the ranges of the other ranks.
 func (s *Schedule) gatherRanges() {
 	m, a := &s.meeting, s.area
-	for rank := range a.ranks {
-		if from, to := s.rangeOf(rank); rank != a.self {
-			s.doCopy(m.out[from:to], a.at(rank, m.stamp, to-from))
+	for rank := range a.Ranks {
+		if from, to := s.rangeOf(rank); rank != a.Self {
+			s.doCopy(m.out[from:to], a.At(rank, m.stamp, to-from))
 		}
 	}
 }
@@ -454,12 +456,12 @@ func (s *Schedule) ringPart(at int) (part, end int) {
 // block. It reports whether there is none.
 func (s *Schedule) copyRanges() (done bool) {
 	m, a := &s.meeting, s.area
-	a.allArrived(m.stamp + 1)
+	a.AllArrived(m.stamp + 1)
 	n := s.blockLen()
 	out := m.out[m.at:][:n]
-	for rank := range a.ranks {
-		if from, to := s.rangeOf(rank); rank != a.self {
-			s.doCopy(out[from:to], a.at(rank, m.stamp, n)[from:to])
+	for rank := range a.Ranks {
+		if from, to := s.rangeOf(rank); rank != a.Self {
+			s.doCopy(out[from:to], a.At(rank, m.stamp, n)[from:to])
 		}
 	}
 	return m.advance(n, s.length())

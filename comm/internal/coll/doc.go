@@ -45,8 +45,7 @@
 //	checked.go       checked mode: what the ranks compare before a collective
 //	mismatch.go      signatures of calls, and probes for calls that do not belong together
 //	errors.go        the errors of collectives
-//	area.go          memory that the ranks of one host share
-//	area_setup.go    making it, and giving it up
+//	area_setup.go    making the memory that the ranks of one host share (package area)
 //	area_persistent.go
 //	                 the memory of a persistent collective
 //	meeting.go       collectives through that memory

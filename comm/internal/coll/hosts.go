@@ -180,7 +180,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 
 // blockByHost is the length of the blocks in which a vector of so many bytes is combined by host.
 func (s *Schedule) blockByHost(bytes int) int {
-	if room := s.area.block; bytes > room {
+	if room := s.area.Block; bytes > room {
 		return room / 2 / s.Elem * s.Elem
 	}
 	return bytes

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -45,7 +46,7 @@ var (
 // called, with the engine's lock, when a nonblocking collective of about so many bytes has to wait:
 // it has the rank make progress while IsActive, though no call waits.
 func NewHub(p *pml.PML, blockBytes int, background func(bytes int)) *Hub {
-	return &Hub{p: p, block: alignArea(blockBytes), background: background, Patience: patienceNanos}
+	return &Hub{p: p, block: area.Align(blockBytes), background: background, Patience: patienceNanos}
 }
 
 // patienceNanos is a little less than a rank without any traffic sleeps at a time.

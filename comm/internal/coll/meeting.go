@@ -3,6 +3,7 @@ package coll
 import (
 	"errors"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/progress"
 )
 
@@ -159,7 +160,7 @@ func (s *Schedule) goOn(index int) (done bool, err error) {
 func (s *Schedule) endMeetings() {
 	m := &s.meeting
 	if m.rounds > 0 && s.area != nil {
-		s.area.passRounds((s.inArea() + 1) << roundBits)
+		s.area.PassRounds(area.Stamp(s.inArea()+1, 0))
 	}
 	m.meet, m.word, m.rounds, m.checked, m.watch = meet{}, nil, 0, false, false
 }
@@ -180,17 +181,17 @@ func (m *meeting) await(phase meetingPhase, word *uint64, target uint64, from in
 // come comes to the round of the next block, with what this rank puts into the area.
 func (s *Schedule) come() (done bool, err error) {
 	m, a := &s.meeting, s.area
-	if m.rounds >= mostRound { // a block may have a second round
+	if m.rounds >= area.MostRound { // a block may have a second round
 		return false, errManyRounds
 	}
-	stamp := s.inArea()<<roundBits | uint64(m.rounds)
-	s.area.passRounds(stamp)
-	puts := m.call != meetBcast || a.self == m.root
+	stamp := area.Stamp(s.inArea(), uint64(m.rounds))
+	s.area.PassRounds(stamp)
+	puts := m.call != meetBcast || a.Self == m.root
 	bytes := s.putBytes()
-	isPut := a.isPut(stamp)
+	isPut := a.IsPut(stamp)
 	if puts && !isPut {
-		if rank, until := a.reserve(stamp, bytes); rank != nobody {
-			m.await(meetingCome, a.passed(rank), until+1, rank)
+		if rank, until := a.Reserve(stamp, bytes); rank != area.Nobody {
+			m.await(meetingCome, a.Passed(rank), until+1, rank)
 			m.orMore = true
 			return false, nil
 		}
@@ -198,54 +199,54 @@ func (s *Schedule) come() (done bool, err error) {
 	m.stamp = stamp
 	m.rounds++
 	if !puts {
-		m.await(meetingData, a.published(m.root, stamp), stamp, m.root)
+		m.await(meetingData, a.Published(m.root, stamp), stamp, m.root)
 		return false, nil
 	}
 	if !isPut {
-		s.put(a.place(stamp, bytes))
+		s.put(a.Place(stamp, bytes))
 		sign := s.signature()
-		a.sign(stamp, &sign)
+		sign.append(a.Sign(stamp))
 	}
 	if m.call == meetBcast {
-		a.publish(stamp)
-		s.area.wake()
+		a.Publish(stamp)
+		s.area.Wake()
 		return m.advance(s.blockLen(), s.length()), nil
 	}
 	if s.isFew() {
 		return s.comeAmongFew()
 	}
-	last, ok := a.arrive(stamp)
+	last, ok := a.Arrive(stamp)
 	switch {
 	case !ok:
 		return false, errAreaWrong
 	case m.call != meetBarrier && m.call != meetAllreduce:
 		if last {
-			s.area.wake()
+			s.area.Wake()
 		}
-		if m.call == meetReduce && a.self != m.root {
+		if m.call == meetReduce && a.Self != m.root {
 			return m.advance(s.blockLen(), s.length()), nil
 		}
-		m.await(meetingAll, a.count(stamp), a.allCounted(stamp), anyRank)
+		m.await(meetingAll, a.Count(stamp), a.AllCounted(stamp), anyRank)
 		return false, nil
 	case !last:
-		m.await(meetingDone, a.done(stamp), stamp, anyRank)
+		m.await(meetingDone, a.Done(stamp), stamp, anyRank)
 		return false, nil
 	}
 	return s.doForAll()
 }
 
 // isFew reports whether the ranks of the area are so few that each looks at all others itself.
-func (s *Schedule) isFew() bool { return s.area.ranks <= s.tuning.SharedFewRanks }
+func (s *Schedule) isFew() bool { return s.area.Ranks <= s.tuning.SharedFewRanks }
 
 // comeAmongFew comes to a round in which nobody is counted, after this rank has filled its slot.
 func (s *Schedule) comeAmongFew() (done bool, err error) {
 	m, a := &s.meeting, s.area
 	missing := s.publishAmongFew(m.stamp)
 	switch {
-	case m.call == meetReduce && a.self != m.root:
+	case m.call == meetReduce && a.Self != m.root:
 		return m.advance(s.blockLen(), s.length()), nil
-	case missing != nobody:
-		m.await(meetingAll, a.published(missing, m.stamp), m.stamp, anyRank)
+	case missing != area.Nobody:
+		m.await(meetingAll, a.Published(missing, m.stamp), m.stamp, anyRank)
 		return false, nil
 	}
 	return s.allHere()
@@ -256,9 +257,9 @@ func (s *Schedule) comeAmongFew() (done bool, err error) {
 // has not come, or nobody.
 func (s *Schedule) publishAmongFew(stamp uint64) (missing int) {
 	a := s.area
-	a.publish(stamp)
-	if missing = a.missing(stamp); missing == nobody {
-		s.area.wake()
+	a.Publish(stamp)
+	if missing = a.Missing(stamp); missing == area.Nobody {
+		s.area.Wake()
 	}
 	return missing
 }
@@ -270,11 +271,11 @@ func (s *Schedule) isMissing(stamp uint64) bool {
 	if !s.isFew() {
 		return false // all were counted
 	}
-	missing := a.missing(stamp)
-	if missing != nobody {
-		m.await(m.phase, a.published(missing, stamp), stamp, anyRank)
+	missing := a.Missing(stamp)
+	if missing != area.Nobody {
+		m.await(m.phase, a.Published(missing, stamp), stamp, anyRank)
 	}
-	return missing != nobody
+	return missing != area.Nobody
 }
 
 // advance goes on to the next block, and reports whether there is none.
@@ -287,7 +288,7 @@ func (m *meeting) advance(bytes, length int) (done bool) {
 // doForAll completes a barrier or a short allreduce for all ranks, of which this is the last.
 func (s *Schedule) doForAll() (done bool, err error) {
 	m, a := &s.meeting, s.area
-	a.allArrived(m.stamp)
+	a.AllArrived(m.stamp)
 	if err := s.checkCalls(); err != nil {
 		return false, err
 	}
@@ -296,16 +297,16 @@ func (s *Schedule) doForAll() (done bool, err error) {
 			return false, err
 		}
 	}
-	a.finish(m.stamp)
-	s.area.wake()
+	a.Finish(m.stamp)
+	s.area.Wake()
 	return true, nil
 }
 
 // takeResult copies the result that another rank has made.
 func (s *Schedule) takeResult() error {
 	m, a := &s.meeting, s.area
-	a.allArrived(m.stamp)
-	result, ok := a.result(m.stamp, len(m.out))
+	a.AllArrived(m.stamp)
+	result, ok := a.Result(m.stamp, len(m.out))
 	if !ok {
 		return errAreaWrong
 	}
@@ -316,7 +317,7 @@ func (s *Schedule) takeResult() error {
 // allHere goes on when all ranks have come to the first round of a block.
 func (s *Schedule) allHere() (done bool, err error) {
 	m, a := &s.meeting, s.area
-	a.allArrived(m.stamp)
+	a.AllArrived(m.stamp)
 	if err := s.checkCalls(); err != nil {
 		return false, err
 	}
@@ -351,9 +352,9 @@ func (s *Schedule) takeBlock() (done bool, err error) {
 		}
 	}
 	n := s.blockLen()
-	s.doCopy(m.out[m.at:][:n], a.at(m.root, m.stamp, n))
+	s.doCopy(m.out[m.at:][:n], a.At(m.root, m.stamp, n))
 	if done = m.advance(n, s.length()); !done {
-		s.area.passRounds(m.stamp + 1)
+		s.area.PassRounds(m.stamp + 1)
 	}
 	return done, nil
 }
@@ -367,7 +368,7 @@ func (s *Schedule) checkCalls() error {
 	}
 	m.checked = true
 	ours := s.signature()
-	for rank := range s.area.ranks {
+	for rank := range s.area.Ranks {
 		if err := s.checkCall(rank, ours); err != nil {
 			return err
 		}
@@ -383,8 +384,8 @@ func (s *Schedule) checkComers() error {
 		return nil
 	}
 	ours := s.signature()
-	for rank := range a.ranks {
-		if rank != a.self && a.hasCome(rank, m.stamp) {
+	for rank := range a.Ranks {
+		if rank != a.Self && a.HasCome(rank, m.stamp) {
 			if err := s.checkCall(rank, ours); err != nil {
 				return err
 			}
@@ -395,7 +396,7 @@ func (s *Schedule) checkComers() error {
 
 // checkCall compares this rank's call with that of a rank of the area.
 func (s *Schedule) checkCall(rank int, ours Signature) error {
-	theirs := s.area.signature(rank, s.meeting.stamp)
+	theirs := signatureIn(s.area, rank, s.meeting.stamp)
 	if theirs == ours {
 		return nil
 	}

@@ -4,7 +4,30 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/comm/internal/area"
 )
+
+// testAreas are the areas of so many ranks, in the same memory, for a team that has made no
+// collective yet.
+func testAreas(ranks int) []*area.Area { return sharedAreas(make([]btl.Sharer, ranks)) }
+
+// sharedAreas are the areas of ranks with these rails.
+func sharedAreas(sharers []btl.Sharer) []*area.Area {
+	ranks := len(sharers)
+	block := area.Align(1000)
+	mem := bytesOfWords(make([]uint64, area.Bytes(ranks, block)/wordBytes))
+	before := area.Stamp(0, area.MostRound)
+	area.Clear(mem, ranks, before)
+	areas := make([]*area.Area, ranks)
+	world := make([]int, ranks)
+	for rank := range areas {
+		world[rank] = rank
+		areas[rank] = area.New(sharers[rank], mem, world, rank, block, before)
+	}
+	return areas
+}
 
 // meetingOf is a schedule of rank 0 of an area of so many ranks. It has no engine.
 func meetingOf(ranks int, m meet) *Schedule {
@@ -19,13 +42,13 @@ func TestMeetingTakesNoMoreRoundsThanAStampHas(t *testing.T) {
 	s := meetingOf(2, meet{call: meetBarrier})
 	s.tuning = &Tuning{SharedBytes: 1 << 40}
 	s.Elem = 8
-	block := s.area.block / 2 / s.Elem * s.Elem
+	block := s.area.Block / 2 / s.Elem * s.Elem
 	require.True(t, s.fitsArea(meetAllreduceLong, 1000*block))
 	// A block takes two rounds for the reduction, and as many for the bcast as that has pieces.
 	const roundsPerBlock = 2 + bcastPieces + 1
-	require.False(t, s.fitsArea(meetAllreduceLong, (mostRound/roundsPerBlock+1)*block))
+	require.False(t, s.fitsArea(meetAllreduceLong, (area.MostRound/roundsPerBlock+1)*block))
 
-	s.meeting.rounds = mostRound
+	s.meeting.rounds = area.MostRound
 	_, err := s.come()
 	require.ErrorIs(t, err, errManyRounds)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/progress"
 	"github.com/mpigo/mpigo/request"
 )
@@ -23,7 +24,7 @@ import (
 // isReady reports whether what the rank waits for has come.
 func (m *meeting) isReady() bool {
 	v := atomic.LoadUint64(m.word)
-	return v == m.target || m.orMore && isAfter(v, m.target)
+	return v == m.target || m.orMore && area.IsAfter(v, m.target)
 }
 
 // awaitMeeting waits until the meeting can go on, or has failed.
@@ -66,14 +67,14 @@ func (c *change) Unwatch(*progress.Waiter) {
 func (s *Schedule) beginWait() {
 	s.team.hub.add(s)
 	if s.meeting.orMore {
-		s.area.needRoom(true)
+		s.area.NeedRoom(true)
 	}
 }
 
 // endWait reverts beginWait, if that was called.
 func (s *Schedule) endWait() {
 	if s.team.hub.remove(s) && s.meeting.orMore && s.area != nil {
-		s.area.needRoom(false)
+		s.area.NeedRoom(false)
 	}
 }
 
@@ -246,7 +247,7 @@ func (s *Schedule) mayAwait(number int) bool {
 	m, a := &s.meeting, s.area
 	stamp := m.stamp
 	switch {
-	case m.word == nil, m.isReady(), number == a.self:
+	case m.word == nil, m.isReady(), number == a.Self:
 		return false
 	case m.from != anyRank:
 		return number == m.from
@@ -254,12 +255,12 @@ func (s *Schedule) mayAwait(number int) bool {
 		stamp++
 	}
 	// A rank that has come with another call is not counted, and says so when it is asked.
-	if !a.hasCome(number, stamp) || !m.checked && a.signature(number, stamp) != s.signature() {
+	if !a.HasCome(number, stamp) || !m.checked && signatureIn(a, number, stamp) != s.signature() {
 		return true
 	}
 	// If all have come, it waits for the one that has been the last.
-	for other := range a.ranks {
-		if !a.hasCome(other, stamp) {
+	for other := range a.Ranks {
+		if !a.HasCome(other, stamp) {
 			return false
 		}
 	}

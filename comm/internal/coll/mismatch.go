@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -324,8 +325,6 @@ func (s *Schedule) probe(tag int, data []byte) {
 	}
 }
 
-const signatureBytes = 32
-
 // append appends the encoding of a signature, which is the data of a MISMATCHPROBE for a call:
 //
 //	call 8, root 8, bytes 8, kind 8
@@ -336,7 +335,7 @@ func (s *Signature) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, s.Kind)
 }
 
-// decodeSignature decodes signatureBytes.
+// decodeSignature decodes an encoding.
 func decodeSignature(b []byte) Signature {
 	return Signature{
 		Call:  binary.LittleEndian.Uint64(b),
@@ -344,4 +343,9 @@ func decodeSignature(b []byte) Signature {
 		Bytes: binary.LittleEndian.Uint64(b[16:]),
 		Kind:  binary.LittleEndian.Uint64(b[24:]),
 	}
+}
+
+// signatureIn is what a rank that has come to a round in an area says of its call.
+func signatureIn(a *area.Area, rank int, stamp uint64) Signature {
+	return decodeSignature(a.Signature(rank, stamp))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"runtime"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
@@ -61,7 +62,7 @@ func (s *Schedule) Starts() uint64 { return s.starts }
 // wait for each other, before the first start. It is for tests.
 func (s *Schedule) StartAt(starts uint64) {
 	for s.starts = 0; s.area != nil && s.starts < starts; s.starts += min(1<<30, starts-s.starts) {
-		s.area.age(s.starts)
+		s.area.Age(s.starts - SequenceNumbers)
 	}
 	s.starts = starts
 }
@@ -76,7 +77,7 @@ func (s *Schedule) compareInits(ctx context.Context) error {
 	if s.isChecked {
 		return s.checkInit(ctx)
 	}
-	const bytes = signatureBytes + wordBytes
+	const bytes = area.SignatureBytes + wordBytes
 	ours, block := s.signature(), s.plannedBlock()
 	all := make([]byte, s.size*bytes)
 	err := s.aside(ctx, func(ctx context.Context) error {
@@ -92,7 +93,7 @@ func (s *Schedule) compareInits(ctx context.Context) error {
 		if theirs := decodeSignature(of); theirs != ours {
 			return s.explain(&RevokedError{Rank: rank, Reason: differenceOf(theirs, ours), Theirs: &theirs, Ours: &ours})
 		}
-		agreed = agreed && binary.LittleEndian.Uint64(of[signatureBytes:]) == uint64(block)
+		agreed = agreed && binary.LittleEndian.Uint64(of[area.SignatureBytes:]) == uint64(block)
 	}
 	if !agreed {
 		s.shareNothing()
@@ -130,7 +131,7 @@ func (s *Schedule) Start() {
 		s.meeting.checked = true // the Init calls were compared
 		s.team.hub.keepMoving()
 		if s.starts%ageEvery == 0 {
-			s.area.age(s.starts)
+			s.area.Age(s.starts - SequenceNumbers)
 		}
 	}
 	s.move(phaseRunning)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -174,7 +175,7 @@ func (h handler) Control(f pml.Control) error {
 	switch f.Kind {
 	case pml.ControlMismatchProbe:
 		switch {
-		case f.Tag < SequenceNumbers && len(f.Data) == signatureBytes:
+		case f.Tag < SequenceNumbers && len(f.Data) == area.SignatureBytes:
 			h.probed(probe{rank: rank, seq: f.Tag, signature: decodeSignature(f.Data)})
 		case formOf(f.Tag) == startForm && len(f.Data) == 0:
 			h.startProbed(rank, f.Tag)

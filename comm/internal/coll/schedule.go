@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/progress"
@@ -66,7 +67,7 @@ type Schedule struct {
 	next  int  // the first step that is not done yet
 	waits bool // the next step to be added waits
 
-	area        *area        // that a blocking or persistent call may use; nil if there is none
+	area        *area.Area   // that a blocking or persistent call may use; nil if there is none
 	meets       []meet       // of the steps that go through it
 	meeting     meeting      // the present one
 	hook        func()       // of stepCall

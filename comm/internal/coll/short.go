@@ -3,6 +3,7 @@ package coll
 import (
 	"sync/atomic"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
@@ -114,14 +115,14 @@ func (t *Team) BcastShort(buf []byte, root int) bool {
 		if !t.fillShort(&sign, buf) {
 			return false
 		}
-		a.publish(stamp)
-		t.area.wake()
+		a.Publish(stamp)
+		t.area.Wake()
 	} else {
-		t.area.passRounds(stamp)
-		if !t.awaitShort(a.published(root, stamp), stamp) || a.signature(root, stamp) != sign {
+		t.area.PassRounds(stamp)
+		if !t.awaitShort(a.Published(root, stamp), stamp) || signatureIn(a, root, stamp) != sign {
 			return false
 		}
-		copy(buf, a.at(root, stamp, len(buf)))
+		copy(buf, a.At(root, stamp, len(buf)))
 	}
 	t.endShort()
 	return true
@@ -143,7 +144,7 @@ func (t *Team) AllgatherShort(in, out []byte) bool {
 	}
 	for rank := range t.size {
 		if rank != t.rank {
-			copy(out[rank*n:][:n], t.area.at(rank, t.shortStamp(), n))
+			copy(out[rank*n:][:n], t.area.At(rank, t.shortStamp(), n))
 		}
 	}
 	if in != nil {
@@ -168,7 +169,7 @@ func (t *Team) AlltoallShort(in, out []byte) bool {
 		if rank == t.rank {
 			copy(to, in[rank*n:])
 		} else {
-			copy(to, t.area.at(rank, t.shortStamp(), t.size*n)[t.rank*n:])
+			copy(to, t.area.At(rank, t.shortStamp(), t.size*n)[t.rank*n:])
 		}
 	}
 	t.endShort()
@@ -179,7 +180,7 @@ func (t *Team) AlltoallShort(in, out []byte) bool {
 // its short path: no other one is under way or has failed, and nobody has probed for a mismatch.
 func (t *Team) mayBeShort(bytes int) bool {
 	a := t.area
-	if a == nil || a.ranks != t.size || bytes > MostCopied || bytes*cellsInTurn > a.block || t.tuning != nil {
+	if a == nil || a.Ranks != t.size || bytes > MostCopied || bytes*area.CellsInTurn > a.Block || t.tuning != nil {
 		return false
 	}
 	t.hub.keepMoving()
@@ -188,21 +189,21 @@ func (t *Team) mayBeShort(bytes int) bool {
 }
 
 // shortStamp is the stamp of the round of the next collective.
-func (t *Team) shortStamp() uint64 { return (t.count + 1) << roundBits }
+func (t *Team) shortStamp() uint64 { return area.Stamp(t.count+1, 0) }
 
 // fillShort fills this rank's slot for the round, if there is room.
 func (t *Team) fillShort(sign *Signature, mine []byte) bool {
 	a, stamp := t.area, t.shortStamp()
-	t.area.passRounds(stamp)
-	if a.isPut(stamp) {
+	t.area.PassRounds(stamp)
+	if a.IsPut(stamp) {
 		return true
 	}
-	if rank, _ := a.reserve(stamp, len(mine)); rank != nobody {
+	if rank, _ := a.Reserve(stamp, len(mine)); rank != area.Nobody {
 		return false
 	}
-	copy(a.place(stamp, len(mine)), mine)
-	a.sign(stamp, sign)
-	a.short = stamp
+	copy(a.Place(stamp, len(mine)), mine)
+	sign.append(a.Sign(stamp))
+	a.Filled(stamp)
 	return true
 }
 
@@ -214,14 +215,14 @@ func (t *Team) comeShort(sign *Signature, mine []byte) bool {
 	}
 	a, stamp := t.area, t.shortStamp()
 	last, ok := false, true
-	if a.ranks > 2 {
-		last, ok = a.arrive(stamp)
-	} else if !a.hasCome(a.self, stamp) {
-		a.publish(stamp)
-		last = a.hasCome(1-a.self, stamp)
+	if a.Ranks > 2 {
+		last, ok = a.Arrive(stamp)
+	} else if !a.HasCome(a.Self, stamp) {
+		a.Publish(stamp)
+		last = a.HasCome(1-a.Self, stamp)
 	}
 	if last {
-		t.area.wake()
+		t.area.Wake()
 	}
 	return ok
 }
@@ -233,15 +234,15 @@ func (t *Team) exchange(sign *Signature, mine []byte) bool {
 	if !t.comeShort(sign, mine) {
 		return false
 	}
-	if a.ranks == 2 {
-		other := 1 - a.self
-		if !t.awaitShort(a.published(other, stamp), stamp) || a.signature(other, stamp) != *sign {
+	if a.Ranks == 2 {
+		other := 1 - a.Self
+		if !t.awaitShort(a.Published(other, stamp), stamp) || signatureIn(a, other, stamp) != *sign {
 			return false
 		}
-	} else if !t.awaitShort(a.count(stamp), a.allCounted(stamp)) || !t.isSameCall(sign) {
+	} else if !t.awaitShort(a.Count(stamp), a.AllCounted(stamp)) || !t.isSameCall(sign) {
 		return false
 	}
-	a.allArrived(stamp)
+	a.AllArrived(stamp)
 	return true
 }
 
@@ -252,34 +253,34 @@ func (t *Team) meetShort(sign *Signature, mine, in, out []byte, r Reduction) boo
 		return false
 	}
 	a, stamp := t.area, t.shortStamp()
-	last, ok := a.arrive(stamp)
+	last, ok := a.Arrive(stamp)
 	switch {
 	case !ok, last && !t.isSameCall(sign):
 		return false
 	case last:
 		if len(out) > 0 {
 			t.combineAll(in, out, r, orderDoubling, 0)
-			copy(a.resultPlace(stamp, len(out)), out)
+			copy(a.ResultPlace(stamp, len(out)), out)
 		}
-		a.finish(stamp)
-		t.area.wake()
-	case !t.awaitShort(a.done(stamp), stamp):
+		a.Finish(stamp)
+		t.area.Wake()
+	case !t.awaitShort(a.Done(stamp), stamp):
 		return false
 	default:
-		result, ok := a.result(stamp, len(out))
+		result, ok := a.Result(stamp, len(out))
 		if !ok {
 			return false
 		}
 		copy(out, result)
 	}
-	a.allArrived(stamp)
+	a.AllArrived(stamp)
 	return true
 }
 
 // isSameCall reports whether all ranks, which have come to the round, have made the same call.
 func (t *Team) isSameCall(sign *Signature) bool {
-	for rank := range t.area.ranks {
-		if rank != t.area.self && t.area.signature(rank, t.shortStamp()) != *sign {
+	for rank := range t.area.Ranks {
+		if rank != t.area.Self && signatureIn(t.area, rank, t.shortStamp()) != *sign {
 			return false
 		}
 	}
@@ -306,13 +307,13 @@ func (t *Team) awaitShort(word *uint64, target uint64) bool {
 // combining.tree do. left says that this rank's is the left operand. in is nil for in place.
 func (t *Team) combineTwo(in, out []byte, op Combiner, left bool) {
 	a, stamp := t.area, t.shortStamp()
-	theirs := a.at(1-a.self, stamp, len(out))
+	theirs := a.At(1-a.Self, stamp, len(out))
 	switch {
 	case !left:
 		copy(out, in)
 		op.Combine(theirs, out)
 	case in == nil: // out is overwritten
-		in = a.at(a.self, stamp, len(out))
+		in = a.At(a.Self, stamp, len(out))
 		fallthrough
 	default:
 		copy(out, theirs)
@@ -343,7 +344,7 @@ func (t *Team) endShort() {
 	t.next = nextNumber(seq)
 	t.count++
 	t.lastShort = t.count
-	t.area.passRounds(t.shortStamp())
+	t.area.PassRounds(t.shortStamp())
 	t.p.Engine().CountCompletion(false)
 	if t.ctx.HasUnexpected() {
 		t.discardPassed(seq)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/mpigo/mpigo/btl"
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/pml"
 )
 
@@ -24,10 +25,10 @@ func TestTwoContributionsAreCombinedInOrder(t *testing.T) {
 	for _, left := range []bool{true, false} {
 		for _, inPlace := range []bool{true, false} {
 			areas := testAreas(2)
-			stamp := uint64(1) << roundBits
+			stamp := area.Stamp(1, 0)
 			mine, theirs := []byte{1, 2}, []byte{3, 4}
-			copy(areas[0].place(stamp, 2), mine)
-			copy(areas[1].place(stamp, 2), theirs)
+			copy(areas[0].Place(stamp, 2), mine)
+			copy(areas[1].Place(stamp, 2), theirs)
 			team := &Team{area: areas[0]}
 			in, out := mine, make([]byte, 2)
 			if inPlace {
@@ -53,9 +54,10 @@ func (w *wakeCounter) WakePeer(int) { w.woken++ }
 
 // shortTeams are the teams of two ranks with an area. They have no engine.
 func shortTeams() (teams [2]*Team, wakes [2]*wakeCounter) {
-	for rank, a := range testAreas(2) {
+	for rank := range wakes {
 		wakes[rank] = &wakeCounter{}
-		a.sharer = wakes[rank]
+	}
+	for rank, a := range sharedAreas([]btl.Sharer{wakes[0], wakes[1]}) {
 		teams[rank] = &Team{area: a, group: pml.NewGroup([]int{0, 1}), hosts: hosts{local: []int{0, 1}}}
 	}
 	return teams, wakes
@@ -86,7 +88,7 @@ func TestRankThatOnlyPutsSaysWhatItHasPassed(t *testing.T) {
 	teams, _ := shortTeams()
 	for range 3 {
 		assert.True(t, teams[1].comeShort(&Signature{}, []byte{1}))
-		assert.Equal(t, teams[1].shortStamp(), *teams[0].area.passed(1))
+		assert.Equal(t, teams[1].shortStamp(), *teams[0].area.Passed(1))
 		teams[1].count++
 	}
 }

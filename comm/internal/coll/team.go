@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mpigo/mpigo/comm/internal/area"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -48,7 +49,7 @@ type Team struct {
 	removed  bool        // by the owner; the context goes when no collective is left
 
 	hub       *Hub
-	area      *area
+	area      *area.Area
 	areaState areaState
 	hosts            // known once an area is set up or planned
 	lastShort uint64 // number of the last collective that ended on its short path
@@ -100,7 +101,7 @@ func (t *Team) Begin(how How, call calls.ID, root int) *Schedule {
 	if t.next%originSpan == 0 {
 		t.expireOrigins()
 		if t.area != nil {
-			t.area.age(t.count + 1)
+			t.area.Age(t.count + 1 - SequenceNumbers)
 		}
 	}
 	t.begin(s)

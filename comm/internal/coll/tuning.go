@@ -1,6 +1,10 @@
 package coll
 
-import "math"
+import (
+	"math"
+
+	"github.com/mpigo/mpigo/comm/internal/area"
+)
 
 // Tuning says which algorithm a collective takes. All ranks must have the same one.
 type Tuning struct {
@@ -131,8 +135,8 @@ func (s *Schedule) meetsInArea(call meetingCall, bytes int) bool {
 // isCombinedAtRoot reports whether the root of a reduce combines vectors of so many bytes alone.
 func (s *Schedule) isCombinedAtRoot(bytes int) bool {
 	t, a := s.tuning, s.area
-	return bytes <= a.block &&
-		(bytes <= t.SharedShortBytes || bytes <= t.SharedReduceBytes && bytes*a.ranks <= t.SharedReduceAllBytes)
+	return bytes <= a.Block &&
+		(bytes <= t.SharedShortBytes || bytes <= t.SharedReduceBytes && bytes*a.Ranks <= t.SharedReduceAllBytes)
 }
 
 // fitsArea reports whether there is an area, and so many bytes may go through it.
@@ -141,11 +145,11 @@ func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
 	if a == nil || bytes > t.SharedBytes {
 		return false
 	}
-	fits, unit := bytes <= a.block, max(s.Elem, 1)
+	fits, unit := bytes <= a.Block, max(s.Elem, 1)
 	if call == meetAlltoall {
-		fits, unit = s.size*bytes <= a.block, 2*s.size
+		fits, unit = s.size*bytes <= a.Block, 2*s.size
 	}
-	if !fits && (a.block < t.SharedBlockBytes || 2*unit > a.block) {
+	if !fits && (a.Block < t.SharedBlockBytes || 2*unit > a.Block) {
 		return false
 	}
 	if fits && call != meetBcast {
@@ -153,5 +157,5 @@ func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
 	}
 	// For a block, allreduceByHost takes two rounds for the reduction, and up to bcastPieces+1 for
 	// the pieces of the bcast.
-	return bytes/max(s.blockBytes(call, bytes), 1) < mostRound/(2*bcastPieces)
+	return bytes/max(s.blockBytes(call, bytes), 1) < area.MostRound/(2*bcastPieces)
 }

@@ -1,35 +1,32 @@
-package coll
+package area
 
 import (
-	"math"
 	"sync/atomic"
 	"testing"
 	"unsafe"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // testAreas are the areas of so many ranks, in the same memory, for a team that has made no
 // collective yet.
-func testAreas(ranks int) []*area { return testAreasAfter(ranks, 0) }
+func testAreas(ranks int) []*Area { return testAreasAfter(ranks, 0) }
 
 // testAreasAfter are the areas of a team that has made so many collectives.
-func testAreasAfter(ranks int, count uint64) []*area {
-	block := alignArea(1000)
-	mem := bytesOfWords(make([]uint64, areaBytes(ranks, block)/wordBytes))
-	before := stampOf(count, mostRound)
-	stampArea(mem, ranks, before)
-	areas := make([]*area, ranks)
+func testAreasAfter(ranks int, count uint64) []*Area {
+	block := Align(1000)
+	words := make([]uint64, Bytes(ranks, block)/wordBytes)
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*wordBytes)
+	before := Stamp(count, MostRound)
+	Clear(mem, ranks, before)
+	areas := make([]*Area, ranks)
 	world := make([]int, ranks)
 	for rank := range areas {
 		world[rank] = rank
-		areas[rank] = newArea(nil, mem, world, rank, block, before)
+		areas[rank] = New(nil, mem, world, rank, block, before)
 	}
 	return areas
 }
-
-func stampOf(count, round uint64) uint64 { return count<<roundBits | round }
 
 // TestAreaCountsArrivals: the last of the ranks to come to a round learns that it is. Rounds that
 // only some ranks have come to do not matter later. A count that cannot be right is noticed.
@@ -38,30 +35,30 @@ func TestAreaCountsArrivals(t *testing.T) {
 	areas := testAreas(ranks)
 	for count := uint64(1); count < 60; count++ {
 		for round := range count % 3 {
-			stamp := stampOf(count, round)
+			stamp := Stamp(count, round)
 			for i, a := range areas {
 				if count%5 == 0 && i == 1 {
 					break // the others give the round up
 				}
-				last, ok := a.arrive(stamp)
+				last, ok := a.Arrive(stamp)
 				require.True(t, ok)
 				require.Equal(t, i == ranks-1, last)
 			}
-			require.Equal(t, count%5 != 0, *areas[0].count(stamp) == areas[0].allCounted(stamp))
+			require.Equal(t, count%5 != 0, *areas[0].Count(stamp) == areas[0].AllCounted(stamp))
 		}
 	}
-	_, ok := areas[0].arrive(stampOf(60, 0))
+	_, ok := areas[0].Arrive(Stamp(60, 0))
 	require.True(t, ok)
-	late := stampOf(60-RoundsAhead, 0)
+	late := Stamp(60-RoundsAhead, 0)
 	for _, a := range areas[1:] { // a rank that comes to a round that others gave up is never last
-		last, ok := a.arrive(late)
+		last, ok := a.Arrive(late)
 		require.True(t, ok)
 		require.False(t, last)
 	}
-	stamp := stampOf(100, 0)
-	for _, wrong := range []uint64{3, 4, 1000, mostAreaRanks} {
-		atomic.StoreUint64(areas[0].count(stamp), stamp<<countBits|wrong)
-		_, ok := areas[0].arrive(stamp)
+	stamp := Stamp(100, 0)
+	for _, wrong := range []uint64{3, 4, 1000, MostRanks} {
+		atomic.StoreUint64(areas[0].Count(stamp), stamp<<countBits|wrong)
+		_, ok := areas[0].Arrive(stamp)
 		require.False(t, ok, wrong)
 	}
 }
@@ -70,23 +67,23 @@ func TestAreaCountsArrivals(t *testing.T) {
 // the same round again.
 func TestAreaCountsArrivalOnceThatGoesTheGeneralWay(t *testing.T) {
 	areas := testAreas(3)
-	stamp := stampOf(7, 0)
+	stamp := Stamp(7, 0)
 	for i, a := range areas {
-		a.short = stamp
+		a.Filled(stamp)
 		for range 3 {
-			last, ok := a.arrive(stamp)
+			last, ok := a.Arrive(stamp)
 			require.True(t, ok)
 			require.Equal(t, i == len(areas)-1, last)
 		}
 	}
-	require.Equal(t, areas[0].allCounted(stamp), *areas[0].count(stamp))
+	require.Equal(t, areas[0].AllCounted(stamp), *areas[0].Count(stamp))
 }
 
 // wraps are numbers of collectives after which a stamp, or that in a count, is 0 again, or half of
 // that, where the sign of a difference changes.
 var wraps = []uint64{1 << 31, 1 << 32, 1 << 43, 1 << 44, 1<<44 + 1<<32} // never written
 
-// TestAreaEntryOfLongAgoIsUsedAgain: nobody was counted in an entry for so long that its stamp in
+// TestAreaEntryOfLongAgoIsUsedAgain: Nobody was counted in an entry for so long that its stamp in
 // the count is the same again, or seems to be ahead. Some of the ranks had given that round up.
 func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
 	for _, arrived := range []int{0, 2, 3} {
@@ -94,21 +91,21 @@ func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
 			const ageSpan = 1 << 27 // age is called more often, which takes longer
 			areas := testAreas(3)
 			for _, a := range areas[:arrived] {
-				_, ok := a.arrive(stampOf(5, 0))
+				_, ok := a.Arrive(Stamp(5, 0))
 				require.True(t, ok)
 			}
 			for count := uint64(ageSpan); count <= later; count += ageSpan {
 				for _, a := range areas {
-					a.age(count)
+					a.Age(count - ageSpan)
 				}
 			}
-			stamp := stampOf(5+later, 0)
+			stamp := Stamp(5+later, 0)
 			for i, a := range areas {
-				last, ok := a.arrive(stamp)
+				last, ok := a.Arrive(stamp)
 				require.True(t, ok)
 				require.Equal(t, i == len(areas)-1, last, "%d, %d", arrived, later)
 			}
-			require.Equal(t, areas[0].allCounted(stamp), *areas[0].count(stamp))
+			require.Equal(t, areas[0].AllCounted(stamp), *areas[0].Count(stamp))
 		}
 	}
 }
@@ -120,26 +117,26 @@ func TestAreaCountsArrivalsWhenStampsWrap(t *testing.T) {
 		for _, begin := range []uint64{wrap - 3*RoundsAhead, wrap - 2, wrap - 1} {
 			areas := testAreasAfter(3, begin)
 			for count := begin + 1; count != wrap+3*RoundsAhead; count++ {
-				stamp := stampOf(count, 0)
+				stamp := Stamp(count, 0)
 				for i, a := range areas {
-					rank, _ := a.reserve(stamp, 0)
-					require.Equal(t, nobody, rank, "all have passed")
-					require.False(t, a.isPut(stamp))
-					require.False(t, a.hasCome(a.self, stamp))
-					require.NotEqual(t, stamp, *a.done(stamp))
-					a.place(stamp, 0)
-					a.short = stamp
+					rank, _ := a.Reserve(stamp, 0)
+					require.Equal(t, Nobody, rank, "all have passed")
+					require.False(t, a.IsPut(stamp))
+					require.False(t, a.HasCome(a.Self, stamp))
+					require.NotEqual(t, stamp, *a.Done(stamp))
+					a.Place(stamp, 0)
+					a.Filled(stamp)
 					for range 2 { // on a short path, and the general way
-						last, ok := a.arrive(stamp)
+						last, ok := a.Arrive(stamp)
 						require.True(t, ok)
 						require.Equal(t, i == len(areas)-1, last, "%d of %d", i, count)
 					}
 				}
 				for _, a := range areas {
-					a.allArrived(stamp)
-					a.pass(stampOf(count+1, 0))
+					a.AllArrived(stamp)
+					a.pass(Stamp(count+1, 0))
 				}
-				areas[0].finish(stamp)
+				areas[0].Finish(stamp)
 			}
 		}
 	}
@@ -150,20 +147,19 @@ func TestAreaWaitsForRoomWhenStampsWrap(t *testing.T) {
 	for _, wrap := range wraps {
 		a := testAreasAfter(2, wrap-RoundsAhead/2)[0]
 		for i := range uint64(RoundsAhead) {
-			stamp := stampOf(wrap-RoundsAhead/2+1+i, 0)
-			rank, _ := a.reserve(stamp, 10)
-			require.Equal(t, nobody, rank)
-			a.place(stamp, 10)
+			stamp := Stamp(wrap-RoundsAhead/2+1+i, 0)
+			rank, _ := a.Reserve(stamp, 10)
+			require.Equal(t, Nobody, rank)
+			a.Place(stamp, 10)
 		}
-		stamp := stampOf(wrap+RoundsAhead/2+1, 0)
-		rank, until := a.reserve(stamp, 10)
+		stamp := Stamp(wrap+RoundsAhead/2+1, 0)
+		rank, until := a.Reserve(stamp, 10)
 		require.Equal(t, 1, rank)
-		m := meeting{word: a.passed(1), target: until + 1, orMore: true}
-		require.False(t, m.isReady())
-		*a.passed(1) = stamp
-		require.True(t, m.isReady())
-		rank, _ = a.reserve(stamp, 10)
-		require.Equal(t, nobody, rank)
+		require.True(t, IsAfter(until+1, *a.Passed(1)))
+		*a.Passed(1) = stamp
+		require.False(t, IsAfter(until+1, *a.Passed(1)))
+		rank, _ = a.Reserve(stamp, 10)
+		require.Equal(t, Nobody, rank)
 	}
 }
 
@@ -181,33 +177,35 @@ func TestAreaPlacesDoNotOverlap(t *testing.T) {
 		}
 		markWord := func(word *uint64) { mark(unsafe.Slice((*byte)(unsafe.Pointer(word)), wordBytes)) }
 		for round := range uint64(RoundsAhead) {
-			stamp := stampOf(1, round)
+			stamp := Stamp(1, round)
 			for _, a := range areas {
 				bytes := int(round%8) * 30
 				if round >= 8 { // there is room for no more
-					bytes = min(bytes, smallBytes)
+					bytes = min(bytes, SmallBytes)
 				}
-				rank, _ := a.reserve(stamp, bytes)
-				require.Equal(t, nobody, rank)
-				place := a.place(stamp, bytes)
-				require.Equal(t, addressOf(place), addressOf(a.at(a.self, stamp, bytes)))
+				rank, _ := a.Reserve(stamp, bytes)
+				require.Equal(t, Nobody, rank)
+				place := a.Place(stamp, bytes)
+				require.Equal(t, addressOf(place), addressOf(a.At(a.Self, stamp, bytes)))
 				mark(place)
-				mark(a.slot(a.self, stamp)[:smallAt])
+				mark(a.slot(a.Self, stamp)[:smallAt])
 			}
 			a := areas[0]
-			markWord(a.count(stamp))
-			markWord(a.done(stamp))
+			markWord(a.Count(stamp))
+			markWord(a.Done(stamp))
 			markWord(a.doneBy(stamp))
-			mark(a.resultPlace(stamp, smallResultBytes))
+			mark(a.ResultPlace(stamp, smallResultBytes))
 		}
 		for _, a := range areas {
-			markWord(a.passed(a.self))
+			markWord(a.Passed(a.Self))
 		}
 		for i, n := range used {
 			require.LessOrEqual(t, n, 1, "byte %d", i)
 		}
 	}
 }
+
+const wordBytes = 8
 
 func addressOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
@@ -217,30 +215,30 @@ func TestAreaMemoryIsReusedWhenAllHavePassed(t *testing.T) {
 	areas := testAreas(3)
 	a := areas[0]
 	free := func(stamp uint64, bytes int) bool {
-		rank, _ := a.reserve(stamp, bytes)
-		return rank == nobody
+		rank, _ := a.Reserve(stamp, bytes)
+		return rank == Nobody
 	}
 	for count := uint64(1); count <= RoundsAhead; count++ {
-		require.True(t, free(stampOf(count, 0), 10))
-		a.place(stampOf(count, 0), 10)
+		require.True(t, free(Stamp(count, 0), 10))
+		a.Place(Stamp(count, 0), 10)
 	}
-	next := stampOf(RoundsAhead+1, 0)
+	next := Stamp(RoundsAhead+1, 0)
 	require.False(t, free(next, 10), "the slot")
-	areas[1].pass(stampOf(2, 0))
-	rank, until := a.reserve(next, 10)
+	areas[1].pass(Stamp(2, 0))
+	rank, until := a.Reserve(next, 10)
 	require.Equal(t, 2, rank)
-	require.Equal(t, stampOf(1, 0), until)
-	areas[2].pass(stampOf(2, 0))
+	require.Equal(t, Stamp(1, 0), until)
+	areas[2].pass(Stamp(2, 0))
 	require.True(t, free(next, 10))
-	a.place(next, 600)
+	a.Place(next, 600)
 	require.False(t, free(next+1, 10), "the slot")
-	a.allArrived(next)
+	a.AllArrived(next)
 	require.True(t, free(next+1, 10), "all have come to a later round")
 	require.False(t, free(next+1, 600), "the cells")
 	require.True(t, free(next+1, 200), "what is left of them")
-	a.place(next+1, 200)
-	a.keep(next+1, next+2)
-	a.allArrived(next + 2)
+	a.Place(next+1, 200)
+	a.Keep(next+1, next+2)
+	a.AllArrived(next + 2)
 	require.True(t, free(next+3, 400), "the cells of the first round")
 	require.False(t, free(next+3, 700), "what is kept for a later round")
 }
@@ -248,25 +246,10 @@ func TestAreaMemoryIsReusedWhenAllHavePassed(t *testing.T) {
 // TestAreaPlaceThatIsWrongStaysInTheArea: a place that another rank has written is not trusted.
 func TestAreaPlaceThatIsWrongStaysInTheArea(t *testing.T) {
 	a := testAreas(2)[0]
-	stamp := stampOf(1, 0)
+	stamp := Stamp(1, 0)
 	for _, wrong := range []uint64{0, 1, 900, 1 << 20, 1 << 63, 1<<64 - 1} {
 		*(*uint64)(unsafe.Pointer(&a.slot(1, stamp)[placeAt])) = wrong
-		at := addressOf(a.at(1, stamp, 500)) - addressOf(a.cells(1))
-		require.LessOrEqual(t, int(at), a.block-500)
+		at := addressOf(a.At(1, stamp, 500)) - addressOf(a.cells(1))
+		require.LessOrEqual(t, int(at), a.Block-500)
 	}
-}
-
-// TestSetUpWordsOfOtherCalls: what another call makes of words of the set-up is none of them.
-func TestSetUpWordsOfOtherCalls(t *testing.T) {
-	for _, block := range []int{0, 128, 1 << 20, 1<<32 - 128} {
-		word := setUpWord(block)
-		assert.True(t, isSetUp(word))
-		for _, other := range []uint64{1, math.MaxUint64, word, setUpWord(0) + 1, 1 << 32} {
-			assert.False(t, isSetUp(word+other), "%#x + %#x", word, other)
-		}
-		for _, factor := range []uint64{2, 3, math.MaxUint64, word} {
-			assert.False(t, isSetUp(word*factor), "%#x * %#x", word, factor)
-		}
-	}
-	assert.False(t, isSetUp(0))
 }
