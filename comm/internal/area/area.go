@@ -73,7 +73,7 @@ type Area struct {
 	next    int    // where the next one may be in the cells
 	known   uint64 // the last round that all ranks are known to have passed
 	told    uint64 // what this rank has said last that it has passed
-	short   uint64 // the last round for which this rank filled its slot ahead of its meeting (Filled)
+	short   uint64 // the last round for which this rank filled its slot early (Filled)
 	last    uint64 // the last round in which this rank was the last one to be counted
 }
 
@@ -128,7 +128,7 @@ const (
 	// SmallBytes is the longest contribution that is in the slot.
 	SmallBytes = areaLine - smallAt
 
-	// SignatureBytes is the length of a signature, which says what a call has in common at all ranks.
+	// SignatureBytes is the length of a signature, which says what a rank has called.
 	SignatureBytes = 32
 
 	// roundBits is how many bits of a stamp are for the round.

@@ -6,14 +6,14 @@ func (s *Schedule) Allreduce(in, out []byte) {
 	switch {
 	case s.size == 1:
 		s.copy(out[:len(in)], in)
-	case len(out) > 0 && s.team.aligned > 0 && s.byHost(meetAllreduceLong, len(out)):
+	case len(out) > 0 && s.team.aligned > 0 && s.byHost(&meetAllreduceLong, len(out)):
 		s.allreduceByHost(in, out)
-	case len(out) == 0 || !s.meetsInArea(meetAllreduceLong, len(out)):
+	case len(out) == 0 || !s.meetsInArea(&meetAllreduceLong, len(out)):
 		s.allreduceByMessages(in, out)
 	default:
-		m := meet{call: meetAllreduceLong, in: in, out: out}
+		m := meet{kind: &meetAllreduceLong, in: in, out: out, byMessages: allreduceByMessages}
 		if len(out) <= min(s.tuning.SharedShortBytes, s.area.Block) {
-			m.call = meetAllreduce
+			m.kind = &meetAllreduce
 		}
 		if s.isRing(len(out)) {
 			m.order = orderRing

@@ -5,8 +5,8 @@ func (s *Schedule) Alltoall(in, out []byte) {
 	n, t := s.size, s.tuning
 	size := len(out) / n
 	s.agreed = len(out)
-	if s.meetsInArea(meetAlltoall, size) {
-		s.meet(meet{call: meetAlltoall, in: in, out: out})
+	if s.meetsInArea(&meetAlltoall, size) {
+		s.meet(meet{kind: &meetAlltoall, in: in, out: out, byMessages: alltoallByMessages})
 		return
 	}
 	if size <= t.AlltoallBruckBytes && n >= t.AlltoallBruckRanks {

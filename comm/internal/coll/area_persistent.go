@@ -13,7 +13,7 @@ import (
 
 // planArea plans an area for a persistent collective that may go through it: each rank has so many
 // bytes, or a part of so many bytes for each rank.
-func (s *Schedule) planArea(call meetingCall, bytes int) {
+func (s *Schedule) planArea(kind *meetingKind, bytes int) {
 	t := s.team
 	switch {
 	case t.size == 1, s.tuning.SharedBytes <= 0, t.hub.block == 0:
@@ -28,14 +28,14 @@ func (s *Schedule) planArea(call meetingCall, bytes int) {
 		return
 	}
 	block, puts := t.hub.block, bytes
-	if call == meetAlltoall {
+	if kind.isPerRank {
 		puts *= s.size
 	}
 	if puts < block/area.CellsInTurn {
 		block = area.Align(max(area.CellsInTurn*puts, 1))
 	}
 	s.area = area.Plan(t.size, t.number(t.rank), block)
-	if !s.fitsArea(call, bytes) {
+	if !s.fitsArea(kind, bytes) {
 		s.area = nil
 	}
 }
@@ -84,20 +84,7 @@ func (s *Schedule) shareNothing() {
 	tuning := *s.tuning
 	tuning.SharedBytes = 0
 	s.tuning = &tuning
-	switch m.call {
-	case meetBarrier:
-		s.Barrier()
-	case meetBcast:
-		s.Bcast(m.buffer(), m.root)
-	case meetReduce, meetReduceLong:
-		s.Reduce(m.in, m.out, m.root)
-	case meetAllreduce, meetAllreduceLong:
-		s.Allreduce(m.in, m.out)
-	case meetAllgather:
-		s.Allgather(m.in, m.out)
-	case meetAlltoall:
-		s.Alltoall(m.in, m.out)
-	}
+	m.byMessages(s, &m)
 	s.steps = append(s.steps, after...)
 }
 

@@ -4,11 +4,11 @@ package coll
 // step a rank tells another rank, twice as far away as in the step before, that all ranks in
 // between have arrived, and hears the same from the rank as far on the other side.
 func (s *Schedule) Barrier() {
-	if s.meetsInArea(meetBarrier, 0) {
-		s.meet(meet{call: meetBarrier})
+	if s.meetsInArea(&meetBarrier, 0) {
+		s.meet(meet{kind: &meetBarrier, byMessages: barrierByMessages})
 		return
 	}
-	if s.byHost(meetBarrier, 0) {
+	if s.byHost(&meetBarrier, 0) {
 		s.barrierByHost()
 		return
 	}

@@ -5,10 +5,10 @@ func (s *Schedule) Bcast(buf []byte, root int) {
 	n, t := s.size, s.tuning
 	s.agreed = len(buf)
 	switch {
-	case s.byHost(meetBcast, len(buf)):
+	case s.byHost(&meetBcast, len(buf)):
 		s.bcastByHost(buf, root)
-	case s.meetsInArea(meetBcast, len(buf)):
-		m := meet{call: meetBcast, root: root}
+	case s.meetsInArea(&meetBcast, len(buf)):
+		m := meet{kind: &meetBcast, root: root, byMessages: bcastByMessages}
 		if s.rank == root {
 			m.in = buf
 		} else {

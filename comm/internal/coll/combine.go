@@ -28,36 +28,26 @@ const chunkBytes = 8 << 10
 
 // length is how many bytes a meeting moves: of a vector, or of the part of a rank.
 func (s *Schedule) length() int {
-	switch m := &s.meeting; m.call {
-	case meetBcast:
-		return len(m.buffer())
-	case meetAllgather, meetAlltoall:
-		return len(m.out) / s.area.Ranks
-	default:
-		return len(m.have())
+	m := &s.meeting
+	if m.kind.length != nil {
+		return m.kind.length(&m.meet, s.area.Ranks)
 	}
+	return len(m.have())
 }
 
 // blockBytes is how many bytes of that go through the area at a time. If all do not fit, there is
-// room for two blocks, and for area.CellsInTurn of a bcast, so that a rank need not wait for room at
-// each block.
-func (s *Schedule) blockBytes(call meetingCall, length int) int {
-	a := s.area
-	room, unit := a.Block, 1
-	switch call {
-	case meetBcast: // so that others copy a piece while the root puts the next one there
-		if length > area.SmallBytes {
-			return max(min(max(length/bcastPieces, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room/area.CellsInTurn), area.SmallBytes)
-		}
-	case meetReduce: // so that the root combines a piece while others put the next one there
-		piece := max(length/reducePieces, s.tuning.SharedPieceBytes)
-		if piece = piece / max(s.Elem, 1) * s.Elem; piece > 0 {
-			length = min(length, piece)
-		}
-	case meetAllreduceLong, meetReduceLong:
-		unit = s.Elem
-	case meetAlltoall:
-		room /= a.Ranks
+// room for two blocks, and for area.CellsInTurn of a bcast, so that a rank need not wait for room
+// at each block.
+func (s *Schedule) blockBytes(kind *meetingKind, length int) int {
+	room, unit := s.area.Block, 1
+	if kind.block != nil {
+		length = kind.block(s, length)
+	}
+	if kind.unit != nil {
+		unit = kind.unit(s)
+	}
+	if kind.isPerRank {
+		room /= s.area.Ranks
 	}
 	if length > room {
 		length = max(room/2/unit*unit, unit)
@@ -69,7 +59,7 @@ func (s *Schedule) blockBytes(call meetingCall, length int) int {
 func (s *Schedule) blockLen() int {
 	m := &s.meeting
 	length := s.length()
-	return min(s.blockBytes(m.call, length), length-m.at)
+	return min(s.blockBytes(m.kind, length), length-m.at)
 }
 
 // have is this rank's contribution to a reduction.
@@ -78,78 +68,6 @@ func (m *meeting) have() []byte {
 		return m.out
 	}
 	return m.in
-}
-
-// putBytes is how many bytes this rank puts into the area for the present block.
-func (s *Schedule) putBytes() int {
-	switch m := &s.meeting; {
-	case m.call == meetAlltoall:
-		return s.area.Ranks * s.blockLen()
-	case m.call == meetReduce && s.area.Self == m.root && m.in != nil:
-		return 0
-	case m.call == meetGatherRanges:
-		from, to := s.rangeOf(s.area.Self)
-		return to - from
-	}
-	return s.blockLen()
-}
-
-// put puts this rank's contribution to the present block into its place in the area.
-func (s *Schedule) put(place []byte) {
-	m, a := &s.meeting, s.area
-	n := s.blockLen()
-	switch m.call {
-	case meetBcast:
-		s.doCopy(place, m.in[m.at:][:n])
-	case meetAllgather:
-		own := m.in
-		if own == nil {
-			own = m.out[a.Self*s.length():]
-		}
-		s.doCopy(place, own[m.at:][:n])
-	case meetAlltoall:
-		for rank := range a.Ranks {
-			if rank != a.Self { // copyBlocks has its own part
-				s.doCopy(place[rank*n:][:n], m.have()[rank*s.length()+m.at:][:n])
-			}
-		}
-	case meetGatherRanges:
-		from, to := s.rangeOf(a.Self)
-		s.doCopy(place, m.out[from:to])
-	case meetAllreduceLong, meetReduceLong, meetReduceScatter:
-		have := m.have()[m.at:][:n]
-		if m.in == nil {
-			s.doCopy(place, have) // the result overwrites it
-			return
-		}
-		from, to := s.rangeOf(a.Self) // what the rank combines itself
-		s.doCopy(place[:from], have[:from])
-		s.doCopy(place[to:], have[to:])
-	default:
-		s.doCopy(place, m.have()[m.at:][:len(place)])
-	}
-}
-
-// copyBlocks copies a block of an allgather or an alltoall from all ranks. It reports whether it
-// was the last one.
-func (s *Schedule) copyBlocks() (done bool) {
-	m, a := &s.meeting, s.area
-	n, length := s.blockLen(), s.length()
-	for rank := range a.Ranks {
-		to := m.out[rank*length+m.at:][:n]
-		switch isAll := m.call == meetAlltoall; {
-		case rank != a.Self && isAll:
-			s.doCopy(to, a.At(rank, m.stamp, a.Ranks*n)[a.Self*n:][:n])
-		case rank != a.Self:
-			s.doCopy(to, a.At(rank, m.stamp, n))
-		case m.in == nil: // in place
-		case isAll:
-			s.doCopy(to, m.in[rank*length+m.at:][:n])
-		default:
-			s.doCopy(to, m.in[m.at:][:n])
-		}
-	}
-	return m.advance(n, length)
 }
 
 // combining is a reduction of contributions that are in the area.
@@ -325,10 +243,19 @@ func (s *Schedule) combineForAll() error {
 	return s.combinePieces(0, n, n, m.out, a.ResultPlace(m.stamp, n))
 }
 
+// combineWhole combines all contributions to a short allreduce, for this rank.
+func (s *Schedule) combineWhole() (done bool, err error) {
+	n := len(s.meeting.out)
+	return true, s.combinePieces(0, n, n, s.meeting.out, nil)
+}
+
 // combineAtRoot combines all contributions to a block of a reduce. It reports whether it was the
 // last one.
 func (s *Schedule) combineAtRoot() (done bool, err error) {
 	m := &s.meeting
+	if len(m.out) == 0 { // a barrier: keep the lock
+		return true, nil
+	}
 	n := s.blockLen()
 	if err := s.combinePieces(0, n, min(s.chunk(), n), m.out[m.at:][:n], nil); err != nil || s.failed() != nil {
 		return false, err
@@ -375,19 +302,29 @@ func (s *Schedule) rangeOf(rank int) (from, to int) {
 	return share(n, s.Elem, ranks, rank), share(n, s.Elem, ranks, rank+1)
 }
 
-// combineRange combines this rank's range of a block, puts it into the area in place of its
+// combineRange is combineRangeFor all ranks, which then copy the other ranges.
+func (s *Schedule) combineRange() (done bool, err error) { return s.combineRangeFor(everyRank) }
+
+// combineRangeForRoot is combineRangeFor the root, which then copies the other ranges.
+func (s *Schedule) combineRangeForRoot() (done bool, err error) {
+	return s.combineRangeFor(s.meeting.root)
+}
+
+// everyRank stands for all ranks.
+const everyRank = -1
+
+// combineRangeFor combines this rank's range of a block, puts it into the area in place of its
 // contribution to that, and comes to the second round.
-func (s *Schedule) combineRange() (done bool, err error) {
+func (s *Schedule) combineRangeFor(rank int) (done bool, err error) {
 	m, a := &s.meeting, s.area
 	n := s.blockLen()
 	from, to := s.rangeOf(a.Self)
 	dest, result := a.At(a.Self, m.stamp, n)[from:to], []byte(nil)
-	isRoot := m.call == meetReduceLong && a.Self == m.root
-	if m.call == meetAllreduceLong || isRoot {
+	switch rank {
+	case everyRank:
 		dest, result = m.out[m.at:][from:to], dest
-	}
-	if isRoot {
-		result = nil
+	case a.Self:
+		dest = m.out[m.at:][from:to]
 	}
 	if err := s.combinePieces(from, to, min(s.chunk(), n), dest, result); err != nil || s.failed() != nil {
 		return false, err
@@ -407,7 +344,7 @@ func (s *Schedule) combineRange() (done bool, err error) {
 			s.area.Wake()
 		}
 	}
-	if m.call == meetReduceLong && a.Self != m.root {
+	if rank != everyRank && rank != a.Self {
 		return m.advance(n, s.length()), nil
 	}
 	if s.isFew() {
@@ -432,13 +369,14 @@ func (s *Schedule) combineOwnRange() (done bool, err error) {
 }
 
 // gatherRanges copies the ranges of the other ranks.
-func (s *Schedule) gatherRanges() {
+func (s *Schedule) gatherRanges() (done bool, err error) {
 	m, a := &s.meeting, s.area
 	for rank := range a.Ranks {
 		if from, to := s.rangeOf(rank); rank != a.Self {
 			s.doCopy(m.out[from:to], a.At(rank, m.stamp, to-from))
 		}
 	}
+	return true, nil
 }
 
 // ringPart is the part of the vector that a byte of it lies in, of as many parts as there are

@@ -49,6 +49,7 @@
 //	area_persistent.go
 //	                 the memory of a persistent collective
 //	meeting.go       collectives through that memory
+//	meeting_kinds.go the table of what they do there
 //	meeting_wait.go  how a rank waits in one
 //	combine.go       what they copy and combine there
 //	short.go         short collectives through it, without a schedule

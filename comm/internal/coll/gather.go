@@ -142,8 +142,8 @@ func (s *Schedule) scatterTree(in, out []byte, root, size int) {
 func (s *Schedule) Allgather(in, out []byte) {
 	n := s.size
 	s.agreed = len(out)
-	if s.meetsInArea(meetAllgather, len(out)/n) {
-		s.meet(meet{call: meetAllgather, in: in, out: out})
+	if s.meetsInArea(&meetAllgather, len(out)/n) {
+		s.meet(meet{kind: &meetAllgather, in: in, out: out, byMessages: allgatherByMessages})
 		return
 	}
 	// Bruck's algorithm copies everything once more, and takes fewer steps than the ring.

@@ -57,9 +57,9 @@ func hostsOf(n, self int, host func(rank int) int) hosts {
 
 // byHost reports whether a collective in which each rank has so many bytes goes through the areas
 // of several hosts.
-func (s *Schedule) byHost(call meetingCall, bytes int) bool {
+func (s *Schedule) byHost(kind *meetingKind, bytes int) bool {
 	t := s.team
-	return len(t.leaders) > 1 && s.fitsArea(call, bytes)
+	return len(t.leaders) > 1 && s.fitsArea(kind, bytes)
 }
 
 // leader is the rank that leads the host with a number, when hosts are counted from the root's. The
@@ -81,7 +81,7 @@ func (s *Schedule) bcastByHost(buf []byte, root int) {
 	leader := s.leader(v, root)
 	cut := cutInto(s.tuning.HostPieceBytes, len(buf), 1)
 	hand := func(i int) { // to the ranks of the host
-		m := meet{call: meetBcast, root: t.number(leader), out: cut.of(buf, i)}
+		m := meet{kind: &meetBcast, root: t.number(leader), out: cut.of(buf, i)}
 		if s.rank == leader {
 			m.in, m.out = m.out, nil
 		}
@@ -148,9 +148,9 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 	for at := 0; at < size; at += block {
 		to := min(at+block, size)
 		used := s.used
-		m := meet{call: meetReduceLong, in: have[at:to], root: first, order: orderTree}
+		m := meet{kind: &meetReduceLong, in: have[at:to], root: first, order: orderTree}
 		if s.isCombinedAtRoot(to - at) {
-			m.call = meetReduce
+			m.kind = &meetReduce
 		}
 		if isRoot {
 			m.out = out[at:to]
@@ -211,19 +211,19 @@ func (s *Schedule) allreduceByHost(in, out []byte) {
 }
 
 func (s *Schedule) allreduceByLeaders(in, out []byte) {
-	m := meet{call: meetReduceLong, in: in, out: out}
+	m := meet{kind: &meetReduceLong, in: in, out: out}
 	if s.isCombinedAtRoot(len(out)) {
-		m.call = meetReduce
+		m.kind = &meetReduce
 	}
 	if s.rank != s.team.local[0] {
 		m.out = nil
 		s.meet(m)
-		s.meet(meet{call: meetBcast, out: out})
+		s.meet(meet{kind: &meetBcast, out: out})
 		return
 	}
 	s.meet(m)
 	s.allreduceAmongHosts(out)
-	s.meet(meet{call: meetBcast, in: out})
+	s.meet(meet{kind: &meetBcast, in: out})
 }
 
 // allreduceRanges has each rank of a host combine a range of the vector, and exchange that with the
@@ -232,11 +232,11 @@ func (s *Schedule) allreduceByLeaders(in, out []byte) {
 func (s *Schedule) allreduceRanges(in, out []byte) {
 	n, number := s.team.aligned, s.rank%s.team.aligned
 	from, to := share(len(out), s.Elem, n, number), share(len(out), s.Elem, n, number+1)
-	s.meet(meet{call: meetReduceScatter, in: in, out: out})
+	s.meet(meet{kind: &meetReduceScatter, in: in, out: out})
 	if from < to {
 		s.allreduceAmongHosts(out[from:to])
 	}
-	s.meet(meet{call: meetGatherRanges, out: out})
+	s.meet(meet{kind: &meetGatherRanges, out: out})
 }
 
 // allreduceAmongHosts combines what the ranks with this rank's number have on their hosts.
@@ -255,7 +255,7 @@ func (s *Schedule) allreduceAmongHosts(inout []byte) {
 // barrierByHost has the leaders do a barrier when all ranks of their hosts have come.
 func (s *Schedule) barrierByHost() {
 	t := s.team
-	s.meet(meet{call: meetReduce})
+	s.meet(meet{kind: &meetReduce})
 	if s.rank == t.local[0] {
 		n, place := len(t.leaders), t.hostOf[s.rank]
 		for d := 1; d < n; d *= 2 {
@@ -264,7 +264,7 @@ func (s *Schedule) barrierByHost() {
 			s.wait()
 		}
 	}
-	s.meet(meet{call: meetBcast})
+	s.meet(meet{kind: &meetBcast})
 }
 
 // number is the number in the area of a rank of this host.

@@ -56,12 +56,15 @@ type meeting struct {
 
 // meet says what a meeting does. Ranks are numbers in the area.
 type meet struct {
-	call meetingCall
+	kind *meetingKind
 	// in and out are the buffers of the call; in is nil for in place. in is a bcast's at the root,
 	// and out at the other ranks.
 	in, out []byte
 	root    int // of reduce and bcast
 	order   order
+	// byMessages adds the steps of the call with messages in place of the meeting. A persistent
+	// collective has it.
+	byMessages func(s *Schedule, m *meet)
 }
 
 // buffer is the buffer of a bcast.
@@ -71,22 +74,6 @@ func (m *meet) buffer() []byte {
 	}
 	return m.out
 }
-
-type meetingCall uint8
-
-const (
-	meetNowhere meetingCall = iota
-	meetBarrier
-	meetAllreduce     // short
-	meetAllreduceLong // and so on
-	meetReduce
-	meetReduceLong
-	meetReduceScatter
-	meetGatherRanges
-	meetBcast
-	meetAllgather
-	meetAlltoall
-)
 
 type meetingPhase uint8
 
@@ -119,7 +106,7 @@ func (s *Schedule) goOn(index int) (done bool, err error) {
 	if s.area == nil {
 		return false, errAreaGone
 	}
-	if m.call == meetNowhere {
+	if m.kind == nil {
 		m.meet, m.phase, m.at = s.meets[index], meetingCome, 0
 	}
 	for {
@@ -141,7 +128,7 @@ func (s *Schedule) goOn(index int) (done bool, err error) {
 			if s.isMissing(m.stamp + 1) {
 				continue
 			}
-			done = s.copyRanges()
+			done = m.kind.parts(s)
 		case meetingData:
 			done, err = s.takeBlock()
 		}
@@ -186,8 +173,11 @@ func (s *Schedule) come() (done bool, err error) {
 	}
 	stamp := area.Stamp(s.inArea(), uint64(m.rounds))
 	s.area.PassRounds(stamp)
-	puts := m.call != meetBcast || a.Self == m.root
-	bytes := s.putBytes()
+	puts := m.kind.awaits != awaitRoot || a.Self == m.root
+	bytes := s.blockLen()
+	if m.kind.putBytes != nil {
+		bytes = m.kind.putBytes(s)
+	}
 	isPut := a.IsPut(stamp)
 	if puts && !isPut {
 		if rank, until := a.Reserve(stamp, bytes); rank != area.Nobody {
@@ -203,11 +193,11 @@ func (s *Schedule) come() (done bool, err error) {
 		return false, nil
 	}
 	if !isPut {
-		s.put(a.Place(stamp, bytes))
+		m.kind.put(s, a.Place(stamp, bytes))
 		sign := s.signature()
 		sign.append(a.Sign(stamp))
 	}
-	if m.call == meetBcast {
+	if m.kind.awaits == awaitRoot {
 		a.Publish(stamp)
 		s.area.Wake()
 		return m.advance(s.blockLen(), s.length()), nil
@@ -219,11 +209,11 @@ func (s *Schedule) come() (done bool, err error) {
 	switch {
 	case !ok:
 		return false, errAreaWrong
-	case m.call != meetBarrier && m.call != meetAllreduce:
+	case m.kind.awaits != awaitLast:
 		if last {
 			s.area.Wake()
 		}
-		if m.call == meetReduce && a.Self != m.root {
+		if m.kind.awaits == rootAwaits && a.Self != m.root {
 			return m.advance(s.blockLen(), s.length()), nil
 		}
 		m.await(meetingAll, a.Count(stamp), a.AllCounted(stamp), anyRank)
@@ -243,7 +233,7 @@ func (s *Schedule) comeAmongFew() (done bool, err error) {
 	m, a := &s.meeting, s.area
 	missing := s.publishAmongFew(m.stamp)
 	switch {
-	case m.call == meetReduce && a.Self != m.root:
+	case m.kind.awaits == rootAwaits && a.Self != m.root:
 		return m.advance(s.blockLen(), s.length()), nil
 	case missing != area.Nobody:
 		m.await(meetingAll, a.Published(missing, m.stamp), m.stamp, anyRank)
@@ -292,8 +282,8 @@ func (s *Schedule) doForAll() (done bool, err error) {
 	if err := s.checkCalls(); err != nil {
 		return false, err
 	}
-	if m.call == meetAllreduce {
-		if err := s.combineForAll(); err != nil {
+	if m.kind.forAll != nil {
+		if err := m.kind.forAll(s); err != nil {
 			return false, err
 		}
 	}
@@ -321,25 +311,7 @@ func (s *Schedule) allHere() (done bool, err error) {
 	if err := s.checkCalls(); err != nil {
 		return false, err
 	}
-	switch m.call {
-	case meetBarrier:
-		return true, nil
-	case meetAllreduce:
-		return true, s.combinePieces(0, len(m.out), len(m.out), m.out, nil)
-	case meetReduce:
-		if len(m.out) == 0 { // a barrier: keep the lock
-			return true, nil
-		}
-		return s.combineAtRoot()
-	case meetAllreduceLong, meetReduceLong:
-		return s.combineRange()
-	case meetReduceScatter:
-		return s.combineOwnRange()
-	case meetGatherRanges:
-		s.gatherRanges()
-		return true, nil
-	}
-	return s.copyBlocks(), nil
+	return m.kind.allHere(s)
 }
 
 // takeBlock copies a block of the root.

@@ -39,14 +39,14 @@ func meetingOf(ranks int, m meet) *Schedule {
 // TestMeetingTakesNoMoreRoundsThanAStampHas: neither is a buffer taken that needs more, nor does a
 // round get the stamp of another collective.
 func TestMeetingTakesNoMoreRoundsThanAStampHas(t *testing.T) {
-	s := meetingOf(2, meet{call: meetBarrier})
+	s := meetingOf(2, meet{kind: &meetBarrier})
 	s.tuning = &Tuning{SharedBytes: 1 << 40}
 	s.Elem = 8
 	block := s.area.Block / 2 / s.Elem * s.Elem
-	require.True(t, s.fitsArea(meetAllreduceLong, 1000*block))
+	require.True(t, s.fitsArea(&meetAllreduceLong, 1000*block))
 	// A block takes two rounds for the reduction, and as many for the bcast as that has pieces.
 	const roundsPerBlock = 2 + bcastPieces + 1
-	require.False(t, s.fitsArea(meetAllreduceLong, (area.MostRound/roundsPerBlock+1)*block))
+	require.False(t, s.fitsArea(&meetAllreduceLong, (area.MostRound/roundsPerBlock+1)*block))
 
 	s.meeting.rounds = area.MostRound
 	_, err := s.come()
@@ -56,7 +56,7 @@ func TestMeetingTakesNoMoreRoundsThanAStampHas(t *testing.T) {
 // TestReduceOfNothingKeepsTheLock: a barrier of several hosts has nothing to combine. There is no
 // engine whose lock could be given up.
 func TestReduceOfNothingKeepsTheLock(t *testing.T) {
-	s := meetingOf(1, meet{call: meetReduce})
+	s := meetingOf(1, meet{kind: &meetReduce})
 	s.meeting.checked = true
 	done, err := s.allHere()
 	require.NoError(t, err)

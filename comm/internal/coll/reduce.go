@@ -16,12 +16,12 @@ func (s *Schedule) Reduce(in, out []byte, root int) {
 	switch {
 	case n == 1:
 		s.copy(out[:len(in)], in)
-	case size > 0 && !isChain && s.team.aligned > 0 && s.byHost(meetReduceLong, size):
+	case size > 0 && !isChain && s.team.aligned > 0 && s.byHost(&meetReduceLong, size):
 		s.reduceByHost(in, out, root)
-	case size > 0 && s.meetsInArea(meetReduceLong, size):
-		m := meet{call: meetReduceLong, in: in, out: out, root: root, order: orderTree}
+	case size > 0 && s.meetsInArea(&meetReduceLong, size):
+		m := meet{kind: &meetReduceLong, in: in, out: out, root: root, order: orderTree, byMessages: reduceByMessages}
 		if s.isCombinedAtRoot(size) {
-			m.call = meetReduce
+			m.kind = &meetReduce
 		}
 		if isChain {
 			m.order = orderChain

@@ -125,11 +125,11 @@ func (t *Team) Tuning() *Tuning {
 // meetsInArea reports whether a collective goes through an area, in which each rank has so many
 // bytes, or a part of so many bytes for each rank. For a persistent call it plans the area. A
 // nonblocking call has none: the team's area holds one collective at a time.
-func (s *Schedule) meetsInArea(call meetingCall, bytes int) bool {
+func (s *Schedule) meetsInArea(kind *meetingKind, bytes int) bool {
 	if s.how == Persistent {
-		s.planArea(call, bytes)
+		s.planArea(kind, bytes)
 	}
-	return len(s.team.leaders) == 1 && s.fitsArea(call, bytes)
+	return len(s.team.leaders) == 1 && s.fitsArea(kind, bytes)
 }
 
 // isCombinedAtRoot reports whether the root of a reduce combines vectors of so many bytes alone.
@@ -140,22 +140,22 @@ func (s *Schedule) isCombinedAtRoot(bytes int) bool {
 }
 
 // fitsArea reports whether there is an area, and so many bytes may go through it.
-func (s *Schedule) fitsArea(call meetingCall, bytes int) bool {
+func (s *Schedule) fitsArea(kind *meetingKind, bytes int) bool {
 	t, a := s.tuning, s.area
 	if a == nil || bytes > t.SharedBytes {
 		return false
 	}
 	fits, unit := bytes <= a.Block, max(s.Elem, 1)
-	if call == meetAlltoall {
+	if kind.isPerRank {
 		fits, unit = s.size*bytes <= a.Block, 2*s.size
 	}
 	if !fits && (a.Block < t.SharedBlockBytes || 2*unit > a.Block) {
 		return false
 	}
-	if fits && call != meetBcast {
+	if fits && kind.awaits != awaitRoot {
 		return true // one block, or reducePieces of them
 	}
 	// For a block, allreduceByHost takes two rounds for the reduction, and up to bcastPieces+1 for
 	// the pieces of the bcast.
-	return bytes/max(s.blockBytes(call, bytes), 1) < area.MostRound/(2*bcastPieces)
+	return bytes/max(s.blockBytes(kind, bytes), 1) < area.MostRound/(2*bcastPieces)
 }
