@@ -36,7 +36,10 @@
 // which it wrote them before. It knows that when it has seen all of them come to a later round
 // (AllArrived). Otherwise it looks at what they say that they have passed. Age may replace a stamp
 // that is too old to matter in count and done, and in this rank's own words, by compare-and-swap.
-// Before any other rank has mapped the memory, Clear writes all of it.
+// Before any other rank has mapped the memory, Clear writes every stamp.
+//
+// Between the two rounds of a block, a rank also writes its results over the range of its own
+// contribution that only it reads. Keep says that the first round's memory is read in the second.
 //
 // A rank that stores something that others wait for calls Wake, because they may sleep.
 //
@@ -171,8 +174,8 @@ func New(sharer btl.Sharer, mem []byte, world []int, self, block int, before uin
 	return a
 }
 
-// Clear puts the stamp before that of the first round wherever ranks look for one. The rank
-// that has made the memory does so before others map it.
+// Clear puts the stamp before that of the first round wherever ranks look for one. The rank that
+// has made the memory does so before others map it.
 func Clear(mem []byte, ranks int, before uint64) {
 	a := Area{mem: mem, Ranks: ranks}
 	for i := range uint64(RoundsAhead) {

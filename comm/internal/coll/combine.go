@@ -302,7 +302,7 @@ func (s *Schedule) rangeOf(rank int) (from, to int) {
 	return share(n, s.Elem, ranks, rank), share(n, s.Elem, ranks, rank+1)
 }
 
-// combineRange is combineRangeFor all ranks, which then copy the other ranges.
+// combineRange is combineRangeFor every rank, which then copies the other ranges.
 func (s *Schedule) combineRange() (done bool, err error) { return s.combineRangeFor(everyRank) }
 
 // combineRangeForRoot is combineRangeFor the root, which then copies the other ranges.

@@ -41,17 +41,20 @@ var (
 		awaits: awaitLast, put: (*Schedule).putHave, allHere: allDone,
 	}
 	meetAllreduce = meetingKind{ // short
-		awaits: awaitLast, put: (*Schedule).putHave, forAll: (*Schedule).combineForAll, allHere: (*Schedule).combineWhole,
+		awaits: awaitLast, put: (*Schedule).putHave, forAll: (*Schedule).combineForAll,
+		allHere: (*Schedule).combineWhole,
 	}
 	meetAllreduceLong = meetingKind{
-		unit: (*Schedule).elem, put: (*Schedule).putOthersRanges, allHere: (*Schedule).combineRange, parts: (*Schedule).copyRanges,
+		unit: (*Schedule).elem, put: (*Schedule).putOthersRanges, allHere: (*Schedule).combineRange,
+		parts: (*Schedule).copyRanges,
 	}
 	meetReduce = meetingKind{
 		awaits: rootAwaits, block: (*Schedule).reducePiece, putBytes: (*Schedule).putUnlessRoot, put: (*Schedule).putHave,
 		allHere: (*Schedule).combineAtRoot,
 	}
 	meetReduceLong = meetingKind{
-		unit: (*Schedule).elem, put: (*Schedule).putOthersRanges, allHere: (*Schedule).combineRangeForRoot, parts: (*Schedule).copyRanges,
+		unit: (*Schedule).elem, put: (*Schedule).putOthersRanges, allHere: (*Schedule).combineRangeForRoot,
+		parts: (*Schedule).copyRanges,
 	}
 	meetReduceScatter = meetingKind{put: (*Schedule).putOthersRanges, allHere: (*Schedule).combineOwnRange}
 	meetGatherRanges  = meetingKind{
