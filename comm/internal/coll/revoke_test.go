@@ -377,6 +377,8 @@ func TestForgedFragment(t *testing.T) {
 			team := NewTeam(p, teamContext, group, 0, testOwner{})
 			s := team.Begin(Blocking, calls.Scan, NoRoot)
 			p.Arrived(w.modules[0], 1, f.tag, f.frag)
+			p.Drained(w.modules[0], btl.Path{Peer: 1})
+			p.Progress()
 			require.ErrorIs(t, p.Lost(worlds[0], 1), errMalformed)
 			require.NoError(t, s.failed())
 			require.Empty(t, team.probes)
