@@ -32,7 +32,7 @@ const (
 	awaitAll   meetingWait = iota // each rank for all
 	awaitLast                     // all for the one that comes last, which works for all
 	rootAwaits                    // the root for all; the others go on
-	awaitRoot                     // all for the root, which goes on; nobody else puts anything there
+	awaitRoot                     // all for the root, which goes on; no other rank puts anything
 )
 
 // The kinds of meetings. Never written.
