@@ -250,7 +250,7 @@ func TestDeviceFailureAfterLinkFailureDeliversMessage(t *testing.T) {
 	w.loseRail(0, 0) // the link
 	w.rails[0][0].drain(1)
 	w.step(slices.IndexFunc(w.flying, func(f flight) bool { return f.tag == bml.TagRailDown }))
-	p.Failed(w.rails[0][0], btl.WholeModule, pathErr)                 // its device
+	p.Failed(w.rails[0][0], btl.WholeModule, pathErr)               // its device
 	w.pmls[1].Failed(w.rails[0][1], w.rails[0][1].path(0), pathErr) // the peer's half
 	w.rails[0][1].drain(0)                                          // and RAILDOWNACK
 	w.settle()

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/observe"
 	"github.com/mpigo/mpigo/scripts/failover/timeline"
 	"github.com/mpigo/mpigo/scripts/failover/traffic"
-	"github.com/mpigo/mpigo/internal/observe"
 )
 
 // config holds the flags' values.
