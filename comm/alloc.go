@@ -78,7 +78,7 @@ func (j *job) allocate(size int) (allocation, error) {
 		if size >= least {
 			if mem, err := from.Alloc(size); err == nil {
 				return allocation{pages: mem, from: from}, nil
-			} // memory of the system serves too
+			} // the system's memory works too
 		}
 		break
 	}
@@ -89,10 +89,10 @@ func (j *job) allocate(size int) (allocation, error) {
 	return allocation{pages: mem}, nil
 }
 
-// FreeAlloc gives memory back to the system. It takes exactly a slice that Alloc has returned at
-// this rank, once. Anything else is ErrBuffer. While a request or a collective uses the memory, the
-// error is both ErrPending and ErrBuffer. FreeAlloc changes nothing if it fails. The memory must
-// not be used afterwards. FreeAlloc works after Finalize too.
+// FreeAlloc gives memory back to the system. The slice must be exactly one that Alloc has returned
+// at this rank and that was not freed since. Any other is ErrBuffer. While a request or a
+// collective uses the memory, the error is both ErrPending and ErrBuffer. FreeAlloc changes nothing
+// if it fails. The memory must not be used afterwards. FreeAlloc works after Finalize too.
 func FreeAlloc[T any](c *Comm, buf []T) error {
 	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
 	return c.fail(calls.FreeAlloc, none, none, err)

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// If several arguments of a call are wrong, its error is about the first of: type, communicator,
-// rank, tag, root, counts and lengths, the view's context. checkElem, Comm.enter, the functions of
-// this file and Comm.contextErr are called in that order.
+// If several arguments of a call are wrong, its error is about the first wrong one in this order:
+// type, communicator, rank, tag, root, counts and lengths, the view's context. checkElem,
+// Comm.enter, the functions of this file and Comm.contextErr are called in that order.
 
 // checkDest checks the destination of a send.
 func (s *state) checkDest(dest int) error {
@@ -70,9 +70,9 @@ func (e *argumentError) Error() string {
 // Unwrap returns the kind.
 func (e *argumentError) Unwrap() error { return e.kind }
 
-// isAbout reports whether err is the error of an argument of a call, of one of the kinds, that is
-// value.
+// isAbout reports whether err says that an argument of the call, equal to value, is wrong, and is
+// of one of the kinds.
 func isAbout(err error, value int, kinds ...error) bool {
-	bad, ok := err.(*argumentError) // an error that wraps it is about something else
+	bad, ok := err.(*argumentError) // an error that wraps one is about something else
 	return ok && bad.value == value && slices.Contains(kinds, bad.kind)
 }

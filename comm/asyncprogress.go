@@ -8,31 +8,32 @@ import (
 
 // asyncProgress makes progress while the program computes, on a goroutine of its own:
 //
-//   - A turn when a rail asks for one: a peer that asks for a connection is answered although no
-//     call waits. Turns go on while messages whose sends have returned are under way, because they
-//     may have to be sent again.
-//   - While nonblocking collectives are under way, it sleeps until an event, as a call that waits
-//     does (progress.Engine.Doze). While other goroutines make calls, it only looks now and then.
+//   - It makes a turn when a rail asks for one. So a peer that asks for a connection gets an answer
+//     although no call waits. Turns go on while messages whose sends have returned are under way,
+//     because the rank may have to send them again.
+//   - While nonblocking collectives are under way, it sleeps until an event, as a waiting call does
+//     (progress.Engine.Doze). While other goroutines make calls, it only polls from time to time.
 type asyncProgress struct {
 	eng *progress.Engine
-	// more reports whether messages whose sends have returned are under way, and live whether
+	// more reports whether messages whose sends have returned are under way. live reports whether
 	// nonblocking collectives are. Both are called with the engine's lock.
 	more, live func() bool
 	wake       chan struct{}
 	end        chan struct{}
 	over       chan struct{}
 	// The engine's lock guards these.
-	isLooking bool // it looks now and then, whether or not collectives are under way
+	isLooking bool // it polls from time to time, whether or not collectives are under way
 	isEnding  bool
 }
 
 const (
-	// lookEvery is the time from one look to the next.
+	// lookEvery is the time between two polls.
 	lookEvery = time.Millisecond
-	// idleLooks is how many looks without a collective end the looking. Until then, a collective
-	// that begins need not wake the goroutine, which takes longer than a short collective.
+	// idleLooks is the number of polls without a collective after which polling ends. Until then, a
+	// collective that begins need not wake the goroutine. Waking takes longer than a short
+	// collective.
 	idleLooks = 20
-	// soonBytes is from how many bytes on a collective wakes the goroutine at once.
+	// soonBytes is the least number of bytes of a collective that wakes the goroutine at once.
 	soonBytes = 64 << 10
 )
 
@@ -49,11 +50,12 @@ func newAsyncProgress(eng *progress.Engine, more, live func() bool) *asyncProgre
 func (p *asyncProgress) request() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // a turn is asked for already
+	default: // somebody has asked already
 	}
 }
 
-// collective says that a nonblocking collective of about so many bytes is under way. Lock held.
+// collective says that a nonblocking collective of about the given number of bytes is under way.
+// Lock held.
 func (p *asyncProgress) collective(bytes int) {
 	if !p.isLooking || bytes >= soonBytes {
 		p.request()

@@ -13,9 +13,9 @@ type AttrKey[V any] struct {
 	copy func(V) (V, bool)
 }
 
-// NewAttrKey makes a key. When Dup duplicates a communicator that has a value for the key, it calls
-// copyValue at each such rank, and the duplicate gets the result, unless ok is false. If copyValue
-// is nil, Dup does not copy the attribute.
+// NewAttrKey makes a key. Dup calls copyValue at each rank where the communicator has a value for
+// the key, and the duplicate gets the result, unless ok is false. If copyValue is nil, Dup does not
+// copy the attribute.
 func NewAttrKey[V any](copyValue func(v V) (copied V, ok bool)) *AttrKey[V] {
 	return &AttrKey[V]{copyValue}
 }
@@ -24,15 +24,15 @@ func NewAttrKey[V any](copyValue func(v V) (copied V, ok bool)) *AttrKey[V] {
 type attr struct {
 	key   any // *AttrKey[V]
 	value any // V
-	// copy makes the value for a duplicate; nil: it gets none.
+	// copy makes the value for a duplicate; nil: the duplicate gets none.
 	copy func(value any) (copied any, ok bool)
 }
 
 var errNoKey = fmt.Errorf("%w: the key is nil", ErrCount)
 
-// SetAttr gives the communicator a value for a key, at this rank only, in place of the one that it
-// may have (MPI 4.1, section 7.7.2). Free drops the attributes. Errors: ErrComm, ErrFinalized;
-// ErrCount if key is nil.
+// SetAttr sets the communicator's value for a key, at this rank only (MPI 4.1, section 7.7.2). It
+// replaces an earlier value. Free drops the attributes. Errors: ErrComm, ErrFinalized; ErrCount if
+// key is nil.
 func SetAttr[V any](c *Comm, key *AttrKey[V], v V) error {
 	const op = calls.SetAttr
 	if key == nil {
@@ -54,7 +54,7 @@ func SetAttr[V any](c *Comm, key *AttrKey[V], v V) error {
 	return nil
 }
 
-// GetAttr returns the value of the communicator for a key. ok is false if it has none.
+// GetAttr returns the communicator's value for a key. ok is false if there is none.
 func GetAttr[V any](c *Comm, key *AttrKey[V]) (v V, ok bool) {
 	if c.enter() != nil {
 		return v, false
@@ -66,7 +66,7 @@ func GetAttr[V any](c *Comm, key *AttrKey[V]) (v V, ok bool) {
 	return v, false
 }
 
-// DelAttr removes the value of the communicator for a key, if it has one. Errors as for SetAttr.
+// DelAttr removes the communicator's value for a key, if there is one. Errors as for SetAttr.
 func DelAttr[V any](c *Comm, key *AttrKey[V]) error {
 	const op = calls.DelAttr
 	if key == nil {
@@ -82,14 +82,13 @@ func DelAttr[V any](c *Comm, key *AttrKey[V]) error {
 	return nil
 }
 
-// attrIndex is the place of the attribute of a key, or −1. Lock held.
+// attrIndex is the index of the attribute with a key, or −1. Lock held.
 func (s *state) attrIndex(key any) int {
 	return slices.IndexFunc(s.attrs, func(a attr) bool { return a.key == key })
 }
 
-// inherit gives c, a new duplicate of a communicator, what a duplicate has of it beside the ranks:
-// the topology, and copies of attributes. The lock is not held, because the functions that copy are
-// the user's.
+// inherit gives c, a new duplicate, the topology of the original communicator and copies of its
+// attributes. The lock is not held, because the functions that copy are the user's.
 func (c *Comm) inherit(from *Comm) {
 	c.topo = from.topo
 	copies := from.copyAttrs()

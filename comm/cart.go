@@ -11,20 +11,21 @@ import (
 // topology is the topology of a communicator. It does not change, so no lock guards it.
 type topology struct {
 	isCart bool
-	// Of a Cartesian topology:
+	// For a Cartesian topology:
 	dims     []int
 	periodic []bool
-	// The neighbours of this rank.
+	// The neighbours of this rank, for every topology.
 	sources, dests []int
 }
 
 var errNoCart = fmt.Errorf("%w: it has no Cartesian topology", ErrComm)
 
-// Cart makes a communicator whose ranks are the places of a grid (MPI 4.1, section 8.5.1). dims has
-// the length of each dimension, and periodic says in which ones the last place is next to the
-// first. The last coordinate varies fastest. Ranks keep their order; those left over get nil. No
-// dimensions make a grid of one place. It is a collective: all ranks of c call it, with the same
-// arguments.
+// Cart makes a communicator whose ranks form a grid (MPI 4.1, section 8.5.1). dims has the length
+// of each dimension. periodic says in which dimensions the last place is next to the first. The
+// last coordinate varies fastest. Ranks keep their order, and ranks beyond the grid get nil.
+//
+// No dimensions make a grid of one place. Cart is a collective: all ranks of c call it, with the
+// same arguments.
 //
 // Errors: ErrCount if a dimension is not positive, if there are more places than ranks, if the
 // lengths of the slices differ, or if ranks pass different arguments; ErrComm, ErrFinalized, and
@@ -91,8 +92,8 @@ func (c *Comm) cart() *topology {
 	return c.topo
 }
 
-// CartDims returns the lengths of the dimensions of a Cartesian topology, and which of them are
-// periodic. Both are nil without such a topology.
+// CartDims returns the lengths of the dimensions of a Cartesian topology, and says which dimensions
+// are periodic. Both are nil without such a topology.
 func (c *Comm) CartDims() (dims []int, periodic []bool) {
 	t := c.cart()
 	if t == nil {
@@ -124,10 +125,10 @@ func (t *topology) coords(rank int) []int {
 	return coords
 }
 
-// CartRank returns the rank with the given coordinates. In periodic dimensions any coordinate
-// stands for the place that is reached by going round. Errors: ErrRank for a coordinate outside of
-// another dimension; ErrCount for a number of coordinates that is not that of dimensions; ErrComm
-// without a Cartesian topology.
+// CartRank returns the rank with the given coordinates. In a periodic dimension a coordinate of any
+// value is taken modulo the dimension's length. Errors: ErrRank for a coordinate outside of a
+// dimension that is not periodic; ErrCount if there are not as many coordinates as dimensions;
+// ErrComm without a Cartesian topology.
 func (c *Comm) CartRank(coords ...int) (int, error) {
 	const op = calls.CartRank
 	t := c.cart()
@@ -160,8 +161,8 @@ func wrapped(x, n int) int {
 }
 
 // CartShift returns the ranks from which this rank receives, and to which it sends, when all ranks
-// send disp places along a dimension (MPI 4.1, section 8.5.6). Beyond the end of a dimension that
-// is not periodic it is ProcNull. Errors: ErrCount for a dimension that there is not; ErrComm
+// send disp places along a dimension (MPI 4.1, section 8.5.6). A rank beyond the end of a dimension
+// that is not periodic is ProcNull. Errors: ErrCount if the dimension does not exist; ErrComm
 // without a Cartesian topology.
 func (c *Comm) CartShift(dim, disp int) (source, dest int, err error) {
 	const op = calls.CartShift
@@ -178,7 +179,7 @@ func (c *Comm) CartShift(dim, disp int) (source, dest int, err error) {
 	return t.shiftedBack(c.rank, dim, disp), t.shifted(c.rank, dim, disp), nil
 }
 
-// shifted is the rank that is disp places from a rank along a dimension, or ProcNull.
+// shifted is the rank at a distance of disp places from a rank along a dimension, or ProcNull.
 func (t *topology) shifted(rank, dim, disp int) int {
 	stride := 1
 	for _, n := range t.dims[dim+1:] {
@@ -195,7 +196,7 @@ func (t *topology) shifted(rank, dim, disp int) int {
 	return rank + disp*stride
 }
 
-// shiftedBack is shifted by −disp, which the least int does not have.
+// shiftedBack is shifted by −disp. It takes the least int too, which cannot be negated.
 func (t *topology) shiftedBack(rank, dim, disp int) int {
 	if disp == math.MinInt {
 		return ProcNull // the dimension is not periodic: see CartShift
@@ -203,11 +204,11 @@ func (t *topology) shiftedBack(rank, dim, disp int) int {
 	return t.shifted(rank, dim, -disp)
 }
 
-// CartSub cuts a Cartesian topology into grids of the dimensions that are kept, and makes a
-// communicator of each (MPI 4.1, section 8.5.7). It may keep none. It is a collective: all ranks of
-// c call it, with the same arguments. Errors: ErrCount if keep has not one element for each
-// dimension, or if ranks pass different ones; ErrComm without a Cartesian topology; ErrFinalized,
-// and those of the peers.
+// CartSub cuts a Cartesian topology into grids of the dimensions that keep selects, and makes a
+// communicator of each grid (MPI 4.1, section 8.5.7). It may keep no dimension. It is a collective:
+// all ranks of c call it, with the same arguments. Errors: ErrCount if keep does not have one
+// element for each dimension, or if ranks pass different arguments; ErrComm without a Cartesian
+// topology; ErrFinalized, and those of the peers.
 func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 	const op = calls.CartSub
 	t := c.cart()

@@ -9,10 +9,10 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// Checked mode (the tunable check) compares what the ranks say of their calls, and watches the
-// buffers that belong to the library. It may cost what it likes, and costs nothing when it is off:
-// a view of a communicator in checked mode never takes a fast path (Comm.done), and the general
-// paths turn to the functions of the files checked*.go.
+// Checked mode (the tunable check) compares the calls of the ranks, and watches the buffers that
+// belong to the library. Its cost does not matter when it is on. It costs nothing when it is off: a
+// view of a communicator in checked mode never takes a fast path (Comm.done), and only the general
+// paths call the functions of the files checked*.go.
 
 // checker is the checked mode of a rank. Goroutines may share it.
 type checker struct {
@@ -20,13 +20,13 @@ type checker struct {
 
 	// The engine's lock guards the rest.
 
-	watched []*watch // the user's requests, from the call that makes them until they are over
+	watched []*watch // the user's requests, from the call that makes them until they end
 	// tell warns the user.
 	tell func(j *job, what error)
 }
 
-// agreeOnCheck checks that all ranks are in checked mode, or none: a rank that is not does not
-// answer those that are.
+// agreeOnCheck checks that all ranks are in checked mode, or none. A rank in checked mode would
+// wait for answers that a rank in normal mode does not give.
 func (j *job) agreeOnCheck(others []wireup.Card) error {
 	for rank, card := range others {
 		if is := j.check != nil; rank != j.rank && card.Checked != is {
@@ -37,8 +37,8 @@ func (j *job) agreeOnCheck(others []wireup.Card) error {
 	return nil
 }
 
-// generalPath is the done channel of views whose context never ends, in checked mode. Nothing is
-// ever sent on it.
+// generalPath is the done channel of views whose context never ends, in checked mode. It never
+// receives a value.
 var generalPath = make(chan struct{})
 
 // typeOf describes an element type, which holds no pointers. typ may be nil.

@@ -26,7 +26,7 @@ func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (Request, error) {
 		call.Bytes = audit.NoLength
 	}
 	if s.Op == nil && lengths != nil || lengths == nil && call.Bytes == 0 || isAllEmpty(s) {
-		call.Type = call.Type.None() // the parts tell their types, or there is nothing
+		call.Type = call.Type.None() // the parts carry their types, or there are no elements
 	}
 	s.Check(coll.Check{
 		Record:  call.Encode(),
@@ -46,9 +46,9 @@ func (c *Comm) runChecked(s *coll.Schedule, typ elemType) (Request, error) {
 	return c.job.check.handle(c.job, &s.Object, w), nil
 }
 
-// checkDisjoint checks, in checked mode, that no two parts that are received overlap, of which l is
-// the layout. Part i comes from rank i, or if sources is not nil, from rank sources[i]. Nothing is
-// received from ProcNull.
+// checkDisjoint checks, in checked mode, that no two received parts overlap. l is the layout of the
+// parts. Part i comes from rank i, or from rank sources[i] if sources is not nil. ProcNull sends no
+// part.
 func (c *Comm) checkDisjoint(l layout, sources []int) error {
 	if c.job.check == nil || l.displs == nil || l.elem == 0 {
 		return nil
@@ -66,7 +66,7 @@ func (c *Comm) checkDisjoint(l layout, sources []int) error {
 		}
 		return i
 	}
-	for i := 1; i < len(parts); i++ { // as no earlier ones overlap, the last of them ends last
+	for i := 1; i < len(parts); i++ { // earlier parts do not overlap, so the previous one ends last
 		a, b := parts[i-1], parts[i]
 		if l.displs[b] < l.displs[a]+l.counts[a] {
 			return fmt.Errorf("%w: parts of out overlap: %d elements at %d from rank %d, and %d at %d from rank %d",
@@ -76,7 +76,7 @@ func (c *Comm) checkDisjoint(l layout, sources []int) error {
 	return nil
 }
 
-// differs makes an error of this package of one that package audit has found.
+// differs turns a difference that package audit has found into an error of this package.
 func differs(err error) error {
 	if err == nil {
 		return nil
@@ -84,8 +84,8 @@ func differs(err error) error {
 	return &differsError{err}
 }
 
-// differsError is the error of calls that do not belong together. It Is ErrComm, because the
-// communicator does not permit them, and the kind of the argument that differs.
+// differsError is the error of calls that do not match. It Is ErrComm, because the communicator
+// does not permit such calls, and it Is the kind of the argument that differs.
 type differsError struct{ found error }
 
 func (e *differsError) Error() string { return e.found.Error() }
@@ -112,11 +112,12 @@ func isAllEmpty(s *coll.Schedule) bool {
 	return s.ID().Base() == calls.ReduceScatter && s.Ints[n-1] == 0
 }
 
-// partLengths are the lengths of a call whose parts may have any, or nil.
+// partLengths are the lengths of the parts of a call that permits different lengths; nil for other
+// calls.
 func (c *Comm) partLengths(s *coll.Schedule, name string, typ audit.Type) *coll.PartLengths {
 	n, me := len(c.group), c.rank
 	var give, take []int // by rank; −1: nothing is exchanged
-	isAgreement := false // with types compared, as of any reduction
+	isAgreement := false // whose types are compared as in any reduction
 	switch call := s.ID().Base(); call {
 	case calls.Gatherv, calls.Scatterv:
 		give, take = nothing(n), nothing(n)
@@ -162,14 +163,14 @@ func (c *Comm) partLengths(s *coll.Schedule, name string, typ audit.Type) *coll.
 	for r := range all {
 		all[r] = r
 	}
-	give[me], take[me] = -1, -1 // which the call itself compares
+	give[me], take[me] = -1, -1 // the call itself compares this part
 	return newPartLengths(all, all, false, give, take,
 		audit.Mismatch{Receiver: me, ElemBytes: typ.Size, IsAgreement: isAgreement}, typ.Kind, name)
 }
 
-// newPartLengths lets ranks compare the lengths that they give to dests with those that they take
-// from sources, and the kinds of what is not empty. found has what is known of a mismatch that this
-// rank finds.
+// newPartLengths lets ranks compare the lengths of parts that they send to dests with the lengths
+// that they expect from sources, and the element kinds of parts that are not empty. found describes
+// a mismatch that this rank finds.
 func newPartLengths(sources, dests []int, pairs bool, give, take []int, found audit.Mismatch, kind audit.Kind, name string) *coll.PartLengths {
 	l := &coll.PartLengths{Pairs: pairs, RecordBytes: audit.MismatchBytes}
 	for i, dest := range dests {
@@ -214,5 +215,5 @@ func uniform(n, length int) []int {
 	return lengths
 }
 
-// nothing is a list of n lengths of parts that are not exchanged.
+// nothing is a list of n lengths that says that no part is exchanged.
 func nothing(n int) []int { return uniform(n, -1) }

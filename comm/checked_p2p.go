@@ -8,10 +8,10 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Point-to-point calls in checked mode, after the checks of their arguments. Each message tells the
-// kind of its elements, which the receiver compares with its own. A message without elements fits
-// every type, and so does a buffer without elements (MPI 4.1, section 3.3.1: the type signatures
-// are empty). Lock held.
+// Point-to-point calls in checked mode, after the checks of their arguments. Each message carries
+// the kind of its elements, which the receiver compares with its own. A message without elements
+// fits every type, and so does a buffer without elements (MPI 4.1, section 3.3.1: the type
+// signatures are empty). Lock held.
 
 // kindOf is the kind of the elements of a message.
 func (k *checker) kindOf(typ elemType, buf []byte) uint8 {
@@ -61,7 +61,7 @@ func (c *Comm) irecvAudited(typ elemType, buf []byte, size, source, tag int) Req
 	return k.handle(c.job, &r.Object, w)
 }
 
-// auditSend has a persistent send watched.
+// auditSend makes a watch for a persistent send.
 func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.Mode) Request {
 	k := c.job.check
 	w := newWatch(buf)
@@ -73,7 +73,7 @@ func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.
 	return k.handle(c.job, &r.Object, w)
 }
 
-// auditRecv has a persistent receive watched.
+// auditRecv makes a watch for a persistent receive.
 func (c *Comm) auditRecv(r *pml.RecvRequest, typ elemType, buf []byte) Request {
 	k := c.job.check
 	w := k.newRecvWatch(typ, buf)
@@ -81,7 +81,7 @@ func (c *Comm) auditRecv(r *pml.RecvRequest, typ elemType, buf []byte) Request {
 	return k.handle(c.job, &r.Object, w)
 }
 
-// sendrecvAudited is the end of sendrecv. With replace, the message goes from a copy.
+// sendrecvAudited is the last part of sendrecv. With replace, it sends a copy of the buffer.
 func (c *Comm) sendrecvAudited(a pml.Sendrecv, sent, received elemType, replace bool) (Status, error) {
 	k := c.job.check
 	if replace {

@@ -20,13 +20,13 @@ import (
 // 3.7.2); reading it is allowed. A buffer that is received into must not change until a message
 // has matched; after that, the message changes it.
 type watch struct {
-	line     string     // of the call that has started the operation
+	line     string     // of the call that started the operation
 	typ      audit.Type // of the elements that are received
 	sends    []audit.Buffer
 	recv     audit.Buffer
-	fault    error // what was found before the operation has ended
+	fault    error // found before the operation ended
 	released bool  // the buffers are the user's again
-	told     bool  // that the request is lost
+	told     bool  // a warning has said that the request is lost
 
 	// If the user has the request:
 	object *request.Object
@@ -62,7 +62,7 @@ func (w *watch) Started() {
 func (w *watch) Matched(source int, kind uint8) {
 	switch sent := audit.Kind(kind); {
 	case !w.recv.IsIntact():
-		w.fault = w.changed("before a message had come, by the program or by another receive")
+		w.fault = w.changed("before a message arrived, by the program or by another receive")
 	case !sent.Fits(w.typ.Kind):
 		w.fault = fmt.Errorf("%w: rank %d sent %v, this rank receives %v", ErrType, source, sent, w.typ)
 	}
@@ -84,10 +84,10 @@ func (w *watch) Look() error {
 	if w.released || !slices.ContainsFunc(w.sends, func(b audit.Buffer) bool { return !b.IsIntact() }) {
 		return nil
 	}
-	return w.started(w.changed("before a call had told that the operation is complete"))
+	return w.started(w.changed("before a call reported the operation as complete"))
 }
 
-// started is an error with the line that has started the operation.
+// started adds to an error the line that started the operation.
 func (w *watch) started(err error) error { return &startedError{err, w.line} }
 
 // Released implements request.Auditor.
@@ -129,7 +129,7 @@ func (k *checker) handle(j *job, o *request.Object, w *watch) Request {
 // isOutstanding reports whether the user still has to wait for the request. Lock held.
 func (w *watch) isOutstanding() bool { return w.object != nil && w.object.Outstanding() }
 
-// user is the request to which some of mem belongs, or nil. Lock held.
+// user is an error that names the request to which some of mem belongs, or nil. Lock held.
 func (k *checker) user(mem []byte) error {
 	for _, w := range k.watched {
 		if w.isOutstanding() && w.holds(mem) {
@@ -139,7 +139,7 @@ func (k *checker) user(mem []byte) error {
 	return nil
 }
 
-// tellLost tells the user of a request to which no handle is left.
+// tellLost warns the user of a request that no variable holds any more.
 func (j *job) tellLost(a request.Auditor) {
 	j.eng.Lock()
 	defer j.eng.Unlock()
@@ -151,7 +151,7 @@ func (j *job) tellLost(a request.Auditor) {
 	j.check.tell(j, about(w.object, fmt.Errorf("the request is lost: it was started at %s, nothing has waited for it, and no variable holds it any more", w.line)))
 }
 
-// tellUnobserved tells the user of the requests that nobody has waited for, in Finalize. Lock held.
+// tellUnobserved warns the user, in Finalize, of requests that no call has waited for. Lock held.
 func (j *job) tellUnobserved() {
 	for _, w := range j.check.watched {
 		if w.isOutstanding() && !w.told {
@@ -168,7 +168,7 @@ func tellUser(j *job, what error) {
 // nobody is warned.
 func nobody(*job, error) {}
 
-// withLine describes a request, with the line that has started it if that is known. Lock held.
+// withLine describes a request, with the line that started it if that is known. Lock held.
 func withLine(o *request.Object, what error) string {
 	text := about(o, what).Error()
 	if w, ok := o.Auditor().(*watch); ok {

@@ -2,17 +2,17 @@ package comm
 
 import "fmt"
 
-// maxUnreceived is how many lines tell of messages that were not received.
+// maxUnreceived is the largest number of lines about messages that were not received.
 const maxUnreceived = 10
 
-// unreceivedKind is what messages have in common of which one line tells.
+// unreceivedKind is what the messages of one such line have in common.
 type unreceivedKind struct {
 	in          *state
 	source, tag int // source in the communicator
 }
 
-// tellUnreceived tells the user of the messages that no receive has matched, in Finalize. It is a
-// warning: the program is wrong (MPI 4.1, section 11.2.2), but all ranks have done what they did.
+// tellUnreceived warns the user, in Finalize, of messages that no receive has matched. It is no
+// error: the program is wrong (MPI 4.1, section 11.2.2), but the results of all its calls stand.
 // Messages of collectives are not the user's. Lock held.
 func (j *job) tellUnreceived() {
 	var kinds []unreceivedKind

@@ -11,16 +11,16 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// hostClocks compares the clocks of hosts, for traces: all ranks of a host have the same clock, so
-// one rank of each host, the leader, compares it with that of rank 0. It does so at the start of
-// the job and at its end, because clocks drift.
+// hostClocks compares the clocks of hosts, for traces. All ranks of a host have the same clock. So
+// one rank of each host, the leader, compares it with the clock of rank 0. It does so at the start
+// and at the end of the job, because clocks drift.
 type hostClocks struct {
 	leaders  []int // one rank of each host, rank 0 first; nil: the job has no launcher
-	context  *Comm // a communicator of the library's own
+	context  *Comm // a communicator that only the library uses
 	compared []trace.Clock
 }
 
-// clockRounds is how many messages go to each leader and back. The comparison with the shortest
+// clockRounds is the number of messages to each leader and back. The comparison with the shortest
 // round trip counts.
 const clockRounds = 40
 
@@ -36,9 +36,9 @@ func leaders(cards []wireup.Card) (list []int) {
 	return list
 }
 
-// compareClocks compares the clock of this rank's host with that of rank 0, if the rank traces and
-// the job has several hosts. All ranks call it. first: at the start of the job, without the lock;
-// else in Finalize, with the lock.
+// compareClocks compares the clock of this rank's host with that of rank 0, if the rank records a
+// trace and the job has several hosts. All ranks call it. If first is true, the job starts and the
+// lock is not held; otherwise the caller is Finalize and the lock is held.
 func (j *job) compareClocks(first bool) error {
 	if j.tracer() == nil || len(j.recording.clocks.leaders) < 2 {
 		return nil
@@ -66,7 +66,7 @@ func (j *job) compareClocks(first bool) error {
 	return nil
 }
 
-// lead compares the clocks of this rank and another leader, and tells it the result.
+// lead compares the clocks of this rank and another leader, and sends the result to it.
 func (k *hostClocks) lead(leader int) error {
 	var best [2]int64 // how far the leader's clock is ahead, and the round trip
 	for i := range clockRounds {
@@ -105,7 +105,7 @@ func (k *hostClocks) follow() error {
 	return nil
 }
 
-// send and recv move two numbers. Unlike calls of the user's, they are not recorded, and work in
+// send and recv move two numbers. Unlike the user's calls, they are not recorded, and they work in
 // Finalize too. Lock held.
 func (k *hostClocks) send(dest int, m *[2]int64) error {
 	c := k.context

@@ -19,10 +19,9 @@ const (
 	persistent  = coll.Persistent
 )
 
-// begin opens a collective that has no root. It checks the communicator, and returns an empty
-// schedule and holds the engine's lock until endCollective. err is the error of an earlier check. A
-// call that fails here does not count as a collective. A call that begin has opened goes to
-// Schedule.Refuse or run.
+// begin opens a collective that has no root. It checks the communicator, takes the engine's lock
+// until endCollective, and returns an empty schedule. err is the error of an earlier check. A call
+// that fails here does not count as a collective. Every other call ends in Schedule.Refuse or run.
 func (c *Comm) begin(how coll.How, call calls.ID, err error) (*coll.Schedule, error) {
 	return c.open(how, call, coll.NoRoot, err, nil)
 }
@@ -33,8 +32,8 @@ func (c *Comm) beginRooted(how coll.How, call calls.ID, root int, err error) (*c
 	return c.beginRootedOrShort(how, call, root, err, nil)
 }
 
-// beginOrShort is begin of a collective that has a short path. If that has made it, the schedule is
-// nil, and so is the error.
+// beginOrShort is begin of a collective that has a short path. If the short path has completed the
+// call, schedule and error are nil.
 func (c *Comm) beginOrShort(how coll.How, call calls.ID, err error, short func() bool) (*coll.Schedule, error) {
 	return c.open(how, call, coll.NoRoot, err, short)
 }
@@ -81,8 +80,8 @@ func (c *Comm) open(how coll.How, call calls.ID, root int, err error, short func
 	return s, nil
 }
 
-// run does the schedule, or begins it, or makes its request, by the form of the call. It gives up
-// when the context of the view ends. typ is nil if the call has no slices of the user's.
+// run executes the schedule, begins it, or makes its request, depending on the form of the call. It
+// gives up when the context of the view ends. typ is nil if the call takes no slices.
 func (c *Comm) run(s *coll.Schedule, typ elemType) (Request, error) {
 	if c.job.eng.Calls != nil {
 		defer c.endCall(c.beginCall(s.ID(), s.Root(), none, s.Bytes()))
@@ -93,7 +92,7 @@ func (c *Comm) run(s *coll.Schedule, typ elemType) (Request, error) {
 	return s.Call(c.collectiveContext())
 }
 
-// collectiveContext is the context of the view, or nil if that never ends.
+// collectiveContext is the context of the view, or nil if the context never ends.
 func (c *Comm) collectiveContext() context.Context {
 	if c.done == nil {
 		return nil
@@ -101,7 +100,7 @@ func (c *Comm) collectiveContext() context.Context {
 	return c.ctx
 }
 
-// endCollective ends a call and gives the engine's lock back. Callers defer it, so that not even a
+// endCollective ends a call and releases the engine's lock. Callers defer it, so that not even a
 // panic leaves the lock held.
 func (c *Comm) endCollective(s *coll.Schedule) {
 	defer c.leave()
@@ -111,15 +110,15 @@ func (c *Comm) endCollective(s *coll.Schedule) {
 // Checks of buffers. Lengths are in bytes here, and in elements in the errors.
 
 func lengthError(what string, got, want, elem int) error {
-	return fmt.Errorf("%w: %s has %d elements where %d are due", ErrCount, what, perElem(got, elem), perElem(want, elem))
+	return fmt.Errorf("%w: %s has %d elements, not %d", ErrCount, what, perElem(got, elem), perElem(want, elem))
 }
 
-// unevenError is the error of a buffer that has no equal part for each rank.
+// unevenError is the error of a buffer that cannot be cut into equal parts for all ranks.
 func unevenError(what string, got, ranks, elem int) error {
-	return fmt.Errorf("%w: %s has %d elements, which is no multiple of the %d ranks", ErrCount, what, perElem(got, elem), ranks)
+	return fmt.Errorf("%w: %s has %d elements, which is not a multiple of the %d ranks", ErrCount, what, perElem(got, elem), ranks)
 }
 
-// perElem is the number of elements in so many bytes.
+// perElem is the number of elements in a number of bytes.
 func perElem(bytes, elem int) int {
 	if elem == 0 {
 		return 0

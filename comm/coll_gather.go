@@ -5,17 +5,17 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// Gather collects the in of every rank into out at the root, in the order of ranks:
-// len(out) == Size()*len(in). in has the same length at all ranks. Other ranks ignore out.
+// Gather collects the slices in of all ranks into out at the root, in the order of ranks: len(out)
+// == Size()*len(in). in has the same length at all ranks. Other ranks ignore out.
 //
-// In place: the root passes nil as in, and has its part in its place in out.
+// In place: the root passes nil as in, and its part is already at its place in out.
 func Gather[T any](c *Comm, in, out []T, root int) error {
 	_, err := c.gather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), root, elemOf[T]())
 	return err
 }
 
-// Scatter cuts in at the root into a part for each rank, in the order of ranks, and puts each part
-// into the out of its rank: len(in) == Size()*len(out). Other ranks ignore in.
+// Scatter cuts in at the root into one part for each rank, in the order of ranks, and puts each
+// part into out at its rank: len(in) == Size()*len(out). Other ranks ignore in.
 //
 // In place: the root passes nil as out, and its part stays in its place in in.
 func Scatter[T any](c *Comm, in, out []T, root int) error {
@@ -23,10 +23,10 @@ func Scatter[T any](c *Comm, in, out []T, root int) error {
 	return err
 }
 
-// Allgather collects the in of every rank into out at every rank, in the order of ranks: len(out)
-// == Size()*len(in). in has the same length at all ranks.
+// Allgather collects the slices in of all ranks into out at every rank, in the order of ranks:
+// len(out) == Size()*len(in). in has the same length at all ranks.
 //
-// In place: a rank passes nil as in, and has its part in its place in out.
+// In place: a rank passes nil as in, and its part is already at its place in out.
 func Allgather[T any](c *Comm, in, out []T) error {
 	_, err := c.allgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
@@ -79,7 +79,7 @@ func (c *Comm) allgather(how coll.How, in, out []byte, elem int, typ elemType) (
 	return c.run(s, typ)
 }
 
-// checkParts checks the buffers of a rank that has its own part, nil for in place, and a whole of n
+// checkParts checks the two buffers of a rank: its own part, nil for in place, and the whole, of n
 // equal parts.
 func checkParts(whole string, part, all []byte, elem, n int) error {
 	if part == nil {

@@ -8,15 +8,15 @@ import (
 )
 
 // Neighbourhood collectives (MPI 4.1, section 8.6): each rank exchanges blocks with its neighbours
-// in the topology of the communicator, as Neighbors lists them. They do not wait for other ranks.
-// The blocks of a source that is ProcNull have their places in the slices, and do not change. None
-// of these calls works in place: a nil slice has no elements.
+// in the topology of the communicator, as Neighbors lists them. They do not wait for other ranks. A
+// source that is ProcNull has a block in the slices too, which does not change. None of these calls
+// works in place: a nil slice has no elements.
 
-// NeighborAllgather sends in to every destination, and puts what the sources send into out, in the
-// order of sources: len(out) == len(sources)*len(in). If there are no destinations, in may be
-// empty. Errors: ErrComm without a topology, and those of [Allgather].
+// NeighborAllgather sends in to every destination, and puts the blocks from the sources into out,
+// in the order of sources: len(out) == len(sources)*len(in). If there are no destinations, in may
+// be empty. Errors: ErrComm without a topology, and those of [Allgather].
 //
-// Collectives with neighbours have no form in place. A nil slice has no elements.
+// Neighbourhood collectives do not work in place: a nil slice has no elements.
 func NeighborAllgather[T any](c *Comm, in, out []T) error {
 	_, err := c.neighborAllgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
@@ -30,8 +30,8 @@ func NeighborAllgatherv[T any](c *Comm, in, out []T, counts, displs []int) error
 	return err
 }
 
-// NeighborAlltoall sends block i of in to destination i, and puts what source i sends into block i
-// of out. All blocks are equally long: len(in)/len(dests) == len(out)/len(sources).
+// NeighborAlltoall sends block i of in to destination i, and puts the block from source i into
+// block i of out. All blocks have the same length: len(in)/len(dests) == len(out)/len(sources).
 func NeighborAlltoall[T any](c *Comm, in, out []T) error {
 	_, err := c.neighborAlltoall(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err
@@ -39,8 +39,8 @@ func NeighborAlltoall[T any](c *Comm, in, out []T) error {
 
 // NeighborAlltoallv is NeighborAlltoall of blocks of different lengths: scounts[i] elements at
 // in[sdispls[i]:] go to destination i, and rcounts[i] elements from source i go to
-// out[rdispls[i]:]. The block that one rank sends to another is as long as that rank expects.
-// Blocks of out must not overlap. If displacements are nil, the blocks lie one after the other.
+// out[rdispls[i]:]. Sender and receiver of a block must give it the same length. Blocks of out must
+// not overlap. If displacements are nil, the blocks lie one after the other.
 func NeighborAlltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	_, err := c.neighborAlltoallv(blocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out),
 		layoutOf[T](rcounts, rdispls), elemOf[T]())
@@ -60,7 +60,7 @@ func (c *Comm) beginNeighbor(how coll.How, call calls.ID, err error) (s *coll.Sc
 	return s, c.topo, nil
 }
 
-// exchange makes the steps for in and out, which are cut into parts, and runs them.
+// exchange makes the steps for the parts of in and out, and runs them.
 func (c *Comm) exchange(s *coll.Schedule, typ elemType, topo *topology, in, out [][]byte) (Request, error) {
 	s.Neighbors(in, out, topo.sources, topo.dests, topo.isCart)
 	return c.run(s, typ)
@@ -166,7 +166,7 @@ func checkBlocks(what string, buf []byte, n, elem int) error {
 	case n == 0 && len(buf) > 0:
 		return lengthError(what, len(buf), 0, elem)
 	case n*elem > 0 && len(buf)%(n*elem) != 0:
-		return fmt.Errorf("%w: %s has %d elements, which is no multiple of the %d neighbours", ErrCount, what, perElem(len(buf), elem), n)
+		return fmt.Errorf("%w: %s has %d elements, which is not a multiple of the %d neighbours", ErrCount, what, perElem(len(buf), elem), n)
 	}
 	return nil
 }

@@ -8,9 +8,10 @@ import (
 // complete when this rank's part is done. Until then, the slices of elements belong to the library;
 // counts and displacements may be used again at once. All ranks make the collective calls of a
 // communicator in one order, blocking, nonblocking and persistent ones together. Any number may be
-// under way, and they may end in any order. Errors of the arguments are those of the call, all
-// other errors those of the request. Its status is the empty one. Cancel, and Free before the
-// request is complete, are ErrRequest.
+// under way, and they may end in any order.
+//
+// The call returns the errors of its arguments. The request returns all other errors, and the empty
+// status. Cancel, and Free before the request is complete, are ErrRequest.
 
 // Ibarrier is the nonblocking form of [Comm.Barrier]: the request is complete once every rank has
 // called Ibarrier.

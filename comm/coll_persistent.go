@@ -7,14 +7,17 @@ import (
 // Persistent collectives (MPI 4.1, section 6.13). The Init call is a collective: all ranks make it,
 // in order with their other collective calls, and it waits for the others to make it. Each Start of
 // the request then runs the collective. All ranks start it equally often, and may start several in
-// any order. The slices of elements belong to the library from Start until the request is complete,
-// and are read and written where they were at Init. Counts and displacements may be used again
-// after Init. If a start fails, all later ones do. Cancel, and Free while the request is active,
-// are ErrRequest. Free is local: starts at other ranks that wait for this rank fail (ErrComm).
+// any order.
+//
+// Every start uses the slices that were passed to Init. They belong to the library from Start until
+// the request is complete. Counts and displacements may be used again after Init. If a start fails,
+// all later starts fail. Cancel, and Free while the request is active, are ErrRequest.
+//
+// Free is local: starts at other ranks that wait for this rank fail (ErrComm).
 //
 // Between ranks of one host, a barrier, Bcast, Reduce, Allreduce, Allgather or Alltoall keeps
-// memory that they share until Free: for each rank about four times what it contributes, but no
-// more than the setting coll.shared.bytes.
+// memory that they share until Free: for each rank about four times its contribution, and at most
+// the setting coll.shared.bytes.
 
 // BarrierInit is the persistent form of [Comm.Barrier].
 func (c *Comm) BarrierInit() (Request, error) { return c.barrier(persistent) }

@@ -5,19 +5,19 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// Reduce combines the in of all ranks, element by element, into out at the root. in has the same
-// length at all ranks, and so has out at the root. Other ranks ignore out.
+// Reduce combines the slices in of all ranks, element by element, into out at the root. in at every
+// rank and out at the root have the same length. Other ranks ignore out.
 //
-// In place: the root passes nil as in, and has its part in out.
+// In place: the root passes nil as in, and its contribution is in out.
 func Reduce[T any](c *Comm, in, out []T, op Op[T], root int, opts ...CollOption) error {
 	_, err := c.reduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), root, elemOf[T]())
 	return err
 }
 
-// Allreduce combines the in of all ranks, element by element, into out at every rank. All ranks get
-// the same bits. in and out have the same length at all ranks.
+// Allreduce combines the slices in of all ranks, element by element, into out at every rank. All
+// ranks get the same bits. in and out have the same length at all ranks.
 //
-// In place: a rank passes nil as in, and has its part in out.
+// In place: a rank passes nil as in, and its contribution is in out.
 func Allreduce[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.allreduce(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
@@ -83,7 +83,7 @@ func checkOp(op coll.Reduction) error {
 	return nil
 }
 
-// checkReduction checks the arguments of a rank whose result is as long as its contribution.
+// checkReduction checks the arguments of a rank whose result has the length of its contribution.
 func checkReduction(in, out []byte, op coll.Reduction) error {
 	switch {
 	case op.Op == nil:

@@ -8,13 +8,14 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// ReduceScatter combines the in of all ranks, element by element, and leaves at each rank its part
-// of the result: rank 0 gets the first counts[0] elements, rank 1 the next counts[1], and so on.
-// counts is the same at all ranks. in has as many elements as all counts together, and out has
-// counts[Rank()].
+// ReduceScatter combines the slices in of all ranks, element by element, and puts one part of the
+// result into out at each rank: rank 0 gets the first counts[0] elements, rank 1 the next
+// counts[1], and so on. counts is the same at all ranks. len(in) is the sum of counts, and len(out)
+// is counts[Rank()].
 //
-// In place: a rank passes nil as in, and has its contribution in out, which then has the length of
-// all. Its part of the result is left at the front of out; the rest of out is undefined.
+// In place: a rank passes nil as in, and its contribution is in out, which then has the length of
+// the whole. The call puts the rank's part of the result at the front of out. The rest of out is
+// undefined.
 func ReduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...CollOption) error {
 	_, err := c.reduceScatter(blocking, bytesOf(in), bytesOf(out), counts, reductionOf(op, opts), elemOf[T]())
 	return err
@@ -22,8 +23,9 @@ func ReduceScatter[T any](c *Comm, in, out []T, counts []int, op Op[T], opts ...
 
 // ReduceScatterBlock is ReduceScatter with equal parts: len(in) == Size()*len(out).
 //
-// In place: a rank passes nil as in, and has its contribution in out, which then has the length of
-// all. Its part of the result is left at the front of out; the rest of out is undefined.
+// In place: a rank passes nil as in, and its contribution is in out, which then has the length of
+// the whole. The call puts the rank's part of the result at the front of out. The rest of out is
+// undefined.
 func ReduceScatterBlock[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.reduceScatterBlock(blocking, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
@@ -79,8 +81,8 @@ func (c *Comm) reduceScatterBlock(how coll.How, in, out []byte, op coll.Reductio
 	return c.run(s, typ)
 }
 
-// partEnds appends to dst where the part of each rank ends, in bytes, when the parts lie one after
-// the other.
+// partEnds appends to dst the end of each rank's part, in bytes, for parts that lie one after the
+// other.
 func partEnds(dst, counts []int, ranks, elem int) ([]int, error) {
 	if len(counts) != ranks {
 		return dst, fmt.Errorf("%w: %d counts for %d ranks", ErrCount, len(counts), ranks)

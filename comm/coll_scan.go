@@ -5,19 +5,18 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// Scan combines, at each rank, the in of the ranks up to and including this one into out, element
-// by element and in the order of ranks. in and out have the same length at all ranks.
+// Scan combines, at each rank, the slices in of all ranks from 0 to this one into out, element by
+// element and in the order of ranks. in and out have the same length at all ranks.
 //
-// In place: a rank passes nil as in, and has its part in out.
+// In place: a rank passes nil as in, and its contribution is in out.
 func Scan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.scan(blocking, calls.Scan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err
 }
 
-// Exscan is Scan without this rank's own part. At rank 0, which has no rank before it, out does not
-// change.
+// Exscan is Scan without this rank's own contribution. At rank 0, out does not change.
 //
-// In place: a rank passes nil as in, and has its part in out.
+// In place: a rank passes nil as in, and its contribution is in out.
 func Exscan[T any](c *Comm, in, out []T, op Op[T], opts ...CollOption) error {
 	_, err := c.scan(blocking, calls.Exscan, bytesOf(in), bytesOf(out), reductionOf(op, opts), elemOf[T]())
 	return err

@@ -2,16 +2,16 @@ package comm
 
 import "github.com/mpigo/mpigo/comm/internal/coll"
 
-// Short paths of blocking collectives. Each reports whether the call is over. If it is not, the
-// same call goes on in the general way, which also finds the errors. The lock is kept in between,
-// so that no call of another goroutine can come between the two.
+// Short paths of blocking collectives. Each reports whether it has completed the call. If not, the
+// call continues on the general path, which also finds the errors. The lock is kept in between, so
+// that no other goroutine's call can come between the two.
 
-// mayBeShort reports whether nothing is there that only the general way does. Lock held.
+// mayBeShort reports whether nothing requires the general path. Lock held.
 func (c *Comm) mayBeShort() bool {
 	return c.done == nil && c.job.eng.Calls == nil && c.job.check == nil
 }
 
-// isShort calls short. It gives the lock back if that panics.
+// isShort calls short. It releases the lock if short panics.
 func (c *Comm) isShort(short func() bool) (isOver bool) {
 	returned := false
 	defer func() {

@@ -223,12 +223,12 @@ func TestCollectiveWithBadArgumentsIsRefused(t *testing.T) {
 		refused("reduce root", Reduce(w, ints(1), ints(2), Sum, 3), ErrRoot, "")
 		refused("no operation", Allreduce(w, ints(1), ints(1), nil), ErrOp, "")
 		refused("reduce without an operation", Reduce(w, ints(1), ints(1), nil, 0), ErrOp, "")
-		refused("allreduce lengths", Allreduce(w, ints(2), ints(3), Sum), ErrCount, "out has 3 elements where 2 are due")
+		refused("allreduce lengths", Allreduce(w, ints(2), ints(3), Sum), ErrCount, "out has 3 elements, not 2")
 		refused("allreduce empty in", Allreduce(w, []int{}, ints(3), Sum), ErrCount, "")
 		refused("reduce lengths", Reduce(w, ints(2), ints(3), Sum, me), ErrCount, "")
-		refused("gather lengths", Gather(w, ints(2), ints(5), me), ErrCount, "out has 5 elements where 6 are due")
-		refused("gather in place, uneven", Gather(w, nil, ints(5), me), ErrCount, "no multiple of the 3 ranks")
-		refused("scatter lengths", Scatter(w, ints(5), ints(2), me), ErrCount, "in has 5 elements where 6 are due")
+		refused("gather lengths", Gather(w, ints(2), ints(5), me), ErrCount, "out has 5 elements, not 6")
+		refused("gather in place, uneven", Gather(w, nil, ints(5), me), ErrCount, "not a multiple of the 3 ranks")
+		refused("scatter lengths", Scatter(w, ints(5), ints(2), me), ErrCount, "in has 5 elements, not 6")
 		refused("scatter in place, uneven", Scatter(w, ints(5), nil, me), ErrCount, "")
 		refused("allgather lengths", Allgather(w, ints(2), ints(7)), ErrCount, "")
 		refused("allgather in place, uneven", Allgather(w, nil, ints(7)), ErrCount, "")
@@ -244,11 +244,11 @@ func TestCollectiveWithBadArgumentsIsRefused(t *testing.T) {
 		huge := []int{1, math.MaxInt / 8, math.MaxInt/8 + 1}
 		refused("reduce scatter: huge", ReduceScatter(w, ints(2), ints(1), huge, Sum), ErrCount, "")
 		refused("reduce scatter: in", ReduceScatter(w, ints(4), ints(1), ones, Sum),
-			ErrCount, "in has 4 elements where 3 are due")
+			ErrCount, "in has 4 elements, not 3")
 		refused("reduce scatter: out", ReduceScatter(w, ints(3), ints(2), ones, Sum),
-			ErrCount, "out has 2 elements where 1 are due")
+			ErrCount, "out has 2 elements, not 1")
 		refused("reduce scatter in place", ReduceScatter(w, nil, ints(1), ones, Sum),
-			ErrCount, "out has 1 elements where 3 are due")
+			ErrCount, "out has 1 elements, not 3")
 		refused("reduce scatter block", ReduceScatterBlock(w, ints(4), ints(1), Sum), ErrCount, "")
 		refused("reduce scatter block, nil out", ReduceScatterBlock(w, ints(3), nil, Sum), ErrCount, "")
 		refused("reduce scatter block in place", ReduceScatterBlock(w, nil, ints(4), Sum), ErrCount, "")
@@ -260,7 +260,7 @@ func TestCollectiveWithBadArgumentsIsRefused(t *testing.T) {
 		huge = []int{1, math.MaxInt, 1}
 		refused("gatherv: far too far", Gatherv(w, ints(1), ints(3), huge, []int{0, 1, 3}, me), ErrCount, "")
 		refused("gatherv: own part", Gatherv(w, ints(2), ints(3), ones, nil, me),
-			ErrCount, "in has 2 elements where 1 are due")
+			ErrCount, "in has 2 elements, not 1")
 		refused("scatterv: before", Scatterv(w, ints(3), ints(1), ones, []int{0, -1, 1}, me), ErrCount, "")
 		refused("scatterv: own part", Scatterv(w, ints(3), ints(2), ones, nil, me), ErrCount, "")
 		refused("allgatherv: negative", Allgatherv(w, ints(1), ints(3), []int{1, 1, -1}, nil), ErrCount, "")

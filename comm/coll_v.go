@@ -7,21 +7,21 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// Collectives whose parts have a length for each rank.
+// Collectives with a part of a different length for each rank.
 
-// Gatherv is Gather of parts of different lengths. At the root, counts[r] elements of rank r go to
-// out[displs[r]:]. Parts must not overlap; elements between them do not change. If displs is nil,
-// the parts lie one after the other. Other ranks ignore out, counts and displs.
+// Gatherv is Gather of parts of different lengths. At the root, counts[r] elements from rank r go
+// to out[displs[r]:]. Parts must not overlap; elements between them do not change. If displs is
+// nil, the parts lie one after the other. Other ranks ignore out, counts and displs.
 //
-// In place: the root passes nil as in, and has its part in its place in out.
+// In place: the root passes nil as in, and its part is already at its place in out.
 func Gatherv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
 	_, err := c.gatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), root, elemOf[T]())
 	return err
 }
 
-// Scatterv is Scatter of parts of different lengths. in[displs[r]:] at the root has counts[r]
-// elements for rank r, which is the length of the out of rank r. If displs is nil, the parts lie
-// one after the other. Other ranks ignore in, counts and displs.
+// Scatterv is Scatter of parts of different lengths. The root sends counts[r] elements at
+// in[displs[r]:] to rank r, where out has that length. If displs is nil, the parts lie one after
+// the other. Other ranks ignore in, counts and displs.
 //
 // In place: the root passes nil as out, and its part stays in its place in in.
 func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error {
@@ -29,24 +29,24 @@ func Scatterv[T any](c *Comm, in, out []T, counts, displs []int, root int) error
 	return err
 }
 
-// Allgatherv is Allgather of parts of different lengths. counts[r] elements of rank r go to
+// Allgatherv is Allgather of parts of different lengths. counts[r] elements from rank r go to
 // out[displs[r]:]. counts are the same at all ranks. Parts must not overlap; elements between them
 // do not change. If displs is nil, the parts lie one after the other.
 //
-// In place: a rank passes nil as in, and has its part in its place in out.
+// In place: a rank passes nil as in, and its part is already at its place in out.
 func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 	_, err := c.allgatherv(blocking, bytesOf(in), bytesOf(out), layoutOf[T](counts, displs), elemOf[T]())
 	return err
 }
 
 // Alltoallv is Alltoall of parts of different lengths. scounts[r] elements at in[sdispls[r]:] go to
-// rank r, and rcounts[r] elements from rank r go to out[rdispls[r]:]. The part that one rank sends
-// to another is as long as that rank expects. Parts of out must not overlap. If displacements are
-// nil, the parts lie one after the other.
+// rank r, and rcounts[r] elements from rank r go to out[rdispls[r]:]. Sender and receiver of a part
+// must give it the same length. Parts of out must not overlap. If displacements are nil, the parts
+// lie one after the other.
 //
-// In place: all ranks pass nil as in and as scounts, and have the part for rank r in the place, and
-// of the length, of the part from rank r; sdispls is then ignored. With scounts, a nil in is a
-// slice without elements.
+// In place: all ranks pass nil as in and as scounts. The part for rank r then has the place and the
+// length of the part from rank r, and sdispls is ignored. With scounts, a nil in is a slice without
+// elements.
 func Alltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	_, err := c.alltoallv(blocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),
 		elemOf[T]())
@@ -75,9 +75,9 @@ func (l layout) parts(dst [][]byte, what string, buf []byte, n int) ([][]byte, e
 			end = l.displs[r]
 		}
 		if l.elem == 0 {
-			room = max(room, end+count) // elements without size fit anywhere
+			room = max(room, end+count) // elements of size zero fit anywhere
 		}
-		// In an order that cannot overflow.
+		// This order of terms cannot overflow.
 		if count < 0 || end < 0 || end > room || count > room-end {
 			return dst, fmt.Errorf("%w: rank %d has %d elements at %d of %s, which has %d", ErrCount, r, count, end, what, room)
 		}

@@ -14,22 +14,22 @@ import (
 
 // Special ranks, tags and colours.
 const (
-	// AnySource as the source of a receive or probe: a message of any rank.
+	// AnySource as the source of a receive or probe: a message from any rank.
 	AnySource = request.AnySource
 	// AnyTag as the tag of a receive or probe: a message with any tag.
 	AnyTag = request.AnyTag
 	// ProcNull as source or destination: no rank. The call succeeds at once.
 	ProcNull = request.ProcNull
-	// Undefined as the colour of Split: no new communicator. As an index: nothing was active. As
-	// Error.Peer or Error.Tag: the call has none.
+	// Undefined as the colour of Split: the rank gets no communicator. As an index: no request was
+	// active. As Error.Peer or Error.Tag: the call has none.
 	Undefined = request.Undefined
 )
 
-// tagUB is the largest tag of users' messages.
+// tagUB is the largest tag of a user's message.
 const tagUB = 1<<30 - 1
 
-// Comm is a communicator: an ordered group of ranks with a matching space of its own. So no message
-// that is sent in it is received in another communicator. Goroutines may share it.
+// Comm is a communicator: an ordered group of ranks with a matching space of its own. A message
+// that is sent in it is never received in another communicator. Goroutines may share it.
 //
 // A Comm is a view of the communicator. [Comm.WithContext] returns another view of the same one.
 type Comm struct {
@@ -44,13 +44,13 @@ type Comm struct {
 type state struct {
 	job     *job
 	id      pml.ContextID
-	name    atomic.Pointer[string] // read without the lock too
+	name    atomic.Pointer[string] // may be read without the lock
 	rank    int
 	group   []int      // the rank in the job of each rank; never changed
 	members *pml.Group // the same for pml
 	p2p     *pml.Context
 	team    *coll.Team // its collectives
-	freed   bool       // or not made yet: team is nil
+	freed   bool       // also before open, when team is nil
 	attrs   []attr
 	topo    *topology // nil if it has none; set before the user has the communicator
 }
@@ -75,12 +75,12 @@ func (s *state) open(id pml.ContextID) {
 	s.p2p = s.job.pml.AddContext(id, s.members, s.rank, (*owner)(s))
 	s.team = coll.NewTeam(s.job.pml, id.Collective(), s.members, s.rank, (*owner)(s))
 	if s.job.check != nil {
-		s.team.ShareNothing() // which the ranks would have to agree on before they compare calls
+		s.team.ShareNothing() // the ranks would have to agree on sharing before they compare calls
 	}
 }
 
-// owner is a state as the owner of its contexts and of its team. It is a type of its own so that
-// Comm, which embeds a state, does not have its methods.
+// owner is a state in its role as owner of its contexts and of its team. The separate type keeps
+// these methods out of Comm, which embeds a state.
 type owner state
 
 // stateOf returns the communicator that a context belongs to.
@@ -95,9 +95,9 @@ func (o *owner) Describe(op string, peer, tag int, err error) error {
 func (o *owner) DescribeCollective(call calls.ID, root int, err error) error {
 	line, cause := lineOf(err)
 	if e, ok := cause.(*Error); ok {
-		own := *e // an earlier call may have returned it, or an exchange of any call made it
+		own := *e // e may be shared: an earlier call may have returned it, or an exchange made it
 		own.Op, own.Line = call.String(), line
-		own.Tag = Undefined // users do not know the tags of collectives
+		own.Tag = Undefined // the tags of collectives mean nothing to users
 		return &own
 	}
 	return (*state)(o).describe(call.String(), root, none, err)
@@ -120,7 +120,7 @@ func (o *owner) Host(rank int) int {
 // Hub implements coll.Owner.
 func (o *owner) Hub() *coll.Hub { return o.job.hub }
 
-// isNull reports whether c is no communicator, as Split returns for Undefined.
+// isNull reports whether c is the null communicator, as Split returns for Undefined.
 func (c *Comm) isNull() bool { return c == nil || c.state == nil }
 
 // Rank is the rank of this process in the communicator, or Undefined if c is nil.
@@ -139,8 +139,8 @@ func (c *Comm) Size() int {
 	return len(c.group)
 }
 
-// Name is the name of the communicator in errors: "world", or the name that SetName has set. The
-// first name of a communicator that is made from another one is derived from its name.
+// Name is the name of the communicator in errors: "world", or the name that SetName has set. A
+// communicator that is made from another one is first named after that one.
 func (c *Comm) Name() string {
 	if c.isNull() {
 		return "null"
@@ -158,8 +158,7 @@ func (c *Comm) SetName(name string) {
 // TagUB is the largest tag that a message may have.
 func (c *Comm) TagUB() int { return tagUB }
 
-// Wtime is the time in seconds since some fixed moment in the past of this rank. It never goes
-// backwards.
+// Wtime is the time in seconds since a fixed moment of this rank's past. It never goes backwards.
 func (c *Comm) Wtime() float64 {
 	if c.isNull() {
 		return 0
@@ -168,21 +167,22 @@ func (c *Comm) Wtime() float64 {
 }
 
 // WithContext returns a view of the same communicator, whose calls end with ctx. Their errors wrap
-// ctx's error. A send, receive or probe that begins after ctx has ended does nothing. A collective
-// counts, also one that begins after ctx has ended, or of which ctx ends before it has the lock of
-// the rank: it fails at all ranks that have not finished it, and its error is [ErrGivenUp]. It
-// leaves the communicator as a collective with bad arguments does. A call that waits when ctx ends
-// gives up:
+// ctx's error. A send, receive or probe that begins after ctx has ended does nothing. If ctx has
+// ended before a collective takes the lock of the rank, the collective counts as a call. It fails
+// at all ranks that have not finished it, with [ErrGivenUp] at this rank. Like a collective with
+// bad arguments, it leaves the communicator usable.
+//
+// A call that waits when ctx ends gives up:
 //
 //   - A receive or probe is withdrawn, as by Cancel. If a message had matched already, the call
 //     completes without an error.
 //   - A send goes on in the background. Its buffer belongs to the library until the send is
 //     complete, and nothing tells when that is. Use Isend and WaitContext where that matters.
 //   - A collective fails at all ranks that have not finished it (ErrGivenUp here). It leaves the
-//     communicator unfit for collectives at this rank. It returns when its buffers are the caller's
-//     again. So it waits for messages that are arriving already, even if their sender
-//     is stopped in the middle of one. A Split that gives up revokes the communicator that other
-//     ranks have got from it: see [Comm.Split].
+//     communicator unfit for collectives at this rank. It returns when the library no longer uses
+//     its buffers. So it waits for messages that are arriving already, even if their sender has
+//     stopped in the middle of one. A Split that gives up revokes the communicators that other
+//     ranks got from it: see [Comm.Split].
 //
 // Free and Dup act on the communicator and ignore ctx. Requests do not depend on the context of the
 // view through which they were made. A nil ctx stands for context.Background().
@@ -237,11 +237,11 @@ func (c *Comm) enterFreed() error {
 	return err
 }
 
-// leave gives back the engine's lock.
+// leave releases the engine's lock.
 func (c *Comm) leave() { c.job.eng.Unlock() }
 
-// contextErr is the error of the view's context, or nil if the context has not ended. It is checked
-// after all arguments, and before anything is posted.
+// contextErr is the error of the view's context, or nil if the context has not ended. Calls check
+// it after all arguments, and before they post anything.
 func (c *Comm) contextErr() error {
 	if c.done == nil {
 		return nil

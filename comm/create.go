@@ -12,10 +12,10 @@ import (
 )
 
 // Create makes a communicator of the ranks of a group, in its order (MPI 4.1, section 7.4.2). It is
-// a collective: all ranks of c call it. Ranks that are not in the group that they pass get nil.
-// Ranks may pass different groups if these have no common member; the members of a group pass the
-// same one. Errors: ErrRank for a group that is not part of c, and if the members of a group pass
-// different ones; ErrComm, ErrFinalized, and those of the peers.
+// a collective: all ranks of c call it. A rank that is not a member of the group that it passes
+// gets nil. All members of a group pass the same group. Groups without common members may be passed
+// in one call. Errors: ErrRank for a group that is not part of c, and if the members of a group
+// pass different ones; ErrComm, ErrFinalized, and those of the peers.
 //
 // If a rank gives up because the context of its view ends, the same holds as for [Comm.Split].
 func (c *Comm) Create(g Group) (*Comm, error) {
@@ -36,7 +36,7 @@ func groupColor(first, size int) int { return size<<32 | first }
 
 // checkGroups checks that the members of each group pass the same group.
 func checkGroups(all []splitMember) error {
-	at := make(map[[2]int]bool) // colour and place
+	at := make(map[[2]int]bool) // colour and rank in the group
 	members := make(map[int]int)
 	for r, m := range all {
 		if m.color == Undefined {
@@ -77,13 +77,14 @@ const createGroupOp = calls.CreateGroup
 // CreateGroup makes a communicator of the ranks of a group, in its order, without the other ranks
 // of c (MPI 4.1, section 7.4.2). Only the members of the group call it, with the same group and
 // tag; a rank that is not a member gets nil. Several goroutines of a rank may call it at once, with
-// different tags. So members that pass different tags wait for each other: any goroutine may still
-// make the other call. These tags have nothing to do with those of messages.
+// different tags. So members that pass different tags wait: another goroutine may still make the
+// matching call. These tags are independent of the tags of messages.
 //
 // If a call fails at one member, it fails at all members, or they get a communicator that is
-// revoked, as for [Comm.Split]. So does a call whose context has ended before (ErrGivenUp). An
-// error that a member has caused names its rank in the group. A call with a tag that is not allowed
-// does nothing.
+// revoked, as for [Comm.Split]. This includes a call whose context has ended before it begins
+// (ErrGivenUp). An error that another member has caused names its rank in the group. A call with an
+// invalid tag does nothing.
+//
 // Errors: ErrRank for a group that is not part of c, ErrTag; ErrComm, ErrFinalized, and those of
 // the peers.
 func (c *Comm) CreateGroup(g Group, tag int) (*Comm, error) {
@@ -129,7 +130,8 @@ func (c *Comm) revokedPart(g Group) error {
 	return nil
 }
 
-// givenUp is the error of a collective whose context has ended, or nil.
+// givenUp is the error of a collective whose context has ended. It is nil if the context has not
+// ended.
 func (c *Comm) givenUp() error {
 	if err := c.contextErr(); err != nil {
 		return fmt.Errorf("%w: %w", ErrGivenUp, err)
@@ -137,7 +139,7 @@ func (c *Comm) givenUp() error {
 	return nil
 }
 
-// refuseGroup tells the other members of a call that does not begin at this rank.
+// refuseGroup tells the other members that their call does not begin at this rank.
 func (c *Comm) refuseGroup(g Group, key inviteKey) {
 	v, others := c.job.invites, g.Intersection(c.Group())
 	if key.leader == c.job.rank {
@@ -147,7 +149,7 @@ func (c *Comm) refuseGroup(g Group, key inviteKey) {
 	}
 }
 
-// leadGroup is CreateGroup at the member that leads. Lock held.
+// leadGroup is CreateGroup at the leader. Lock held.
 func (c *Comm) leadGroup(g Group, key inviteKey) (*Comm, error) {
 	p, v := c.job.pml, c.job.invites
 	id := p.NewContextID()
@@ -167,7 +169,7 @@ func (c *Comm) leadGroup(g Group, key inviteKey) (*Comm, error) {
 	return made, err
 }
 
-// joinGroup is CreateGroup at another member. Lock held.
+// joinGroup is CreateGroup at every other member. Lock held.
 func (c *Comm) joinGroup(g Group, key inviteKey) (*Comm, error) {
 	v := c.job.invites
 	call := &groupCall{key: key, got: v.take(key)}
@@ -193,7 +195,7 @@ func (c *Comm) joinGroup(g Group, key inviteKey) (*Comm, error) {
 	return nil, c.fail(createGroupOp, none, key.tag, err)
 }
 
-// awaitInvite returns when the INVITE of a call has come. Lock held.
+// awaitInvite returns when the INVITE for a call has arrived. Lock held.
 func (c *Comm) awaitInvite(call *groupCall) error {
 	v := c.job.invites
 	leader, _ := c.members.Rank(call.key.leader)
@@ -208,7 +210,7 @@ func (c *Comm) awaitInvite(call *groupCall) error {
 	switch {
 	case call.got != nil:
 		return nil
-	case own != nil: // no INVITE will come
+	case own != nil: // no INVITE will arrive
 		err = own
 	default:
 		v.miss(call.key)
@@ -243,9 +245,9 @@ func (c *Comm) confirm(call *groupCall, id pml.ContextID, g Group, begun func())
 	return made, nil
 }
 
-// finishSetup does a barrier in a communicator that this rank has just made, which no rank has
-// before all ranks have made it. s is its first schedule. The context of the view c may end the
-// barrier.
+// finishSetup does a barrier in a communicator that this rank has just made. So no user gets the
+// communicator before all ranks have made it. s is its first schedule. The context of the view c
+// may end the barrier.
 func (c *Comm) finishSetup(made *Comm, s *coll.Schedule) error {
 	defer s.Leave()
 	s.NoBuffers()

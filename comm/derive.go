@@ -7,21 +7,21 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// derivation is a collective that makes a communicator from the contributions of all ranks, as
-// Split does, with more conditions.
+// derivation is a collective that, like Split, makes a communicator from the contributions of all
+// ranks. It has more conditions than Split.
 type derivation struct {
 	op     calls.ID
 	suffix string
 	// refused is what is wrong with the arguments of this rank, or nil.
 	refused error
 	me      splitMember
-	// check, if not nil, looks at the contributions of all ranks. They are the same at all ranks,
-	// so all come to the same result.
+	// check, if not nil, examines the contributions of all ranks. These are the same at all ranks,
+	// so all ranks get the same result.
 	check func(all []splitMember) error
 	topo  *topology // of the communicator
 }
 
-// derive makes a communicator, or returns nil if this rank gets none.
+// derive makes a communicator. It returns nil if this rank gets none.
 func (c *Comm) derive(d derivation) (*Comm, error) {
 	s, err := c.begin(blocking, d.op, nil)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Comm) gatherFor(s *coll.Schedule, d *derivation) ([]splitMember, error)
 	return all, nil
 }
 
-// gatherParts is a collective in which each rank gets what all ranks contribute. parts, by rank,
+// gatherParts is a collective that gives each rank the contributions of all ranks. parts, by rank,
 // have the right lengths. All ranks have compared their calls before.
 func (c *Comm) gatherParts(op calls.ID, own []byte, parts [][]byte) error {
 	s, err := c.begin(blocking, op, nil)
@@ -82,7 +82,7 @@ func (c *Comm) gatherParts(op calls.ID, own []byte, parts [][]byte) error {
 	return err
 }
 
-// sameDigest is the check that all ranks pass the same arguments. what names them.
+// sameDigest is the check that all ranks pass the same arguments. what names the arguments.
 func sameDigest(what string) func(all []splitMember) error {
 	return func(all []splitMember) error {
 		for r := range all {

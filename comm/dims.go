@@ -7,10 +7,11 @@ import (
 )
 
 // Dims divides ranks among the dimensions of a grid (MPI 4.1, section 8.5.2). It fills in the
-// entries of dims that are zero, in falling order, so that the product of all entries is ranks. The
-// first of them is as small as possible; among these divisions the second is, and so on: 16 in
-// three dimensions is 4, 2, 2. Other entries do not change, and their product must divide ranks.
-// ErrCount, if ranks is not positive, if an entry is negative, or if the product does not divide.
+// entries of dims that are zero, in falling order, so that the product of all entries is ranks. It
+// makes the first of them as small as possible, then the second, and so on: 16 in three dimensions
+// is 4, 2, 2. Other entries do not change, and their product must divide ranks. The error is
+// ErrCount if ranks is not positive, if an entry is negative, or if the product does not divide
+// ranks.
 func Dims(ranks int, dims []int) error {
 	if ranks < 1 {
 		return fmt.Errorf("%v: %w: %d ranks", calls.Dims, ErrCount, ranks)
@@ -42,7 +43,7 @@ func Dims(ranks int, dims []int) error {
 func evenFactors(n, k int) []int {
 	factors := make([]int, 0, k)
 	divisors := divisorsOf(n)
-	limit := n // of the next factor
+	limit := n // for the next factor
 	for ; k > 1; k-- {
 		for _, d := range divisors {
 			if n%d == 0 && d <= limit && newFitter(d, divisors).fits(n/d, k-1) {
@@ -55,11 +56,11 @@ func evenFactors(n, k int) []int {
 	return append(factors, n)
 }
 
-// fitter finds out whether numbers have factors that are not above a limit.
+// fitter decides whether numbers are products of factors up to a limit.
 type fitter struct {
 	limit    int
 	divisors []int           // of the whole, rising
-	no       map[[2]int]bool // arguments of fits that it does not fit
+	no       map[[2]int]bool // arguments for which fits is false
 }
 
 func newFitter(limit int, divisors []int) *fitter {

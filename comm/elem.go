@@ -45,7 +45,7 @@ func (c *Comm) checkElem(e elemType) error {
 
 // elemCache remembers the types that can be sent. Goroutines may share it.
 type elemCache struct {
-	good [16]atomic.Uintptr // the types that were used last, each in the place of its word
+	good [16]atomic.Uintptr // the types that were used last, each at the index of its word
 	all  sync.Map           // reflect.Type → struct{}
 }
 

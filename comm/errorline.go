@@ -10,12 +10,12 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// The line of the program in an Error. It is looked for when the error is made, so that calls that
-// succeed do not pay for it.
+// The line of the program in an Error. The library looks for it when it makes the error, so calls
+// that succeed do not pay for it.
 
-// library has how the names of the functions and files begin that are not the user's. It is never
-// written. A closure of the library has the name of the user's function into which the compiler has
-// inlined its function, so the file counts too.
+// library has the prefixes of the library's function and file names. It is never written. The file
+// counts too, because a closure of the library has the name of the user's function into which the
+// compiler inlined its function.
 var library = func() (prefixes []string) {
 	_, file, _, _ := runtime.Caller(0)
 	names, files := strings.TrimSuffix(reflect.TypeFor[Comm]().PkgPath(), "/comm"), filepath.Dir(filepath.Dir(file))
@@ -25,11 +25,11 @@ var library = func() (prefixes []string) {
 	return append(prefixes, "runtime.", "internal/", "sync.")
 }()
 
-// callerLine is the user's line on the stack, or "" if the goroutine is the library's.
+// callerLine is the line of user code on the stack, or "" on a goroutine of the library.
 func callerLine() string { return audit.Caller(library) }
 
-// startedError is, in checked mode, the error of an operation that was started at a line. Only
-// lineOf and errors.Is look at it.
+// startedError is, in checked mode, an operation's error with the line that started the operation.
+// Only lineOf and errors.Is look at it.
 type startedError struct {
 	error
 	line string
@@ -38,7 +38,7 @@ type startedError struct {
 func (e *startedError) Unwrap() error { return e.error }
 
 // lineOf returns the line that belongs to an error, and the error without it. The line is that of
-// the start if it is known, and otherwise the one that the goroutine is at.
+// the operation's start if it is known, and otherwise the goroutine's current line.
 func lineOf(err error) (string, error) {
 	if s, ok := err.(*startedError); ok {
 		return s.line, s.error
@@ -46,12 +46,12 @@ func lineOf(err error) (string, error) {
 	return callerLine(), err
 }
 
-// about describes a request, for a text that is not the error of a call. So it has no line. Lock
-// held.
+// about describes a request in a text that is not the error of a call, and therefore has no line.
+// Lock held.
 func about(o *request.Object, what error) error { return withoutLine(o.About(what)) }
 
-// withoutLine is an error that was made when the goroutine was in another call of the program, or
-// in none.
+// withoutLine is an error without a line, because another call, or no call, was running when it was
+// made.
 func withoutLine(err error) error {
 	e, ok := err.(*Error)
 	if !ok {

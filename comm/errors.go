@@ -13,7 +13,7 @@ import (
 
 // Kinds of errors, for errors.Is.
 var (
-	// ErrTruncate: the message was longer than the buffer, which holds its beginning.
+	// ErrTruncate: the message was longer than the buffer. The buffer holds its beginning.
 	ErrTruncate = request.ErrTruncate
 	// ErrRank: no such rank in the communicator.
 	ErrRank = errors.New("invalid rank")
@@ -23,7 +23,7 @@ var (
 	ErrComm = request.ErrComm
 	// ErrCount: a negative count, or slices whose lengths do not fit.
 	ErrCount = request.ErrCount
-	// ErrType: a type that cannot be sent, or not the type that was.
+	// ErrType: a type that cannot be sent, or that differs from the type of the message.
 	ErrType = errors.New("invalid type")
 	// ErrOp: an invalid reduction operation.
 	ErrOp = errors.New("invalid operation")
@@ -33,7 +33,7 @@ var (
 	ErrRequest = request.ErrRequest
 	// ErrPending: a request that has neither completed nor failed.
 	ErrPending = request.ErrPending
-	// ErrInStatus: see the error of each status.
+	// ErrInStatus: some requests failed; each status has the error of its request.
 	ErrInStatus = request.ErrInStatus
 	// ErrBuffer: memory that is not from Alloc, buffers that overlap, or no memory left.
 	ErrBuffer = errors.New("invalid buffer")
@@ -41,8 +41,8 @@ var (
 	ErrUnreachable = request.ErrUnreachable
 	// ErrProcFailed: the peer's process has ended or failed, or is in Finalize.
 	ErrProcFailed = request.ErrProcFailed
-	// ErrGivenUp: a collective that the rank has given up because the context of the view ended.
-	// Ranks that have not finished it get errors.
+	// ErrGivenUp: this rank has given up a collective because the context of the view ended. Ranks
+	// that have not finished it get errors.
 	ErrGivenUp = coll.ErrGivenUp
 	// ErrNotSupported: not possible here.
 	ErrNotSupported = errors.New("not supported")
@@ -59,9 +59,9 @@ var (
 	errUsedMessage = fmt.Errorf("%w: the message was received before", ErrRequest)
 )
 
-// Error is the error of the calls of this package, and of calls on one of its requests. It says
-// which call failed, where and why. Calls on a null handle, calls on several requests, and RunLocal
-// return other errors; errors.As finds the *Error of a request in them.
+// Error is the error of this package's calls, and of calls on a single request. It says which call
+// failed, where and why. Calls on a null handle, calls on several requests, and RunLocal return
+// other errors; errors.As finds the *Error of a request in them.
 type Error struct {
 	// Op is the call: "send", "irecv", "allreduce", "allreduce init". Errors of the request of a
 	// persistent collective, from Start or Wait, have "persistent allreduce".
@@ -72,8 +72,8 @@ type Error struct {
 	// call. The error of a request has the line of the call that returned the error, such as Wait;
 	// in checked mode, the line of the call that started the request.
 	Line string
-	// Peer and Tag are the arguments of the call or, after a match, those of the message. They are
-	// Undefined if the call has none.
+	// Peer and Tag are the arguments of the call or, after a match, the source and tag of the
+	// message. They are Undefined if the call has none.
 	//
 	// The Peer of a collective is the rank with which an exchange of this rank failed. That rank is
 	// not always the cause. If no exchange of this rank failed, for example because another rank
@@ -81,12 +81,13 @@ type Error struct {
 	Peer, Tag int
 	Err       error // the cause
 
-	// oddPeer and oddTag say that Peer or Tag is an argument that equals Undefined or none.
+	// oddPeer and oddTag say that Peer or Tag is an argument of the call although it equals
+	// Undefined or none.
 	oddPeer, oddTag bool
 }
 
-// none is, within this package, the peer or tag of a call that has none. No call takes it as an
-// argument, and the error of one that is passed it tells the two apart (isAbout).
+// none is, within this package, the peer or tag of a call that has none. No call accepts it as an
+// argument. If a program passes it nevertheless, isAbout tells the two cases apart.
 const none = math.MinInt
 
 // Error returns one line: communicator, call, line of the program, peer and tag, cause.
@@ -114,8 +115,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// receives reports whether the call takes wildcards. A wildcard of Sendrecv may still be wrong, in
-// its sending half; the cause tells.
+// receives reports whether the call accepts wildcards. A wildcard in the sending half of Sendrecv
+// is wrong all the same, as the cause says.
 func (e *Error) receives() bool {
 	return calls.Named(e.Op).Receives()
 }
@@ -149,7 +150,7 @@ func (c *Comm) fail(call calls.ID, peer, tag int, err error) error {
 	return c.describe(call.String(), peer, tag, err)
 }
 
-// describe is fail of a communicator that is known to be one.
+// describe is fail for a communicator that is not null.
 func (s *state) describe(op string, peer, tag int, err error) error {
 	if untold := s.job.untold; untold != nil && errors.Is(err, ErrUnreachable) {
 		if why := untold(); why != nil && !errors.As(err, new(*Error)) {

@@ -11,16 +11,16 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// EventKind is what an [Event] tells of.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 const (
-	RailFailed   EventKind = iota + 1 // a rail is down; its messages go on by other ones
+	RailFailed   EventKind = iota + 1 // a rail is down; other rails carry its messages
 	RailReturned                      // a rail that was down is up
-	RailOpened                        // a rail is up for the first time, late or as another one
-	RailSlow                          // a rail delivers less than a quarter of what others do
-	RailNormal                        // a slow rail is not slow any more
-	RankFailed                        // a rank has failed, or cannot be reached any more
+	RailOpened                        // a rail is up for the first time, late or at another address
+	RailSlow                          // a rail delivers at under a quarter of another's rate
+	RailNormal                        // a slow rail is no longer slow
+	RankFailed                        // a rank has failed, or is unreachable
 )
 
 // String is the name of the constant.
@@ -37,26 +37,28 @@ type Event struct {
 	Kind EventKind
 	Rank int    // the other rank, as a rank of the world
 	Rail string // as in RailStatus; "" if Kind is RankFailed
-	Err  error  // why, of RailFailed and RankFailed; else nil
+	Err  error  // the cause, for RailFailed and RankFailed; else nil
 }
 
-// maxEvents is how many events wait for a loop that does not come for them. Those of a job with
-// many rails come together: two modules that fail in a job of 512 ranks give 1,022.
+// maxEvents is the capacity of a queue. Events of a job with many rails arrive together: two
+// modules that fail in a job of 512 ranks give 1,022.
 const maxEvents = 1024
 
-// slowPeriod is how often rails are looked at for slow ones, in nanoseconds: as often as their
-// rates are worth a line to a person.
+// slowPeriod is the time between two searches for slow rails, in nanoseconds. A person needs no
+// news of their rates more often.
 const slowPeriod = int64(time.Second)
 
-// Events returns the events of this rank from now on, to range over in a goroutine: rails that
-// fail, return or become slow, and ranks that fail. The loop waits for each event. It ends when ctx
-// ends, and, after the last event, when this rank leaves the job.
+// Events returns an iterator over the events of this rank from now on: rails that fail, return or
+// become slow, and ranks that fail. A program ranges over it in a goroutine; the loop waits for
+// each event. It ends when ctx ends or, after the last event, when this rank leaves the job.
 //
-// Events are those of the whole job, whatever the communicator. A rank notices them when it makes
-// progress: in a call that waits, tests or sends, or while [Request.Done] waits. Each call of
-// Events has a queue of its own until ctx ends, which keeps the latest 1024 events: of a loop that
-// falls further behind, the oldest are lost. A loop that was left can be begun again. Goroutines
-// may call Events; only one may range over what it returns.
+// The iterator has the events of all communicators. A rank notices them when it makes progress: in
+// a call that waits, tests or sends, or while [Request.Done] waits. Each call of Events has a queue
+// of its own until ctx ends. The queue keeps the latest 1024 events; a loop that falls further
+// behind loses the oldest ones.
+//
+// A loop that was left early can be started again. Goroutines may call Events; only one at a time
+// may range over an iterator.
 func (c *Comm) Events(ctx context.Context) iter.Seq[Event] {
 	if c.isNull() {
 		return func(func(Event) bool) {}
@@ -84,12 +86,12 @@ func (c *Comm) Events(ctx context.Context) iter.Seq[Event] {
 	}
 }
 
-// events passes on what a rank notices. The engine's lock guards it, and is held in all methods.
+// events passes events on to the program. The engine's lock guards it, and is held in all methods.
 type events struct {
 	queues []chan Event // of the calls of Events whose context has not ended
 	ended  bool         // the rank has left the job
 	slow   map[slowRail]bool
-	timer  *progress.Timer // looks for slow rails; nil: nobody asks
+	timer  *progress.Timer // looks for slow rails; nil: no queue
 }
 
 // slowRail names a rail of this rank that is slow.
@@ -114,7 +116,7 @@ func (e *events) remove(queue chan Event) {
 	e.queues = slices.DeleteFunc(e.queues, func(q chan Event) bool { return q == queue })
 }
 
-// end ends all queues: nothing more happens.
+// end ends all queues: there are no more events.
 func (e *events) end() {
 	for _, queue := range e.queues {
 		close(queue)
@@ -122,7 +124,7 @@ func (e *events) end() {
 	e.queues, e.ended = nil, true
 }
 
-// tell queues an event. Of a full queue, the oldest one goes.
+// tell queues an event. It drops the oldest event of a full queue.
 func (e *events) tell(kind EventKind, rank int, rail string, why error) {
 	if len(e.queues) == 0 {
 		return
@@ -135,7 +137,7 @@ func (e *events) tell(kind EventKind, rank int, rail string, why error) {
 			default:
 				select {
 				case <-queue:
-				default: // the loop has taken it meanwhile
+				default: // the loop has taken the oldest event meanwhile
 				}
 				continue
 			}
@@ -144,7 +146,7 @@ func (e *events) tell(kind EventKind, rank int, rail string, why error) {
 	}
 }
 
-// lookLater looks for slow rails again and again, until nobody asks.
+// lookLater looks for slow rails periodically, as long as there are queues.
 func (e *events) lookLater(j *job) {
 	e.timer = j.eng.After(slowPeriod, func() {
 		if len(e.queues) == 0 {
@@ -156,7 +158,7 @@ func (e *events) lookLater(j *job) {
 	})
 }
 
-// look tells which rails have become slow, and which are not slow any more.
+// look tells which rails have become slow, and which are no longer slow.
 func (e *events) look(rails []pml.RailStatus) {
 	slow := slowRails(rails)
 	for _, r := range rails {

@@ -13,7 +13,7 @@ type activeCollectives []activeCollective
 
 type activeCollective struct {
 	object *request.Object
-	handle Request // which is stale once a call has observed the end of a nonblocking one
+	handle Request // stale once a call has observed the end of a nonblocking collective
 }
 
 // activeCollectives lists them. Lock held.
@@ -21,7 +21,7 @@ func (j *job) activeCollectives() (list activeCollectives) {
 	var last *state
 	for _, caller := range j.pml.Contexts() {
 		s := stateOf(caller)
-		if s == last { // two contexts in a row have the same
+		if s == last { // both contexts of a communicator follow each other
 			continue
 		}
 		last = s
@@ -34,8 +34,8 @@ func (j *job) activeCollectives() (list activeCollectives) {
 
 var errNotComplete = errors.New("it was not complete when Finalize was called")
 
-// incomplete is the error of the first one that has failed, or will never complete, because all
-// ranks are in Finalize. It says how many more there are. Lock held.
+// incomplete is the error of the first collective that has failed, or that will never complete
+// because all ranks are in Finalize. It says how many more there are. Lock held.
 func (list activeCollectives) incomplete() error {
 	text, more := "", 0
 	for _, c := range list {

@@ -11,11 +11,11 @@ import (
 // Graph makes a communicator of the same ranks, with the topology of a directed graph (MPI 4.1,
 // section 8.5.4, MPI_Dist_graph_create_adjacent). Each rank passes its own neighbours: the ranks
 // from which edges lead to it, and those to which edges lead from it. Their order is kept. A rank
-// may have no neighbours, be its own, or have the same one several times. It is a collective: all
-// ranks of c call it.
+// may have no neighbours, be its own neighbour, or have the same neighbour several times. Graph is
+// a collective: all ranks of c call it.
 //
-// Errors: ErrRank for a neighbour that is not in c; ErrCount if one end of an edge does not name
-// it as often as the other end; ErrComm, ErrFinalized, and those of the peers.
+// Errors: ErrRank for a neighbour that is not in c; ErrCount if the two ends of an edge do not name
+// it equally often; ErrComm, ErrFinalized, and those of the peers.
 func (c *Comm) Graph(sources, dests []int) (*Comm, error) {
 	refused := c.checkNeighbors("source", sources)
 	if refused == nil {
@@ -57,16 +57,19 @@ func checkEdges(all []splitMember) error {
 		sum += m.digest
 	}
 	if sum != 0 {
-		return fmt.Errorf("%w: the sources and the destinations of the ranks do not fit together", ErrCount)
+		return fmt.Errorf("%w: the sources and the destinations of the ranks do not match", ErrCount)
 	}
 	return nil
 }
 
 // DistGraph is Graph for ranks that do not know their neighbours (MPI 4.1, section 8.5.4,
-// MPI_Dist_graph_create). Each rank passes any edges, which lead from a source to the destinations
-// in its list: its own, those of other ranks, or none. An edge that is passed several times is
-// there several times. The neighbours of a rank are in rising order. Errors: ErrRank for a source
-// or destination that is not in c; ErrComm, ErrFinalized, and those of the peers.
+// MPI_Dist_graph_create). Each rank passes any edges of the graph, as lists of destinations by
+// source. They may be its own edges or those of other ranks, and there may be none. An edge that is
+// passed several times is in the graph several times. The neighbours of a rank are in ascending
+// order.
+//
+// Errors: ErrRank for a source or destination that is not in c; ErrComm, ErrFinalized, and those of
+// the peers.
 func (c *Comm) DistGraph(edges map[int][]int) (*Comm, error) {
 	const op = calls.DistGraph
 	var own []int64 // pairs
@@ -108,8 +111,8 @@ func (c *Comm) DistGraph(edges map[int][]int) (*Comm, error) {
 	return c.derive(derivation{op: op, suffix: "graph", topo: newGraph(sources, dests)})
 }
 
-// partsOf makes memory for the edges of all ranks, and cuts it into bytes for each rank. The
-// digests are the numbers of words.
+// partsOf makes memory for the edges of all ranks, and cuts it into parts by rank. The digest of a
+// member is its number of words.
 func partsOf(members []splitMember) (all []int64, parts [][]byte, err error) {
 	const most = 1 << 31 // more than any graph has
 	total := uint64(0)
@@ -128,10 +131,10 @@ func partsOf(members []splitMember) (all []int64, parts [][]byte, err error) {
 	return all, parts, nil
 }
 
-// Neighbors returns the neighbours of this rank in the topology of the communicator: the ranks that
-// send to it, and those to which it sends, in neighbourhood collectives. In a Cartesian topology
-// both lists have for each dimension the rank before and the rank after this one, or ProcNull at
-// the end. Without a topology both are nil.
+// Neighbors returns the neighbours of this rank in the topology of the communicator: in
+// neighbourhood collectives, it receives from sources and sends to dests. In a Cartesian topology
+// both lists have, for each dimension, the rank before and the rank after this one; beyond the end
+// of the grid it is ProcNull. Without a topology both lists are nil.
 func (c *Comm) Neighbors() (sources, dests []int) {
 	if c.isNull() || c.topo == nil {
 		return nil, nil

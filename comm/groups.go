@@ -14,8 +14,8 @@ import (
 // Group is an ordered set of ranks of the world (MPI 4.1, section 7.3). It is a value: nothing
 // changes it, and goroutines may share it. The zero Group is the empty group.
 //
-// The ranks in the group number its members from 0. Methods that take ranks say which ones they
-// mean: those in the group, or those in the world.
+// Ranks in the group number its members from 0. Methods that take ranks say whether these are ranks
+// in the group or in the world.
 type Group struct {
 	members *pml.Group // nil: empty
 }
@@ -44,7 +44,8 @@ func (g Group) Size() int {
 	return g.members.Size()
 }
 
-// Rank is the rank in the group of a rank of the world. It is Undefined if that is no member.
+// Rank is the rank in the group of a rank of the world. It is Undefined if the latter is not a
+// member.
 func (g Group) Rank(world int) int {
 	if g.members == nil || world < 0 {
 		return Undefined
@@ -88,8 +89,8 @@ func (g Group) Difference(h Group) Group {
 	return groupOf(slices.DeleteFunc(g.Ranks(), h.has))
 }
 
-// Incl has the members with the given ranks in the group, in the order of the list. A rank that the
-// group does not have, or that is in the list twice, is ErrRank.
+// Incl has the members with the given ranks in the group, in the order of the list. The error is
+// ErrRank if a rank is not in the group, or is in the list twice.
 func (g Group) Incl(ranks ...int) (Group, error) {
 	if _, err := g.marked(calls.GroupIncl, ranks); err != nil {
 		return Group{}, err
@@ -101,7 +102,7 @@ func (g Group) Incl(ranks ...int) (Group, error) {
 	return groupOf(world), nil
 }
 
-// Excl has the members without those with the given ranks in the group. Errors as for Incl.
+// Excl has all members except those with the given ranks in the group. Errors as for Incl.
 func (g Group) Excl(ranks ...int) (Group, error) {
 	out, err := g.marked(calls.GroupExcl, ranks)
 	if err != nil {
@@ -137,9 +138,9 @@ func (g Group) marked(op calls.ID, ranks []int) ([]bool, error) {
 	return marks, nil
 }
 
-// Translate returns the ranks in another group of members that are given by their ranks in g. It is
-// Undefined for a rank that g does not have or that is not a member of the other group, and
-// ProcNull for ProcNull.
+// Translate converts ranks in g to the ranks of the same members in another group. The result is
+// Undefined for a rank that is not in g or whose member is not in the other group, and ProcNull for
+// ProcNull.
 func (g Group) Translate(ranks []int, to Group) []int {
 	out := make([]int, len(ranks))
 	for i, r := range ranks {
@@ -221,8 +222,8 @@ func (c *Comm) Compare(d *Comm) Comparison {
 // digest is a number by which ranks compare groups.
 func (g Group) digest() uint64 { return digestOf(g.Ranks()...) }
 
-// digestOf is a number by which ranks find out whether they pass the same numbers. The length
-// counts too.
+// digestOf is a hash of numbers and of their count. Ranks compare it to see whether they pass the
+// same numbers.
 func digestOf[T int | byte](numbers ...T) uint64 {
 	h := fnv.New64a()
 	var b [8]byte

@@ -14,28 +14,31 @@ import (
 
 const (
 	// If every rank has a core, a waiting rank spins for this many turns (some tens of
-	// microseconds, about what an answer takes), and then yields for this long.
+	// microseconds, about the time of an answer), and then yields for this time.
 	spinTurns  = 2000
 	yieldNanos = int64(time.Millisecond)
-	// With fewer cores, a rank that spins keeps the rank that it waits for from running. With two
+	// With fewer cores, a spinning rank may keep the rank that it waits for from running. With two
 	// and four ranks a core, four turns cost a tenth of a barrier's time, and 64 turns twice that.
 	crowdedSpinTurns = 0
-	// crowdedYieldNanos is how long a rank then yields. A process that wakes has to wait until
-	// those that yield on its core have had their turns. Others wait for it meanwhile, and go to
-	// sleep too: with sixteen ranks on two cores over TCP, a barrier takes 2 to 10 ms if ranks
-	// sleep after 100 us to 2 ms, and 0.3 to 0.6 ms after 20 ms. Processes that compute lose little
-	// by it, because a yield gives them the core.
+	// crowdedYieldNanos is the time for which a rank then yields. A process that wakes has to wait
+	// for the processes that yield on its core. Meanwhile other ranks wait for it, and go to sleep
+	// too. With sixteen ranks on two cores over TCP, a barrier takes 2 to 10 ms if ranks sleep
+	// after 100 us to 2 ms, and 0.3 to 0.6 ms if they sleep after 20 ms. Processes that compute
+	// lose little, because a yield gives them the core.
 	crowdedYieldNanos = int64(20 * time.Millisecond)
-	// aloneQuickYields is after how many yields in a row that gave the core to nobody, some 100 us,
-	// a rank sleeps that is alone in its scheduling group. Other ranks do not: sixteen ranks on two
-	// cores, in four groups, take 2.3 ms instead of 0.4 for an Allreduce over TCP if they do.
+	// aloneQuickYields applies to a rank that is alone in its scheduling group. It sleeps after
+	// this many yields in a row that gave the core to nobody, some 100 us. Other ranks do not sleep
+	// so early: with sixteen ranks on two cores, in four groups, an Allreduce over TCP would take
+	// 2.3 ms instead of 0.4 ms.
 	aloneQuickYields = 64
-	// crowdedLocalYieldNanos is the same for ranks that are goroutines, which wake at once.
+	// crowdedLocalYieldNanos is crowdedYieldNanos for ranks that are goroutines, which wake at
+	// once.
 	crowdedLocalYieldNanos = int64(100 * time.Microsecond)
 )
 
-// idlePolicy says how a waiting rank waits, given how many ranks share how many cores, and how long
-// it then yields if these are fewer. The user's settings have precedence.
+// idlePolicy says how a rank waits, given the numbers of ranks and of the cores that they share,
+// and the time for which it yields if there are fewer cores than ranks. The user's settings have
+// precedence.
 func idlePolicy(settings tunable.Set, ranks, cores int, crowdedYieldNanos int64) progress.Config {
 	cfg := progress.Config{
 		SpinTurns:  spinTurns,
@@ -67,8 +70,8 @@ func coresOfProcesses() int {
 }
 
 // isAloneInGroup reports whether this process may be alone in its scheduling group. The kernel
-// chooses among groups first, and a process that yields does so to its own group only. Linux has a
-// group for each session (autogroup) and for each cgroup with a CPU controller.
+// chooses among groups first, and a process that yields does so to its own group only. Linux makes
+// a group for each session (autogroup) and for each cgroup with a CPU controller.
 func isAloneInGroup() bool {
 	sid, err := unix.Getsid(0)
 	if err != nil {
@@ -85,9 +88,9 @@ func isAloneInGroup() bool {
 	return aloneInGroup(os.Getpid(), sid, os.Getppid(), string(own), string(parents))
 }
 
-// aloneInGroup is isAloneInGroup for a process of a session, with the cgroups of it and its parent.
-// A launcher may give each rank a session or a cgroup. The parent of a container's first process
-// has no number there.
+// aloneInGroup is isAloneInGroup given the session of a process, its cgroup and the cgroup of its
+// parent. A launcher may give each rank a session or a cgroup. In a container, the parent of the
+// first process has no number.
 func aloneInGroup(pid, sid, parent int, own, parents string) bool {
 	return sid == pid || parent == 0 || own != parents
 }

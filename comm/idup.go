@@ -9,8 +9,9 @@ import (
 )
 
 // Idup is the nonblocking form of [Comm.Dup]. The communicator can be used once the request is
-// complete without an error; until then its calls are ErrComm. Several may be under way. Attributes
-// are copied before Idup returns. If the request ends with an error, there is no communicator.
+// complete without an error; until then its calls are ErrComm. Several calls may be under way. Idup
+// copies the attributes before it returns. If the request ends with an error, there is no
+// communicator.
 func (c *Comm) Idup() (*Comm, Request, error) {
 	var attrs []attr
 	if !c.isNull() {
@@ -33,11 +34,11 @@ func (c *Comm) Idup() (*Comm, Request, error) {
 	return made.view(context.Background()), r, nil
 }
 
-// duplicate makes a communicator of the ranks of c. As in makeComm, it takes the id that rank 0
+// duplicate makes a communicator of the ranks of c. Like makeComm, it takes the id that rank 0
 // proposes.
 func (c *Comm) duplicate(s *coll.Schedule, made *state, call uint64, all []splitMember) error {
 	for r, m := range all {
-		if m.call != call { // it does not make the communicator unfit, as other lengths do not
+		if m.call != call { // like different lengths, this leaves the communicator usable
 			return fmt.Errorf("%w: %w: the arguments differ: rank %d is in another collective", ErrComm, ErrCount, r)
 		}
 	}

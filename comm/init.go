@@ -30,7 +30,7 @@ type Option func(*options)
 type options struct {
 	settings []setting
 	fabric   loop.Config
-	badRails error // of WithRails
+	badRails error // from WithRails
 	onFabric func(*loop.Fabric)
 	hook     observe.Hook
 	log      *slog.Logger // nil: text on standard error
@@ -38,25 +38,25 @@ type options struct {
 
 type setting struct{ key, value string }
 
-// WithSetting sets a tunable, as the launcher's --set does. It has precedence over the environment.
+// WithSetting sets a tunable, like the launcher's --set. It has precedence over the environment.
 // Init and RunLocal return an error for an unknown key or a bad value.
 func WithSetting(key, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, setting{key, value}) }
 }
 
-// WithGrace is the tunable pml.grace: how long operations wait for a rail when none to the peer is
-// up. 0: not at all.
+// WithGrace sets the tunable pml.grace: how long operations wait for a rail when none to the peer
+// is up. With 0 they do not wait.
 func WithGrace(d time.Duration) Option { return WithSetting("pml.grace", d.String()) }
 
-// WithTransports is the tunable btl: the transports that the job may use, the preferred one first;
-// "self" reaches the rank itself. RunLocal ignores it.
+// WithTransports sets the tunable btl: the transports that the job may use, the preferred one
+// first. "self" reaches the rank itself. RunLocal ignores it.
 func WithTransports(names ...string) Option {
 	return WithSetting("btl", strings.Join(names, ","))
 }
 
-// WithLogger has the library tell what it notices by itself through h: rails that fail and return,
-// warnings, and the error with which [Run] ends the job. Without it, and if h is nil, it prints
-// lines on standard error. Records have the attribute rank.
+// WithLogger passes what the library reports by itself to h: rails that fail and return, warnings,
+// and the error with which [Run] ends the job. Without the option, and if h is nil, the library
+// prints lines on standard error. Records have the attribute rank.
 //
 // The handler of h must be quick, and must not call this package: the library may hold its lock.
 // The table and the JSON of the setting stats are output, and stay on standard error.
@@ -65,21 +65,22 @@ func WithLogger(h *slog.Logger) Option {
 }
 
 // WithFabric configures the fabric that joins the ranks of RunLocal, for tests of the library
-// itself: for all else there is [WithRails]. RunLocal sets Ranks; Virtual is ErrNotSupported. Init
-// ignores the option.
+// itself; other programs use [WithRails]. RunLocal sets Ranks. If Virtual is set, it returns
+// ErrNotSupported. Init ignores the option.
 func WithFabric(cfg loop.Config) Option {
 	return func(o *options) { o.fabric = cfg }
 }
 
-// OnFabric has RunLocal call f with the fabric that joins its ranks, before their bodies run, for
-// tests of the library itself: for all else there is [Comm.CutRail]. The methods of a fabric that
-// make rails fail, and repair them, may be called from any goroutine while the bodies run. If the
-// option is given several times, the last one counts; nil is none. Init ignores it.
+// OnFabric makes RunLocal call f with the fabric that joins its ranks, before their bodies run. It
+// is for tests of the library itself; other programs use [Comm.CutRail]. The methods of a fabric
+// that make rails fail, and repair them, may be called from any goroutine while the bodies run. If
+// the option is given several times, the last one counts; a nil f removes it. Init ignores the
+// option.
 func OnFabric(f func(*loop.Fabric)) Option {
 	return func(o *options) { o.onFabric = f }
 }
 
-// applied are the options that opts give.
+// applied returns the options after all of opts.
 func applied(opts []Option) (o options) {
 	for _, opt := range opts {
 		if opt != nil {
@@ -104,8 +105,8 @@ func makeOptions(opts []Option) (options, tunable.Set, error) {
 
 // Init joins the job that launched this process, by PMI (mpirun-go, Hydra, Slurm), and returns the
 // communicator of all its ranks, the world. Without a launcher the world has one rank. When Init
-// returns, all ranks have called it. A process may call it once, even if it fails because of the
-// launcher or a peer: later calls are ErrNotSupported.
+// returns, all ranks have called it. A process may call it once: later calls return
+// ErrNotSupported, even if the first one failed because of the launcher or a peer.
 func Init(opts ...Option) (*Comm, error) {
 	world, err := initialize(opts)
 	if err != nil {
@@ -142,8 +143,8 @@ func initialize(opts []Option) (*Comm, error) {
 // inherits the variable, but has another number.
 const initVariable = "MPIGO_INIT_PID"
 
-// claimProcess records that this process has called Init. It fails if the process had called it
-// before: this program, or one that has executed it in its place.
+// claimProcess records that this process has called Init. It fails if the process has called it
+// before, in this program or in a program that has replaced itself by this one (exec).
 func claimProcess() error {
 	self := strconv.Itoa(os.Getpid())
 	if os.Getenv(initVariable) == self {
@@ -152,7 +153,8 @@ func claimProcess() error {
 	return os.Setenv(initVariable, self)
 }
 
-// join makes the rank that this process is according to client, which is nil without a launcher.
+// join makes the rank of this process. client is the connection to the launcher, or nil without
+// one.
 func join(client *wireup.Client, settings tunable.Set, o options) (*Comm, error) {
 	host, err := wireup.HostID()
 	if err != nil {
@@ -173,7 +175,7 @@ func join(client *wireup.Client, settings tunable.Set, o options) (*Comm, error)
 		engine.QuickYields = aloneQuickYields
 	}
 	j := newJob(rank, size, settings, engine, host, o.log)
-	j.crowded = local > cores // of this machine; readCards makes it the same at all ranks
+	j.crowded = local > cores // for this machine; readCards makes it the same at all ranks
 	j.others, j.id = alone{}, ownJobID()
 	if client != nil {
 		j.others, j.id = manager{client}, client.JobID()
@@ -271,7 +273,7 @@ func (j *job) connect(r *rails.Rails, client *wireup.Client) error {
 	return nil
 }
 
-// readIdentity learns the end of the job's identity, after the barrier of Init.
+// readIdentity reads the last part of the job's identity, after the barrier of Init.
 func (j *job) readIdentity(client *wireup.Client) error {
 	if j.recording == nil {
 		return nil
@@ -285,17 +287,17 @@ func (j *job) readIdentity(client *wireup.Client) error {
 	return nil
 }
 
-// anyCrowded reports whether some rank's machine, this rank's included, is crowded: all ranks have
-// to agree on that.
+// anyCrowded reports whether the machine of any rank is crowded. All ranks have to agree on that.
 func anyCrowded(others []wireup.Card, own bool) bool {
 	return own || slices.ContainsFunc(others, func(c wireup.Card) bool { return c.Oversubscribed })
 }
 
-// wakeup returns the function by which a rail asks for a progress call soon, though the rank may be
-// busy elsewhere. Lock held.
+// wakeup returns the function by which a rail asks for a progress call soon, even if the rank is
+// computing. Lock held.
 func (j *job) wakeup() func() { return j.progressAsync().request }
 
-// progressAsync is the rank's asynchronous progress, which it makes if there is none. Lock held.
+// progressAsync returns the rank's asynchronous progress. It creates it at the first call. Lock
+// held.
 func (j *job) progressAsync() *asyncProgress {
 	if j.async == nil {
 		j.async = newAsyncProgress(j.eng, j.pml.HasBcopies, j.hub.IsActive)
@@ -325,16 +327,16 @@ const abortGrace = time.Second
 
 func (m manager) abort(a wireup.Abort) {
 	awaitReader(os.Stderr)
-	// If the manager cannot be told, it sees that this process ends without Finalize. If it was
-	// told, it ends all processes. This one stays until then, so that the others do not fail first
-	// because this one is gone, and are not blamed.
+	// If the manager does not get the abort, it sees that this process ends without Finalize. If it
+	// does, it ends all processes. This process stays until then. Otherwise the others might fail
+	// first because this one is gone, and be blamed.
 	if m.client.Abort(a) == nil {
 		time.Sleep(abortGrace)
 	}
 	os.Exit(exitStatus(a.Code))
 }
 
-// awaitReader waits up to 50 ms until a pipe is read. A manager that is told to end the job may not
+// awaitReader waits up to 50 ms until a pipe has been read. A manager that ends the job may not
 // read output that was written just before.
 func awaitReader(f *os.File) {
 	for range 50 {

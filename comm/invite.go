@@ -10,31 +10,32 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// How the members of a group agree on a communicator without the other ranks of its parent. The
-// member with the lowest rank in the job leads, so that members that pass the same ranks in
-// different orders notice it. The leader takes a new context id, and sends an INVITE with the id to
-// each other member. Each member that has the id makes the communicator, and calls a barrier in it.
+// The members of a group agree on a communicator without the other ranks of its parent as follows.
+// The member with the lowest rank in the job leads. So members that pass the same ranks in
+// different orders have the same leader and notice the difference. The leader takes a new context
+// id, and sends an INVITE with the id to each other member. Each member that has the id makes the
+// communicator, and calls a barrier in it.
 //
 //	leader  ── INVITE: parent, id, digest of the group ──▶  member
 //	leader  ◀──────────────────── barrier in id ─────────▶  member
 //	leader  ◀── INVITE: declined, id, reason ─────────────  a member that has given its call up
 //
 // INVITEs are control fragments in a context of their own (pml.SetupContext). A member matches them
-// with its calls by parent, leader and tag, in order. So several calls may be under way at once.
+// with its calls by parent, leader and tag, in order. So several calls may be under way.
 //
-// A rank that fails once it has the communicator revokes the barrier, as every collective. A member
-// that gives up before declines the INVITE when that comes. The leader then revokes the barrier.
-// Members in Finalize, and those that have freed the parent, decline too.
+// A rank that fails after it has made the communicator revokes the barrier, like any collective. A
+// member that gives up earlier declines the INVITE when it arrives. The leader then revokes the
+// barrier. Members in Finalize, and members that have freed the parent, decline too.
 //
-// A member that waits for its INVITE has a receive posted, from the leader, under a tag that no
-// message has. It fails as any receive does: if the leader is lost or in Finalize, or if the parent
-// is revoked. A member that is about to sleep also asks the leader, once, which answers if it has
-// freed the parent, or when it does.
+// A member that waits for its INVITE posts a receive from the leader, with a tag that no message
+// has. This receive fails like any other: if the leader is lost or in Finalize, or if the parent is
+// revoked. A member that is about to sleep also asks the leader, once. The leader answers as soon
+// as it has freed the parent.
 
-// inviteTag and the tag of a call are the tag of the receive that fails if no INVITE will come.
+// inviteTag and the tag of a call form the tag of the receive that fails if no INVITE will arrive.
 const inviteTag = tagUB + 1
 
-// maxInvites bounds the INVITEs of one leader that no call has taken.
+// maxInvites is the largest number of INVITEs from one leader that no call has taken.
 const maxInvites = 1 << 12
 
 // inviteKey is what an INVITE and a call have in common.
@@ -49,11 +50,11 @@ type invite struct {
 	key    inviteKey
 	id     pml.ContextID
 	digest uint64
-	// givenUp, if it is above 0, counts calls that the leader has given up; there is no id then.
+	// givenUp, if above 0, counts calls that the leader has given up. There is then no id.
 	givenUp int
 }
 
-// ask is a member, a rank of the job, that waits for an INVITE.
+// ask is the question of a member, a rank of the job, that waits for an INVITE.
 type ask struct {
 	key    inviteKey
 	member int
@@ -62,26 +63,26 @@ type ask struct {
 // groupCall is a call of CreateGroup.
 type groupCall struct {
 	key inviteKey
-	// Of a member that waits for its INVITE: what has come, and the receive, which ends when it
-	// comes.
+	// At a member that waits for its INVITE: the INVITE, and the receive, which ends when the
+	// INVITE arrives.
 	got   *invite
 	wait  *pml.RecvRequest
-	asked bool // the leader
-	// Of the leader: the communicator, its barrier, and why a member has declined.
+	asked bool // it has asked the leader
+	// At the leader: the communicator, its barrier, and why a member has declined.
 	made     *Comm
 	barrier  *coll.Schedule
 	declined error
 }
 
-// invites has the calls of CreateGroup at one rank, and what belongs to them. It is the handler of
-// the context in which INVITEs are sent. The engine's lock guards it.
+// invites has the calls of CreateGroup at one rank, with their INVITEs and questions. It is the
+// handler of the context in which INVITEs are sent. The engine's lock guards it.
 type invites struct {
 	job     *job
 	waiting []*groupCall      // members without an INVITE, oldest first
 	leading []*groupCall      // leaders
-	early   []invite          // that no call has taken, oldest first
-	missed  map[inviteKey]int // calls that were given up before their INVITE came
-	asks    []ask             // of members that wait for an INVITE of this rank
+	early   []invite          // INVITEs that no call has taken, oldest first
+	missed  map[inviteKey]int // calls that were given up before their INVITE arrived
+	asks    []ask             // from members that wait for an INVITE from this rank
 	leaving bool              // the rank is in Finalize
 }
 
@@ -125,12 +126,12 @@ func (v *invites) Control(f pml.Control) error {
 	return v.invited(in)
 }
 
-// invited takes an INVITE.
+// invited handles an INVITE.
 func (v *invites) invited(in invite) error {
 	switch {
 	case v.leaving:
 		v.decline(in, declinedFinalized)
-	case v.missed[in.key] > 0: // these calls were before those that wait
+	case v.missed[in.key] > 0: // the given-up calls came before the waiting ones
 		if v.missed[in.key]--; v.missed[in.key] == 0 {
 			delete(v.missed, in.key)
 		}
@@ -167,10 +168,10 @@ func (v *invites) handOver(in invite) bool {
 	return true
 }
 
-// mergeGivenUp makes one entry of the calls under a key that the leader has given up one after the
-// other, so that their number costs no memory.
+// mergeGivenUp merges consecutive given-up calls with one key into one entry, so that their number
+// costs no memory.
 func (v *invites) mergeGivenUp(key inviteKey) {
-	last := -1 // the entry of the key before
+	last := -1 // the previous entry with the key
 	for i := 0; i < len(v.early); i++ {
 		if v.early[i].key != key {
 			continue
@@ -185,7 +186,7 @@ func (v *invites) mergeGivenUp(key inviteKey) {
 	}
 }
 
-// take returns the oldest INVITE under a key, or nil.
+// take removes and returns the oldest INVITE with a key, or nil.
 func (v *invites) take(key inviteKey) *invite {
 	i := slices.IndexFunc(v.early, func(e invite) bool { return e.key == key })
 	if i < 0 {
@@ -224,7 +225,7 @@ func (v *invites) decline(in invite, why declineReason) {
 	v.send(in.key.leader, in.key.tag, inviteBody{kind: inviteDeclined, reason: why, id: in.id, parent: in.key.parent})
 }
 
-// disown rejects what arrives for a communicator that this rank will never have.
+// disown rejects messages for a communicator that this rank will never have.
 func (v *invites) disown(id pml.ContextID) { _ = v.job.pml.Disown(id.Collective()) }
 
 // invite sends an INVITE to each other member of the group that the call leads. members are their
@@ -243,7 +244,7 @@ func (v *invites) send(to, tag int, b inviteBody) {
 	v.job.pml.SendControl(to, pml.SetupContext, pml.ControlInvite, tag, b.encode())
 }
 
-// askedBy takes the question of a member whether it will be invited.
+// askedBy handles a member's question whether it will be invited.
 func (v *invites) askedBy(a ask) error {
 	n := 0
 	for _, other := range v.asks {
@@ -270,7 +271,7 @@ func (v *invites) answerAsks() {
 	})
 }
 
-// declinedBy takes the answer of a member, a rank of the job, that has given up.
+// declinedBy handles the answer of a member, a rank of the job, that has given up.
 func (v *invites) declinedBy(from int, b inviteBody) {
 	for _, c := range v.leading {
 		if rank, member := c.made.members.Rank(from); c.made.id == b.id && member && c.declined == nil {
@@ -280,8 +281,8 @@ func (v *invites) declinedBy(from int, b inviteBody) {
 	}
 }
 
-// leaderRevoked takes a REVOKE for the communicator of an INVITE that no call has taken: the leader
-// has given up.
+// leaderRevoked handles a REVOKE for the communicator of an INVITE that no call has taken: the
+// leader has given up.
 func (v *invites) leaderRevoked(f pml.Control) bool {
 	i := slices.IndexFunc(v.early, func(e invite) bool {
 		return e.givenUp == 0 && e.id.Collective() == f.Context && e.key.leader == f.From
@@ -296,7 +297,7 @@ func (v *invites) leaderRevoked(f pml.Control) bool {
 	return true
 }
 
-// parentFreed takes that this rank has freed a communicator.
+// parentFreed handles that this rank has freed a communicator.
 func (v *invites) parentFreed(parent pml.ContextID) {
 	for key := range v.missed {
 		if key.parent == parent {
@@ -358,7 +359,7 @@ func (j *job) orphans() pml.OrphanHandler {
 	ofCollectives := coll.Orphans(j.pml)
 	return func(f pml.Control, freed bool) (keep bool, err error) {
 		switch {
-		case f.Kind == pml.ControlInvite: // the world is not made yet
+		case f.Kind == pml.ControlInvite: // the world does not exist yet
 			if f.Context != pml.SetupContext {
 				return false, fmt.Errorf("%w: in context %#x", errMalformedInvite, uint64(f.Context))
 			}
@@ -368,14 +369,14 @@ func (j *job) orphans() pml.OrphanHandler {
 		}
 		keep, err = ofCollectives(f, freed)
 		if v := j.invites; v != nil && f.Kind == pml.ControlRevoke {
-			// It may have said that this rank will never have some communicator.
+			// The handler may have said that this rank will never have the communicator.
 			v.checkParents()
 		}
 		return keep, err
 	}
 }
 
-// declineReason is why a member declines an INVITE. It is on the wire.
+// declineReason is why a member declines an INVITE. Its values are part of the wire format.
 type declineReason uint8
 
 const (
@@ -402,7 +403,7 @@ func (e *declinedError) Error() string {
 	return fmt.Sprintf("rank %d gave up on this create group: %s", e.rank, declineTexts[e.reason])
 }
 
-// Is reports that there is no communicator, and whether that is because a rank is gone.
+// Is reports ErrComm, and ErrProcFailed if the reason is that a rank is gone.
 func (e *declinedError) Is(target error) bool {
 	return target == ErrComm || target == ErrProcFailed && e.reason == declinedFinalized
 }
@@ -412,7 +413,7 @@ type inviteKind uint8
 const (
 	// inviteMade: the leader has made the communicator.
 	inviteMade inviteKind = 1 + iota
-	// inviteGivenUp: the leader has made nothing, and does not in this call. There is no id.
+	// inviteGivenUp: the leader makes no communicator in this call. There is no id.
 	inviteGivenUp
 	// inviteDeclined is the answer of a member to inviteMade.
 	inviteDeclined
@@ -427,8 +428,7 @@ const inviteBytes = 24
 //
 //	parent 6, kind 1, reason 1, id 6, zero 2, digest 8
 //
-// Only the answer of a member has a reason, and only the INVITE of a communicator has the digest of
-// the group.
+// Only inviteDeclined has a reason, and only inviteMade has the digest of the group.
 type inviteBody struct {
 	parent pml.ContextID
 	kind   inviteKind

@@ -21,11 +21,11 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// job is what one rank keeps of its job. It owns everything that Init or RunLocal makes for the
+// job is the state of a job at one rank. It owns everything that Init or RunLocal makes for the
 // rank. The engine's lock guards the fields that change.
 type job struct {
-	// id is the identity of the job, the same at all its ranks, in what they record. Under another
-	// launcher than mpirun-go the end of it comes in Init. The lock guards it.
+	// id is the identity of the job in records, the same at all its ranks. Under a launcher other
+	// than mpirun-go, Init sets its last part. The lock guards it.
 	id         string
 	rank, size int
 	world      *Comm
@@ -33,7 +33,7 @@ type job struct {
 	pml        *pml.PML
 	others     others
 	modules    []btl.Module
-	fabric     *loop.Fabric // of RunLocal, which joins its ranks; nil for a process
+	fabric     *loop.Fabric // joins the ranks of RunLocal; nil for a process
 	settings   tunable.Set
 	elems      elemCache // synchronises itself
 	ownOps     ownOps
@@ -45,37 +45,38 @@ type job struct {
 	ended      error // why no call may begin: ErrFinalized, or what ended the job
 	allocs     map[*byte]allocation
 	async      *asyncProgress // nil unless a rail wants it
-	stopRails  func()         // ends what exchanges the addresses of rails; nil: nothing does
-	untold     func() error   // why peers may not find this rank's rails; nil: nobody knows
+	stopRails  func()         // stops the exchange of rail addresses; nil: there is none
+	untold     func() error   // why peers may not find this rank's rails; nil: no such reports
 	notices    notices
 	events     events
 	log        userlog.Logger
 	check      *checker    // checked mode; nil if it is off
-	onStop     func(error) // is told why calls end, once they do; nil: nobody is
+	onStop     func(error) // called with the reason when calls end; may be nil
 	closed     bool
-	recording  *recording // nil unless something is recorded
-	// introspection is the connection on which the launcher asks what this rank does; nil: none.
+	recording  *recording // nil if nothing is recorded
+	// introspection is the connection for the launcher's questions about this rank; nil: none.
 	introspection io.Closer
 }
 
 const hostKeyBytes = 16
 
-// leaveGrace is how long Finalize waits for the other ranks before it tells the ranks that it is in
-// touch with. If all ranks end at about the same time, no message is needed.
+// leaveGrace is how long Finalize waits for the other ranks before it sends FINALIZED to the ranks
+// that it is in contact with. If all ranks end at about the same time, no message is needed.
 const leaveGrace = time.Second
 
-// others is how a rank reaches the other ranks beside the message path: through the process
-// manager, or through RunLocal. Its methods may be called from any goroutine, without the lock.
+// others reaches the other ranks without rails: through the process manager, or through RunLocal.
+// Its methods may be called from any goroutine, without the lock.
 type others interface {
 	// barrier returns when every rank has called it. It fails when a rank has failed.
 	barrier() error
-	// leave says that this rank has left the job without an error.
+	// leave reports that this rank has left the job without an error.
 	leave() error
 	// abort ends the job with the given exit code and does not return.
 	abort(wireup.Abort)
 }
 
-// newJob makes a rank with an engine. The caller makes its PML, then its modules, then its world.
+// newJob makes a rank with an engine. The caller then makes its PML, its modules and its world, in
+// this order.
 func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID string, log *slog.Logger) *job {
 	j := &job{
 		ownOps:   make(ownOps),
@@ -109,7 +110,7 @@ func (j *job) makeWorld() {
 	j.invites = newInvites(j)
 }
 
-// stop ends every call, those under way and later ones, with cause.
+// stop ends every call under way, and every later call, with cause.
 func (j *job) stop(cause error) {
 	j.eng.Lock()
 	if j.ended == nil {
@@ -123,24 +124,25 @@ func (j *job) stop(cause error) {
 }
 
 // Finalize leaves the job. Every rank calls it, on the world. It completes all sends that the other
-// ranks receive, those of freed requests too, however long that takes. Then the ranks disconnect.
-// Every later use of a communicator or of an active request is ErrFinalized.
+// ranks receive, including those of freed requests, however long that takes. Then the ranks
+// disconnect. Every later use of a communicator or of an active request returns ErrFinalized.
 //
 // Once all ranks are in Finalize, it gives up sends that no receive matches (ErrPending), and sends
-// to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if the call
-// of Send had returned before. It does not report short messages that have reached their receiver,
-// unless the send was synchronous: the receiver discards them. It also reports nonblocking
-// collectives, and starts of persistent ones, that are under way and do not complete any more
-// (ErrPending). Whether one completes there depends on what the other ranks do: all requests must
-// be complete before (MPI 4.1, section 11.2.2). Checked mode warns of those that are not, and of
-// messages that were never received.
+// to a rank to which no rail comes back in time (ErrUnreachable). It reports both, even if Send had
+// already returned. It does not report short messages that have reached their receiver, unless the
+// send was synchronous: the receiver discards them.
 //
-// Another rank may not come to Finalize because it waits for a message of this rank, or for this
-// rank to receive. Such a call ends with ErrProcFailed about a second after this rank has called
-// Finalize. If a rank has failed, Finalize does not wait for it and returns an error.
+// Finalize also reports nonblocking collectives, and starts of persistent ones, that are under way
+// and can no longer complete (ErrPending). Whether such a collective completes depends on the other
+// ranks. MPI requires that all requests are complete before (MPI 4.1, section 11.2.2). Checked mode
+// warns of requests that are not, and of messages that were never received.
+//
+// Another rank may still wait for a message from this rank, or for this rank to receive. Such a
+// call ends with ErrProcFailed about a second after this rank has called Finalize. If a rank has
+// failed, Finalize does not wait for it and returns an error.
 //
 // A deferred Finalize, as in defer world.Finalize(), also handles panics: it prints the panic and
-// ends the whole job, as Run does, so that no rank waits for this one. (A rank of RunLocal goes on
+// ends the whole job, like Run, so that no rank waits for this one. (A rank of RunLocal continues
 // panicking.)
 func (c *Comm) Finalize() error {
 	if p := recover(); p != nil {
@@ -159,13 +161,13 @@ func (c *Comm) Finalize() error {
 	collectives := j.activeCollectives()
 	j.endAppTime()
 	j.pml.Leave(ErrFinalized)
-	// After the first barrier all ranks are in Finalize, and no receive is posted any more. After
-	// the second one no rank needs another one.
+	// After the first barrier all ranks are in Finalize, and no rank posts a receive any more.
+	// After the second barrier no rank needs another rank.
 	tell := j.eng.After(int64(leaveGrace), j.pml.TellFinalized)
 	err := j.driveDuring(j.others.barrier)
 	j.eng.StopTimer(tell)
 	if err == nil {
-		_ = j.compareClocks(false) // without it, the trace has the comparison of the start
+		_ = j.compareClocks(false) // if it fails, the trace has the comparison from the start
 		unsent := j.drain()
 		err = errors.Join(unsent, j.driveDuring(j.others.barrier))
 		if err == nil {
@@ -174,7 +176,7 @@ func (c *Comm) Finalize() error {
 	}
 	if j.check != nil {
 		j.tellUnobserved()
-		if !errors.Is(err, ErrProcFailed) { // else all ranks have ended too early
+		if !errors.Is(err, ErrProcFailed) { // otherwise all ranks have ended too early
 			j.tellUnreceived()
 		}
 	}
@@ -186,12 +188,12 @@ func (c *Comm) Finalize() error {
 	j.stopRecording()
 	closing, leaving := j.close(ErrFinalized), j.others.leave()
 	if errors.Is(err, ErrProcFailed) {
-		leaving = nil // what made the barrier fail makes leave fail too
+		leaving = nil // the cause of the barrier's failure makes leave fail too
 	}
 	return c.fail(op, none, none, errors.Join(err, recorded, closing, leaving))
 }
 
-// crash ends the job because the rank panics.
+// crash ends the job because of a panic of this rank.
 func (c *Comm) crash(p *PanicError) {
 	if c.isNull() {
 		panic(p.Value)
@@ -225,7 +227,7 @@ func (j *job) fail(err error) {
 	j.others.abort(a)
 }
 
-// driveDuring makes progress while f runs on a goroutine. The lock is held, and given up meanwhile.
+// driveDuring makes progress while f runs on a goroutine. Lock held, and released meanwhile.
 func (j *job) driveDuring(f func() error) error {
 	w := new(progress.Waiter)
 	w.Reset(1)
@@ -243,11 +245,11 @@ func (j *job) driveDuring(f func() error) error {
 	return err
 }
 
-// drain makes progress until every send is delivered, has failed, or will never be received. Each
-// send ends by itself: no receive is posted any more, so the receiver rejects a message that it has
-// not matched, and a peer that cannot be reached is lost when its grace time is over. So no
-// deadline is needed, and a slow machine only takes longer. drain does not wait for fragments that
-// the library sends of itself. Lock held.
+// drain makes progress until every send is delivered, has failed, or will never be received. It
+// needs no deadline, because each send ends by itself, even on a slow machine. No rank posts a
+// receive any more, so the receiver rejects a message that it has not matched. A peer that cannot
+// be reached is lost when its grace time is over. drain does not wait for the library's own
+// fragments. Lock held.
 func (j *job) drain() error {
 	const firstLook, lastLook = int64(20 * time.Microsecond), int64(5 * time.Millisecond)
 	j.pml.RejectUnmatched()
@@ -264,10 +266,10 @@ func (j *job) drain() error {
 	if list := j.pml.Unmatched(); len(list) > 0 {
 		return fmt.Errorf("%w: no rank receives %s", ErrPending, describePending(list))
 	}
-	return withoutLine(j.pml.Undelivered()) // it was noticed in any call
+	return withoutLine(j.pml.Undelivered()) // any call may have noticed it
 }
 
-// describePending describes the first of a list of sends, and says how many more there are.
+// describePending describes the first send of a list, and says how many more there are.
 func describePending(list []pml.Pending) string {
 	first := list[0].String()
 	first += " in " + *stateOf(list[0].Caller).name.Load()
@@ -308,7 +310,7 @@ func (j *job) close(cause error) error {
 }
 
 // Abort ends all ranks of the job with an exit code. It does not return. At a rank of RunLocal, it
-// ends the calls of all ranks and its own goroutine, and RunLocal returns an error.
+// ends the calls of all ranks and the goroutine that calls it, and RunLocal returns an error.
 func (c *Comm) Abort(code int) {
 	if c.isNull() {
 		os.Exit(exitStatus(code))
@@ -319,8 +321,7 @@ func (c *Comm) Abort(code int) {
 	c.job.others.abort(wireup.Abort{Code: code, Message: why})
 }
 
-// exitStatus is the exit status of a process for a code. A code that is not zero does not become
-// zero.
+// exitStatus is the exit status of a process for a code. It is zero only for the code zero.
 func exitStatus(code int) int {
 	if code != 0 && code&0xff == 0 {
 		return 1

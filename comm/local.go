@@ -18,12 +18,14 @@ import (
 )
 
 // RunLocal runs body as the n ranks of a job of their own. The ranks are goroutines of this
-// process, joined by rails in memory ([WithRails]). RunLocal returns when all have ended, with the
-// errors of all ranks, each with its rank. A panic in body is an error with its stack. When one
-// rank fails, the calls of the others end with an error that Is ErrProcFailed. A rank whose body
-// returns nil is finalized.
+// process, joined by rails in memory ([WithRails]). RunLocal returns when all have ended. Its error
+// has the errors of all ranks, each with its rank.
 //
-// RunLocal is independent of the job that this process may be a rank of. n < 1 is ErrCount.
+// A panic in body becomes an error with its stack. When one rank fails, the calls of the others end
+// with an error that Is ErrProcFailed. RunLocal finalizes a rank whose body returns nil.
+//
+// RunLocal is independent of a job that this process itself belongs to. If n < 1, the error is
+// ErrCount.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return fmt.Errorf("run local: %w: %d ranks", ErrCount, n)
@@ -46,7 +48,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 // local is a job whose ranks are goroutines.
 type local struct {
 	jobs    []*job
-	crowded bool // there are more of them than processors
+	crowded bool // there are more ranks than processors
 
 	mu      sync.Mutex
 	arrived int           // at the barrier; guarded by mu
@@ -120,7 +122,7 @@ func (l *local) newRank(rank int, id string, fabric *loop.Fabric, settings tunab
 	return j, nil
 }
 
-// resolve finds the rails between two ranks, which is all of them.
+// resolve finds the rails between two ranks: all that the fabric has.
 func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 	var all rails.Routes
 	for rail, m := range l.jobs[rank].modules {
@@ -133,7 +135,7 @@ func (l *local) resolve(rank, peer int) ([]pml.Route, error) {
 	return all.List, nil
 }
 
-// done finishes a rank whose body has ended with err, and returns the rank's error.
+// done finishes a rank whose body ended with err, and returns the rank's error.
 func (l *local) done(j *job, err error) error {
 	if err == nil {
 		err = j.world.finalizeOnce()

@@ -140,7 +140,7 @@ func TestGoexitIsErrorOfRunLocal(t *testing.T) {
 		_, err := comm.Recv(w, []int{0}, 1, 0)
 		return err
 	})
-	assert.ErrorContains(t, err, "rank 1: the goroutine of the rank has ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
+	assert.ErrorContains(t, err, "rank 1: the goroutine of the rank ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
 }
 
 // TestAbortOfLocalRankEndsOnlyItsJob: the process goes on.

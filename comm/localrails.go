@@ -8,13 +8,13 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// The rails of RunLocal exist in memory only, so a program can cut them, to see or to test what a
-// failed network does to it.
+// The rails of RunLocal exist in memory only. A program can cut them to see or test how it behaves
+// when a network fails.
 
-// WithRails sets the number of rails that join the ranks of [RunLocal], from 1, which is the
-// default, to 32: network paths that share long messages and stand in for each other.
-// [Comm.CutRail] cuts one. RunLocal returns an error that Is ErrCount for another number. Init
-// ignores the option: there, the machines have the rails that they have.
+// WithRails sets the number of rails between the ranks of [RunLocal], from 1, the default, to 32.
+// Rails are network paths that share long messages and replace each other when one fails.
+// [Comm.CutRail] cuts a rail. For another number, RunLocal returns an error that Is ErrCount. Init
+// ignores the option: it uses the networks of the machines.
 func WithRails(n int) Option {
 	return func(o *options) {
 		o.fabric.Rails, o.badRails = n, nil
@@ -25,25 +25,26 @@ func WithRails(n int) Option {
 }
 
 // CutRail cuts a rail between all ranks of [RunLocal], as if somebody had pulled the cable, until
-// [Comm.MendRail]. Rails count from 0: [WithRails] sets their number. No message is lost. Ranks
-// notice the cut when they next make progress, and go on with the other rails. If none is left,
-// their calls wait for one, and fail with [ErrUnreachable] after the grace time ([WithGrace]).
+// [Comm.MendRail]. Rails are numbered from 0: [WithRails] sets their number. No message is lost.
+// Ranks notice the cut when they next make progress, and continue with the other rails. If no rail
+// is left, their calls wait for one, and fail with [ErrUnreachable] after the grace time
+// ([WithGrace]).
 //
-// It acts on all ranks of the job, whatever the communicator, and may be called from any goroutine
-// while the job runs. Errors: ErrComm; ErrCount if there is no such rail; ErrNotSupported if the
-// ranks are not those of RunLocal.
+// CutRail acts on all ranks of the job, not only on those of c, and may be called from any
+// goroutine while the job runs. Errors: ErrComm; ErrCount if there is no such rail; ErrNotSupported
+// if the job does not run under RunLocal.
 func (c *Comm) CutRail(rail int) error {
 	return c.onLanes(calls.CutRail, rail, func(a, b int) error { return c.job.fabric.FailLane(a, b, rail, loop.Cut{}) })
 }
 
-// MendRail ends a cut by [Comm.CutRail]. Ranks try a failed rail again after 5 ms, then less and
-// less often, up to every half a second, and use it when it works. Its errors are those of CutRail.
+// MendRail ends a cut by [Comm.CutRail]. Ranks try a failed rail again after 5 ms, then at growing
+// intervals of up to half a second, and use it when it works. Its errors are those of CutRail.
 func (c *Comm) MendRail(rail int) error {
 	return c.onLanes(calls.MendRail, rail, func(a, b int) error { return c.job.fabric.ReviveLane(a, b, rail) })
 }
 
-// onLanes does something with a rail for each two ranks of the job. The fabric has locks of its
-// own.
+// onLanes applies a function to a rail for each pair of ranks of the job. The fabric has its own
+// locks.
 func (c *Comm) onLanes(op calls.ID, rail int, do func(a, b int) error) error {
 	if c.isNull() {
 		return c.fail(op, none, none, errNullComm)

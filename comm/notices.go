@@ -16,79 +16,81 @@ import (
 )
 
 const (
-	// maxNotices lines are printed at once, and one more each noticeEvery: many rails fail with one
-	// device.
+	// maxNotices is the number of lines that may be printed at once; one more may follow each
+	// noticeEvery. The limit is for devices that fail with many rails.
 	maxNotices  = 50
 	noticeEvery = int64(1e9)
-	// noticeHold is how long a line about a failure waits (nanoseconds). The end of a peer's
-	// process looks like a failure of its rails. In that time the launcher ends this rank too, or
-	// the peer is known to have left.
+	// noticeHold is the delay of a line about a failure (nanoseconds). The end of a peer's process
+	// looks like a failure of its rails. During the delay the launcher ends this rank too, or this
+	// rank learns that the peer has left.
 	noticeHold = int64(1e9)
-	// noticeWindow (nanoseconds): after a rail has failed, what happens to it within this time is
-	// summed up in one line.
+	// noticeWindow (nanoseconds): one line sums up what happens to a rail within this time after a
+	// failure.
 	noticeWindow = int64(60e9)
-	// noticeLasting (nanoseconds): a rail that has failed again, and stays down for so long, is
-	// summed up before the window ends.
+	// noticeLasting (nanoseconds): if a rail that has failed again stays down for this time, its
+	// line is printed before the window ends.
 	noticeLasting = int64(5e9)
 )
 
 // notices chooses the lines that tell the user of rails that fail or come back. The engine's lock
-// guards it, but for isEnding.
+// guards all fields except isEnding.
 type notices struct {
 	told     int   // lines, less one for each noticeEvery since
 	last     int64 // when told was last updated
 	withheld int
 
-	// rails has those that are down, or have failed in the last noticeWindow.
+	// rails has the rails that are down, or have failed in the last noticeWindow.
 	rails map[noticeRail]*railNotices
-	// timer is for what is due first, at timerAt; nil: nothing is.
+	// timer runs when the first line is due, at timerAt; nil: no line is due.
 	timer   *progress.Timer
 	timerAt int64
-	// isEnding: this rank, or the job, is about to end. It may be set without the lock.
+	// isEnding: this rank or the job is about to end. It may be set without the lock.
 	isEnding atomic.Bool
 }
 
-// noticeRail tells the rails of a rank apart. The rails of one interface (btl.Attrs) are one here:
-// they fail and return together as a rule.
+// noticeRail identifies a rail in notices. All rails of one interface (btl.Attrs) count as one,
+// because they usually fail and return together.
 type noticeRail struct {
 	name      string
 	peer      int
 	alternate bool
 }
 
-// connection is one of the rails of an interface. Rails of one name lead to different modules of
-// the peer.
+// connection is one of the rails of an interface. Rails with the same name lead to different
+// modules of the peer.
 type connection struct {
 	name   string
 	remote int
 }
 
-// interfaceOf is the name of a rail without what tells it from others of its interface.
+// interfaceOf is the name of a rail without the suffix that distinguishes it from others of its
+// interface.
 func interfaceOf(rail string) string {
 	name, _, _ := strings.Cut(rail, "#")
 	return name
 }
 
-// railNotices is what is known of the rails of an interface that failed, and is still to be told.
+// railNotices has the failures of the rails of an interface, and the lines that are still to be
+// printed.
 type railNotices struct {
-	// down has the number of the line by which the failure of a connection was told; 0: no line
-	// has told it yet.
+	// down has, for each failed connection, the number of the line that reported its failure; 0:
+	// none has yet.
 	down  map[connection]int
-	lines int // those about failures so far
+	lines int // number of lines about failures so far
 
-	// failed are the connections that have failed since the last line about failures, each with
-	// the number of the failure. Those that fail within noticeHold are one failure, which began at
-	// failedAt. The last failure is event; the first of its connections says why.
+	// failed has the connections that have failed since the last line about failures, each with the
+	// number of the failure. Connections that fail within noticeHold count as one failure, which
+	// began at failedAt. The last failure is event, with the cause of its first connection.
 	failed   map[connection]int
 	failures int
 	failedAt int64
 	event    pml.RailEvent
-	tellAt   int64 // when that is told at the latest
-	isMore   bool  // a line about failures was told in this window
+	tellAt   int64 // when they are reported at the latest
+	isMore   bool  // a line about failures was printed in this window
 	end      int64 // of the window in which failures are summed up
 
-	// back are the connections of which a line has told that they failed, but none that they have
-	// come back, which is told at backAt.
+	// back has the connections whose failure, but not whose return, a line has reported. Their
+	// return is reported at backAt.
 	back   map[connection]bool
 	backAt int64
 }
@@ -119,7 +121,7 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 	return withheld, true
 }
 
-// add takes an event. It returns the line that is to be told at once, "" if none is.
+// add handles an event. It returns a line to print at once, or "".
 func (n *notices) add(e pml.RailEvent, now int64) (line string) {
 	key, c := noticeRail{interfaceOf(e.Rail), e.Peer, e.Alternate}, connection{e.Rail, e.Remote}
 	r := n.rails[key]
@@ -130,7 +132,7 @@ func (n *notices) add(e pml.RailEvent, now int64) (line string) {
 			}
 		}
 		if !e.Again && e.Rail != key.name {
-			return "" // the interface's first rail tells it
+			return "" // the interface's first rail reports it
 		}
 		return describeRail(e)
 	}
@@ -162,13 +164,13 @@ func (r *railNotices) fail(c connection, e pml.RailEvent, now int64) {
 	delete(r.back, c)
 }
 
-// returned notes that a connection is back. Connections whose failure one line has told are told
-// together, once all of them are back, or after noticeHold.
+// returned notes that a connection is back. Connections whose failure one line has reported are
+// reported together, once all of them are back, or after noticeHold.
 func (r *railNotices) returned(c connection, now int64) (line string) {
 	told := r.down[c]
 	delete(r.down, c)
 	if told == 0 {
-		return "" // the line that tells the failure says so
+		return "" // the line about the failure says so
 	}
 	if len(r.back) == 0 {
 		r.backAt = now + noticeHold
@@ -189,7 +191,7 @@ func (r *railNotices) tellBack() string {
 	return line
 }
 
-// failuresDue is when the failures since the last line are to be told.
+// failuresDue is the time at which the failures since the last line are reported.
 func (r *railNotices) failuresDue() int64 {
 	for c := range r.failed {
 		if _, isDown := r.down[c]; isDown && r.isMore {
@@ -199,7 +201,7 @@ func (r *railNotices) failuresDue() int64 {
 	return r.tellAt
 }
 
-// tellFailures returns the lines about the failures since the last such lines.
+// tellFailures returns the lines about the failures that no line has reported yet.
 func (r *railNotices) tellFailures(now int64) (lines []string) {
 	r.lines++
 	back := map[connection]bool{}
@@ -225,8 +227,8 @@ func (r *railNotices) tellFailures(now int64) (lines []string) {
 	return lines
 }
 
-// due returns the lines that are to be told by now, and when the next are; 0: never. isOver reports
-// whether a peer is about to end or has ended: nothing more is said of its rails.
+// due returns the lines that are due now, and the time of the next ones; 0: never. isOver reports
+// whether a peer is about to end or has ended: no more lines report its rails.
 func (n *notices) due(now int64, isOver func(peer int) bool) (lines []string, next int64) {
 	keys := slices.SortedFunc(maps.Keys(n.rails), func(a, b noticeRail) int {
 		return cmp.Or(a.peer-b.peer, cmp.Compare(a.name, b.name), compareBool(a.alternate, b.alternate))
@@ -273,8 +275,8 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// summary says in one line what failed since the last line about failures. So many of these
-// connections are back.
+// summary says in one line what has failed since the last line about failures, and how many of
+// these connections are back.
 func (r *railNotices) summary(name string, back int) string {
 	now := "it is down"
 	switch down := len(r.failed) - back; {
@@ -310,7 +312,7 @@ func (j *job) onRail(e pml.RailEvent) {
 		return
 	}
 	n := &j.notices
-	if line := n.add(e, j.eng.Now()); line != "" { // a return
+	if line := n.add(e, j.eng.Now()); line != "" { // the line about a return
 		j.printNotice(slog.LevelInfo, line)
 	}
 	if len(n.rails) > 0 && (n.timer == nil || n.timerAt > j.eng.Now()+noticeHold) {
@@ -318,7 +320,7 @@ func (j *job) onRail(e pml.RailEvent) {
 	}
 }
 
-// tellAt has what is due then printed. Lock held.
+// tellAt makes a timer print the lines that are due at a time. Lock held.
 func (j *job) tellAt(at int64) {
 	n := &j.notices
 	if n.timer != nil {
@@ -342,8 +344,8 @@ func (j *job) tellDue() {
 	}
 }
 
-// tellRest prints what is not due yet when the rank leaves a job in which no rank has failed. Lock
-// held.
+// tellRest prints the lines that are not due yet, when the rank leaves a job in which no rank has
+// failed. Lock held.
 func (j *job) tellRest() {
 	lines, _ := j.notices.due(math.MaxInt64, func(int) bool { return j.notices.isEnding.Load() })
 	for _, line := range lines {
@@ -377,17 +379,17 @@ func describeRail(e pml.RailEvent) string {
 	return describeName(e, e.Rail) + " is up, for the first time"
 }
 
-// describeReturn says that rails of this name, of which the event is one, are back.
+// describeReturn says that rails with this name are back. The event is about one of them.
 func describeReturn(e pml.RailEvent, name string) string { return describeName(e, name) + " is back" }
 
-// describeFailure says that rails of this name have failed, the last of them with the event.
+// describeFailure says that rails with this name have failed. The event is the last failure.
 func describeFailure(e pml.RailEvent, name string) string {
 	now := "no other rail there is up: waiting for a rail"
 	switch {
 	case e.Left == 1:
-		now = "continuing on the one that is left"
+		now = "continuing on the remaining one"
 	case e.Left > 1:
-		now = fmt.Sprintf("continuing on the %d that are left", e.Left)
+		now = fmt.Sprintf("continuing on the remaining %d", e.Left)
 	}
 	return fmt.Sprintf("%s failed: %s; %s", describeName(e, name), describeCause(e), now)
 }
@@ -410,7 +412,7 @@ func describeCause(e pml.RailEvent) string {
 	return why
 }
 
-// describeErrors counts in one line what went wrong with a rail, "" if nothing did.
+// describeErrors counts the errors of a rail in one line, "" if there were none.
 func describeErrors(r pml.RailStatus) string {
 	var parts []string
 	if r.Slow {
@@ -425,13 +427,13 @@ func describeErrors(r pml.RailStatus) string {
 	return fmt.Sprintf("rail %s to rank %d: %s", r.Rail, r.Peer, strings.Join(parts, ", "))
 }
 
-// railErrorCount is how many errors of a side and kind a rail had: "path timeout".
+// railErrorCount is the number of a rail's errors of one side and kind, such as "path timeout".
 type railErrorCount struct {
 	what string
 	n    uint64
 }
 
-// railErrorsOf lists the errors of a rail by side and kind, without those that it did not have.
+// railErrorsOf lists the errors of a rail by side and kind. It leaves out counts of zero.
 func railErrorsOf(r pml.RailStatus) (out []railErrorCount) {
 	for _, side := range []struct {
 		name   string
@@ -447,7 +449,7 @@ func railErrorsOf(r pml.RailStatus) (out []railErrorCount) {
 	return out
 }
 
-// railErrors has a line for each rail with which something went wrong.
+// railErrors has a line for each rail that had errors.
 func railErrors(rank int, rails []pml.RailStatus) string {
 	var b strings.Builder
 	for _, r := range rails {

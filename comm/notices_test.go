@@ -150,7 +150,7 @@ func TestInterfaceOfSeveralRailsIsToldOnce(t *testing.T) {
 		}
 		return lines
 	}
-	const failed = "rail tcp:r0 (4 connections) to rank 1 failed: cut; continuing on the 4 that are left"
+	const failed = "rail tcp:r0 (4 connections) to rank 1 failed: cut; continuing on the remaining 4"
 	const isBack = "rail tcp:r0 (4 connections) to rank 1 is back"
 	fail()
 	require.Equal(t, []string{failed}, n.after(time.Second))
@@ -175,7 +175,7 @@ func TestInterfaceOfSeveralRailsIsToldOnce(t *testing.T) {
 func TestSingleRailOfAnInterfaceIsNamed(t *testing.T) {
 	var n railTeller
 	require.Empty(t, n.event(connectionEvent(railCut, 3, 3)))
-	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 failed: cut; continuing on the 3 that are left"}, n.after(time.Second))
+	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 failed: cut; continuing on the remaining 3"}, n.after(time.Second))
 	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 is back"}, n.event(connectionEvent(railBack, 3, 4)))
 	require.Empty(t, n.after(time.Minute))
 
@@ -205,7 +205,7 @@ func TestConnectionThatFailsIsToldThoughAnotherIsDown(t *testing.T) {
 	require.Len(t, n.after(2*time.Minute), 1)
 	require.Empty(t, n.after(time.Minute))
 	require.Empty(t, n.event(connectionEvent(railCut, 3, 2)))
-	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 failed: cut; continuing on the 2 that are left"}, n.after(time.Second))
+	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 failed: cut; continuing on the remaining 2"}, n.after(time.Second))
 	require.Equal(t, []string{"rail tcp:r0#3 to rank 1 is back"}, n.event(connectionEvent(railBack, 3, 3)))
 	require.Empty(t, n.after(time.Minute))
 	require.Equal(t, []string{"rail tcp:r0#2 to rank 1 is back"}, n.event(connectionEvent(railBack, 2, 4)))

@@ -2,12 +2,13 @@ package comm
 
 import "unsafe"
 
-// Op combines two sequences of equal length, element by element: inout[i] = in[i] ∘ inout[i]. in is
-// from the lower ranks. An Op must be associative, and commutes unless the call says InRankOrder.
-// It may get the sequences in pieces of any length. It must not keep them, and must not call the
-// library, except Abort (MPI 4.1, section 6.9.5). It may run on any goroutine, during any call of
-// the library, and while the program makes none: so it must not take a lock that the program holds
-// during a call.
+// Op combines two sequences of equal length, element by element: inout[i] = in[i] ∘ inout[i]. in
+// comes from the lower ranks. An Op must be associative. It must also be commutative unless the
+// call has the option InRankOrder. It may get the sequences in pieces of any length.
+//
+// An Op must not keep the slices, and must not call the library, except Abort (MPI 4.1, section
+// 6.9.5). It may run on any goroutine, during any call of the library, and also while the program
+// makes no call. So it must not take a lock that the program holds during a call.
 type Op[T any] func(in, inout []T)
 
 // Integer is every integer type.
@@ -25,8 +26,8 @@ type Number interface {
 	Real | ~complex64 | ~complex128
 }
 
-// Logical is every type that has truth values: bool, and integers, where zero is false and
-// everything else is true.
+// Logical is every type that has truth values: bool, and integers, where zero is false and all
+// other values are true.
 type Logical interface {
 	Integer | ~bool
 }
@@ -36,11 +37,11 @@ type CollOption struct {
 	inRankOrder bool
 }
 
-// InRankOrder says that the operation does not commute. The contributions are combined in the order
-// of ranks, with rank 0 leftmost. The operation must still be associative.
+// InRankOrder says that the operation is not commutative. The call combines the contributions in
+// the order of ranks, with rank 0 leftmost. The operation must still be associative.
 func InRankOrder() CollOption { return CollOption{inRankOrder: true} }
 
-// commutes reports whether opts leave a reduction free to change the order.
+// commutes reports whether opts permit a reduction to change the order.
 func commutes(opts []CollOption) bool {
 	for _, o := range opts {
 		if o.inRankOrder {
@@ -96,8 +97,8 @@ func Prod[T Number](in, inout []T) {
 	}
 }
 
-// Min is the lesser of each two elements. As with Go's min, the result is NaN if one of them is,
-// and −0 is less than 0.
+// Min is the lesser of each two elements. As with Go's min, the result is NaN if one of the two is
+// NaN, and −0 is less than 0.
 func Min[T Real](in, inout []T) {
 	inout = inout[:len(in)]
 	for i := range inout {
@@ -179,7 +180,8 @@ func Bxor[T Integer](in, inout []T) {
 	}
 }
 
-// truth is true or 1. No constant is both, but both have the same bits.
+// truth returns the value true of type T, which is true or 1. No constant has both types, but both
+// values have the same bits.
 func truth[T Logical]() T {
 	var v T
 	p := unsafe.Pointer(&v)
@@ -196,8 +198,8 @@ func truth[T Logical]() T {
 	return v
 }
 
-// elemOp makes a coll.Combiner of an Op. It is a function type, as Op is, so that an interface
-// holds it without an allocation.
+// elemOp makes a coll.Combiner of an Op. It is a function type like Op, so that an interface holds
+// it without an allocation.
 type elemOp[T any] func(in, inout []T)
 
 // Combine implements coll.Combiner. It applies the operation to whole elements.

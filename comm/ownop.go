@@ -10,11 +10,12 @@ import (
 
 // ownOps remembers which operations are functions of this package. These neither panic nor end
 // their goroutine, so a nonblocking or persistent collective needs no goroutine for them. The
-// engine's lock guards it. Keys are addresses of code, of which a program has few.
+// engine's lock guards the map. Keys are addresses of code, so the map stays small.
 type ownOps map[uintptr]bool
 
-// has reports whether the operation is a function of this package. In a generic function of the
-// user's it may report false instead of true: the compiler puts a function of its own around it.
+// has reports whether the operation is a function of this package. For an operation that a generic
+// function of the user passes, it may wrongly report false, because the compiler wraps the
+// operation in another function.
 func (o ownOps) has(op coll.Combiner) bool {
 	pc := reflect.ValueOf(op).Pointer()
 	is, known := o[pc]

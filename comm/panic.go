@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is the error of a panic of the program's that the library has recovered. errors.As
+// PanicError is the error of a panic in the user's code that the library has recovered. errors.As
 // finds it
 //
 //   - in the error of a request, if the operation of a nonblocking or persistent reduction has
@@ -15,8 +15,8 @@ import (
 // It wraps the value if that is an error.
 type PanicError struct {
 	Value any    // of the panic
-	Stack []byte // of the goroutine that has panicked, as of debug.Stack
-	// Line is where an operation has panicked, as "main.go:51". It is empty for the body of a rank.
+	Stack []byte // of the goroutine that panicked, as from debug.Stack
+	// Line is where an operation panicked, as in "main.go:51". It is empty for the body of a rank.
 	Line string
 }
 
@@ -34,10 +34,11 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// newRankPanic makes the error of a rank, in the deferred function that has recovered its panic.
+// newRankPanic makes the error of a rank. The deferred function that has recovered the panic calls
+// it.
 func newRankPanic(value any) *PanicError { return &PanicError{Value: value, Stack: debug.Stack()} }
 
-// newOperationPanic is newRankPanic of an operation.
+// newOperationPanic is newRankPanic for an operation.
 func newOperationPanic(value any) *PanicError {
 	e := newRankPanic(value)
 	e.Line = callerLine()

@@ -6,31 +6,31 @@ import (
 )
 
 // SendInit makes a persistent request to send buf to dest under tag. The request is inactive: each
-// Start sends the contents that buf has then (MPI 4.1, section 3.9). The slice belongs to the
-// library while the request is active, and is kept alive until Free. Arguments and errors as for
-// Send.
+// Start sends the contents of buf at that time (MPI 4.1, section 3.9). The slice belongs to the
+// library while the request is active. The library keeps it alive until Free. Arguments and errors
+// as for Send.
 func SendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Standard, calls.SendInit)
 }
 
-// SsendInit is SendInit for synchronous sends, as of Ssend.
+// SsendInit is SendInit for synchronous sends, like Ssend.
 func SsendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Synchronous, calls.SsendInit)
 }
 
-// BsendInit is SendInit for buffered sends, as of Bsend.
+// BsendInit is SendInit for buffered sends, like Bsend.
 func BsendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Buffered, calls.BsendInit)
 }
 
-// RsendInit is SendInit for ready sends, as of Rsend.
+// RsendInit is SendInit for ready sends, like Rsend.
 func RsendInit[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.sendInit(elemOf[T](), bytesOf(buf), dest, tag, pml.Ready, calls.RsendInit)
 }
 
 // RecvInit makes a persistent request to receive into buf. The request is inactive: each Start
-// posts the receive. The slice belongs to the library while the request is active, and is kept
-// alive until Free. Arguments and errors as for Recv.
+// posts the receive. The slice belongs to the library while the request is active. The library
+// keeps it alive until Free. Arguments and errors as for Recv.
 func RecvInit[T any](c *Comm, buf []T, source, tag int) (Request, error) {
 	const op = calls.RecvInit
 	if err := c.enterRecv(checkElem[T](c), source, tag); err != nil {

@@ -23,8 +23,8 @@ func (c *Comm) Probe(source, tag int) (Status, error) {
 	return st, err
 }
 
-// Mprobe is Probe, and takes the message out of matching, so that only Mrecv or Imrecv can receive
-// it.
+// Mprobe is Probe, and also takes the message out of matching. Only Mrecv or Imrecv can then
+// receive it.
 func (c *Comm) Mprobe(source, tag int) (*Message, Status, error) {
 	return c.probe(source, tag, true, calls.Mprobe)
 }
@@ -35,7 +35,7 @@ func (c *Comm) Iprobe(source, tag int) (st Status, found bool, err error) {
 	return st, found, err
 }
 
-// Improbe is Iprobe, and takes the message, if there is one, out of matching.
+// Improbe is Iprobe, and also takes the message, if there is one, out of matching.
 func (c *Comm) Improbe(source, tag int) (m *Message, st Status, found bool, err error) {
 	return c.iprobe(source, tag, true, calls.Improbe)
 }
@@ -105,8 +105,8 @@ func envelopeStatus(env pml.Envelope) Status {
 }
 
 // Mrecv receives a message that Mprobe or Improbe has taken. The message has matched already, so
-// Mrecv ignores the context of the view through which it was probed. A nil message, and one that
-// was received before, is ErrRequest; other errors as for Recv.
+// Mrecv ignores the context of the view through which it was probed. The error is ErrRequest if the
+// message is nil or was received before; other errors as for Recv.
 func Mrecv[T any](m *Message, buf []T) (Status, error) {
 	return m.mrecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), calls.Mrecv)
 }
@@ -136,7 +136,7 @@ func Imrecv[T any](m *Message, buf []T) (Request, error) {
 	return r.Handle(), nil
 }
 
-// comm is the communicator of a message, or nil if it has none.
+// comm is the communicator of a message. It is nil if m is nil.
 func (m *Message) comm() *Comm {
 	if m == nil {
 		return nil

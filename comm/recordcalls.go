@@ -2,9 +2,9 @@ package comm
 
 import "github.com/mpigo/mpigo/internal/calls"
 
-// What calls tell the recorder of calls, if the rank has one. The engine's lock is held.
+// The functions by which calls inform the recorder of calls, if the rank has one. Lock held.
 
-// isTimed counts a call on a fast path, and reports whether it has to be timed.
+// isTimed counts a call on a fast path, and reports whether the call has to be timed.
 func (c *Comm) isTimed(op calls.ID, bytes int) bool {
 	rec := c.job.eng.Calls
 	return rec != nil && rec.Count(op, bytes)
@@ -17,13 +17,14 @@ func (c *Comm) count(op calls.ID, bytes int) {
 	}
 }
 
-// record begins the record of a call that was counted. There is a recorder.
+// record begins the record of a call that was counted already. The rank must have a recorder.
 func (c *Comm) record(op calls.ID, peer, tag, bytes int) *calls.Call {
 	rec := c.job.eng.Calls
 	return c.describeCall(rec.Begin(op, peer, tag, bytes))
 }
 
-// beginCall counts a call, and begins its record; nil if there is no recorder. endCall ends it.
+// beginCall counts a call, and begins its record, which endCall ends. It returns nil without a
+// recorder.
 func (c *Comm) beginCall(op calls.ID, peer, tag, bytes int) *calls.Call {
 	rec := c.job.eng.Calls
 	if rec == nil {

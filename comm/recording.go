@@ -27,38 +27,39 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// recording is what a rank records of itself, by the settings profile, trace and cpuprofile. The
-// rank writes it in Finalize, when it fails, and when it is told to end.
+// recording is what a rank records under the settings profile, trace and cpuprofile. The rank
+// writes it in Finalize, when it fails, and when a signal ends it.
 type recording struct {
 	started time.Time // when Init returned
-	// profile and profileDir are unset without the setting profile. The engine's lock guards them.
+	// profile and profileDir are unset if the setting profile is off. The engine's lock guards
+	// them.
 	profile    *record.Profile
 	profileDir string
 	// The same for the setting trace.
 	trace    *record.Trace
 	traceDir string
-	// writing is held while a trace is written. hasLast, which it guards, says that one was written
-	// at the end of the rank, so that none of the middle takes its place.
+	// writing is held while a trace is written. It guards hasLast, which says that the trace at the
+	// rank's end was written. An earlier trace must not replace that one.
 	writing   sync.Mutex
 	hasLast   bool
 	clocks    hostClocks
 	isWritten bool
-	isWriting atomic.Bool // a goroutine that has the lock writes all
+	isWriting atomic.Bool // a goroutine that has the lock writes all records
 	appNanos  int64       // until Finalize; 0 before
 	cpu       *os.File
 	signals   chan os.Signal
 }
 
-// ownJobID is the identity of a job that no launcher has started.
+// ownJobID is the identity of a job without a launcher.
 func ownJobID() string {
 	return fmt.Sprintf("local-%d-%x", os.Getpid(), time.Now().UnixNano())
 }
 
-// off is the value of a setting that names no directory.
+// off is the value of a setting that switches a record off.
 const off = "off"
 
-// startRecording begins what the settings ask for, before any call. local: other ranks are in the
-// same process.
+// startRecording begins the records that the settings ask for, before any call. local: other ranks
+// are in the same process.
 func (j *job) startRecording(local bool) error {
 	r := &recording{started: time.Now()}
 	if dir := j.settings.String("profile"); dir != off {
@@ -96,12 +97,12 @@ func (j *job) startRecording(local bool) error {
 	return nil
 }
 
-// endSignals are the signals by which a launcher, a user at a terminal, or its end, end a process.
-// Never written.
+// endSignals are the signals by which a launcher, a user at a terminal, or the terminal's closing
+// end a process. Never written.
 var endSignals = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 
-// writeOnSignal begins to wait for a signal that ends the rank, a process. A signal that is ignored
-// stays so.
+// writeOnSignal begins to wait for a signal that ends the rank, which is a process. A signal that
+// is ignored stays ignored.
 func (j *job) writeOnSignal() {
 	r := j.recording
 	if r == nil {
@@ -116,7 +117,8 @@ func (j *job) writeOnSignal() {
 	go j.awaitSignal(r.signals, signalLimit)
 }
 
-// onTransfer is what the point-to-point layer tells of transfers; nil if nothing is recorded.
+// onTransfer returns the function that the point-to-point layer calls about transfers; nil if
+// nothing is recorded.
 func (j *job) onTransfer() func(begins bool) {
 	if j.eng.Calls == nil {
 		return nil
@@ -124,7 +126,7 @@ func (j *job) onTransfer() func(begins bool) {
 	return j.eng.Calls.Transfer
 }
 
-// tracer takes a trace of messages; nil if there is none.
+// tracer returns the recorder of the message trace; nil if there is none.
 func (j *job) tracer() pml.Tracer {
 	if j.recording == nil || j.recording.trace == nil {
 		return nil
@@ -135,7 +137,7 @@ func (j *job) tracer() pml.Tracer {
 // tracing is the trace of the rank at a moment.
 type tracing struct {
 	j      *job
-	why    string // as for writeRecords
+	why    string // as in writeRecords
 	id     string
 	clocks []trace.Clock
 	events *record.Events
@@ -146,14 +148,15 @@ func (j *job) newTracing(why string) *tracing {
 	return &tracing{j: j, why: why, events: j.recording.trace.NewEvents()}
 }
 
-// take copies the trace as it is now. Lock held.
+// take copies the current trace. Lock held.
 func (t *tracing) take() {
 	t.id = t.j.id
 	t.clocks = slices.Clone(t.j.recording.clocks.compared)
 	t.events.Copy(t.j.recording.trace)
 }
 
-// file makes the file of what was taken, which takes long if the trace is. It needs no lock.
+// file makes the trace file from what take copied. It takes long for a long trace, and needs no
+// lock.
 func (t *tracing) file() *trace.File {
 	host, _ := os.Hostname()
 	f := &trace.File{
@@ -163,7 +166,8 @@ func (t *tracing) file() *trace.File {
 	return f
 }
 
-// writeTrace writes a trace of the rank, unless one was written that isLast and this one is not.
+// writeTrace writes a trace of the rank. It does nothing if isLast is false and the last trace was
+// written already.
 func (r *recording) writeTrace(f *trace.File, isLast bool) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -174,16 +178,16 @@ func (r *recording) writeTrace(f *trace.File, isLast bool) error {
 	return atomicfile.Write(trace.Path(r.traceDir, f.Rank), recordMode, f.Write)
 }
 
-// recordMode is the mode of the files, of which the umask takes some.
+// recordMode is the mode of the files, before the umask.
 const recordMode = 0o666
 
 var (
 	errNoTrace = errors.New("the rank records no trace")
-	errLocked  = errors.New("the rank holds its lock")
+	errLocked  = errors.New("the rank holds its lock for too long")
 )
 
-// dumpTrace writes the trace in the middle of the job. locked calls a function with the lock, or
-// reports false. The file is made and written without the lock: a file system may hang.
+// dumpTrace writes the trace while the job runs. locked calls a function with the lock, or reports
+// false. dumpTrace makes and writes the file without the lock, because a file system may hang.
 func (j *job) dumpTrace(locked func(func()) bool) error {
 	if j.recording == nil || j.recording.trace == nil {
 		return errNoTrace
@@ -215,8 +219,8 @@ func (r *recording) startCPU(dir string, rank int) error {
 // signalLimit bounds the time from a signal to its effect. A long trace takes seconds.
 const signalLimit = 30 * time.Second
 
-// awaitSignal writes what was recorded when a signal ends the rank, and then lets the signal have
-// its effect, at the latest after the given time: a file system may hang.
+// awaitSignal writes the records when a signal arrives, and then lets the signal end the rank. It
+// does so at the latest after the given time, because a file system may hang.
 func (j *job) awaitSignal(signals chan os.Signal, limit time.Duration) {
 	sig, told := <-signals
 	if !told {
@@ -226,12 +230,12 @@ func (j *job) awaitSignal(signals chan os.Signal, limit time.Duration) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		j.writeRecordsSoon("it was told to end")
+		j.writeRecordsSoon("it was ended by a signal")
 	}()
 	select {
 	case <-written:
 	case <-time.After(limit):
-		j.log.Log(slog.LevelError, fmt.Sprintf("what was recorded is lost: it was not written within %v", limit))
+		j.log.Log(slog.LevelError, fmt.Sprintf("the records are lost: they were not written within %v", limit))
 	}
 	signal.Stop(signals)
 	if s, ok := sig.(syscall.Signal); ok {
@@ -239,19 +243,19 @@ func (j *job) awaitSignal(signals chan os.Signal, limit time.Duration) {
 	}
 }
 
-// writeRecordsSoon is writeRecords for a rank that fails. It prints an error, because nothing
+// writeRecordsSoon is writeRecords for a rank that fails. It prints an error, because no call
 // returns it.
 func (j *job) writeRecordsSoon(why string) {
 	if j.recording == nil {
 		return
 	}
 	if err := j.tryWriteRecords(why); err != nil {
-		j.log.Log(slog.LevelError, "what was recorded is lost: "+userlog.OneLine(err))
+		j.log.Log(slog.LevelError, "the records are lost: "+userlog.OneLine(err))
 	}
 }
 
-// tryWriteRecords does not wait long for the lock, which a call that hangs may hold, unless
-// Finalize has it and is writing.
+// tryWriteRecords is writeRecords with a limited wait for the lock, which a hanging call may hold.
+// It waits longer if Finalize has the lock and writes.
 func (j *job) tryWriteRecords(why string) error {
 	isWritten := false
 	for i, isWriting := 0, false; i < 100 || isWriting; i++ {
@@ -269,16 +273,15 @@ func (j *job) tryWriteRecords(why string) error {
 	return errLocked
 }
 
-// endAppTime says that the program proper ends here, because Finalize begins. Lock held.
+// endAppTime records that the program proper ends, because Finalize begins. Lock held.
 func (j *job) endAppTime() {
 	if r := j.recording; r != nil && r.appNanos == 0 {
 		r.appNanos = int64(time.Since(r.started))
 	}
 }
 
-// writeRecords writes what was recorded: once, and in Finalize again, because a program may go on
-// after it was told to end. why says why the rank did not come to Finalize, "" if it did. Lock
-// held.
+// writeRecords writes the records: once, and again in Finalize, because a program may continue
+// after a signal. why says why the rank did not reach Finalize; it is "" in Finalize. Lock held.
 func (j *job) writeRecords(why string) error {
 	r := j.recording
 	if r == nil || r.isWritten && why != "" {
@@ -304,7 +307,7 @@ func (j *job) writeRecords(why string) error {
 	return errors.Join(errs...)
 }
 
-// stopRecording ends the wait for signals.
+// stopRecording stops waiting for signals.
 func (j *job) stopRecording() {
 	if r := j.recording; r != nil && r.signals != nil {
 		signal.Stop(r.signals)

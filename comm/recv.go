@@ -13,11 +13,11 @@ import (
 //
 // This holds for all receives:
 //
-//   - T is any type without pointers. It may differ from the sender's, because types are not on the
-//     wire, except in checked mode (the tunable check). A status counts whole elements of T, and
-//     bytes exactly.
-//   - A message that is longer than buf fills it and is ErrTruncate. The status says how much was
-//     delivered. A shorter message does not change the rest of buf.
+//   - T is any type without pointers. It may differ from the sender's type, because messages carry
+//     no types, except in checked mode (the tunable check). A status counts whole elements of T,
+//     and exact bytes.
+//   - A message that is longer than buf fills buf, and the error is ErrTruncate. The status says
+//     how much was delivered. A shorter message does not change the rest of buf.
 //   - Goroutines may share c. The slice belongs to the library until the call returns or the
 //     request is complete.
 //   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
@@ -39,8 +39,8 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (Request, error) {
 	return c.irecv(elemOf[T](), bytesOf(buf), int(sizeOf[T]()), source, tag)
 }
 
-// looksBeforeRecord is how often a receive that is not timed looks for its message before it makes
-// a record: for a microsecond or two.
+// looksBeforeRecord is how often an untimed receive looks for its message before it makes a record.
+// The looks take one or two microseconds.
 const looksBeforeRecord = 24
 
 func (c *Comm) irecv(elem elemType, buf []byte, size, source, tag int) (Request, error) {
@@ -75,7 +75,7 @@ func (c *Comm) irecvChecked(elem elemType, buf []byte, size, source, tag int) (R
 	return c.irecvEntered(buf, size, source, tag), nil
 }
 
-// irecvEntered is irecv after the checks, which was counted. Lock held.
+// irecvEntered is irecv after the checks. The call was counted already. Lock held.
 func (c *Comm) irecvEntered(buf []byte, size, source, tag int) Request {
 	if rec := c.job.eng.Calls; rec != nil {
 		defer rec.End(c.record(calls.Irecv, source, tag, len(buf)))
@@ -83,8 +83,8 @@ func (c *Comm) irecvEntered(buf []byte, size, source, tag int) Request {
 	return c.job.pml.Irecv(c.p2p, buf, size, source, tag, calls.Irecv.String()).Handle()
 }
 
-// enterRecv checks the arguments that all receives and probes have. It holds the lock if it does
-// not fail. bad is the error of an earlier check.
+// enterRecv checks the arguments that all receives and probes have. If it succeeds, it holds the
+// lock. bad is the error of an earlier check.
 func (c *Comm) enterRecv(bad error, source, tag int) error {
 	if bad != nil {
 		return bad
@@ -121,10 +121,10 @@ func (c *Comm) recv(st *Status, elem elemType, buf []byte, size, source, tag int
 	return c.recvEntered(st, buf, size, source, tag)
 }
 
-// recvEntered is recv after the checks, which was counted. Lock held.
+// recvEntered is recv after the checks. The call was counted already. Lock held.
 func (c *Comm) recvEntered(st *Status, buf []byte, size, source, tag int) (err error) {
 	if rec := c.job.eng.Calls; rec != nil {
-		// The message mostly comes now, and then the call needs no record unless it is timed.
+		// Mostly the message arrives at once. The call then needs no record unless it is timed.
 		isTimed := rec.IsTimed(calls.Recv, len(buf))
 		for looks := 0; !isTimed && looks < looksBeforeRecord && !c.job.pml.IsTurnDue(); looks++ {
 			if c.p2p.RecvShort(st, buf, size, source, tag) {
@@ -143,7 +143,7 @@ func (c *Comm) recvEntered(st *Status, buf []byte, size, source, tag int) (err e
 }
 
 // awaitRecv finishes a blocking receive. If ctx ends, it withdraws the receive, or waits for the
-// message if one has matched by then. Lock held.
+// message if one has already matched. Lock held.
 func awaitRecv(ctx context.Context, r *pml.RecvRequest) (Status, error) {
 	gaveUp, stopped := r.AwaitOrCancel(ctx)
 	if stopped != nil {

@@ -17,7 +17,7 @@ func ReduceLocal[T any](in, inout []T, op Op[T]) error {
 	case op == nil:
 		err = errNoOp
 	case len(in) != len(inout):
-		err = fmt.Errorf("%w: inout has %d elements where %d are due", ErrCount, len(inout), len(in))
+		err = fmt.Errorf("%w: inout has %d elements, not %d", ErrCount, len(inout), len(in))
 	case coll.Overlap(bytesOf(in), bytesOf(inout)):
 		err = fmt.Errorf("%w: the buffers overlap", ErrBuffer)
 	default:
@@ -29,7 +29,8 @@ func ReduceLocal[T any](in, inout []T, op Op[T]) error {
 	return fmt.Errorf("%v: %w", calls.ReduceLocal, err)
 }
 
-// ValIndex is a value and where it comes from, such as a rank: an element of MaxLoc and MinLoc.
+// ValIndex is a value and the index where it comes from, such as a rank. MaxLoc and MinLoc combine
+// such elements.
 type ValIndex[V Real] struct {
 	Val   V
 	Index int64
@@ -57,8 +58,8 @@ func MinLoc[V Real](in, inout []ValIndex[V]) {
 	}
 }
 
-// locates reports whether a takes the place of b in MaxLoc or MinLoc. wins says that its value is
-// greater, or less. NaN wins over every number and ties with NaN.
+// locates reports whether a replaces b in MaxLoc or MinLoc. wins says that the value of a is
+// greater, for MaxLoc, or less, for MinLoc. NaN wins over every number and equals NaN.
 func locates[V Real](a, b ValIndex[V], wins bool) bool {
 	aNaN, bNaN := a.Val != a.Val, b.Val != b.Val
 	if aNaN != bNaN {

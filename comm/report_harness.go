@@ -22,14 +22,14 @@ func init() {
 }
 
 // observed is a rank as the test harness sees it. It implements observe.Rank and
-// introspect.Describer. The goroutines in its reports are left to the harness, which knows those of
-// a rank.
+// introspect.Describer. Its reports have no goroutines: the harness knows which ones belong to a
+// rank.
 type observed struct {
 	job     *job
 	objects map[*request.Object]struct{} // that are or may be in use; guarded by the engine's lock
 }
 
-// attach shows the ranks to the hook before their bodies run.
+// attach passes the ranks to the hook before their bodies run.
 func attach(hook observe.Hook, jobs []*job) {
 	if hook.Attach == nil {
 		return
@@ -39,7 +39,7 @@ func attach(hook observe.Hook, jobs []*job) {
 		o := &observed{job: j, objects: make(map[*request.Object]struct{})}
 		j.eng.Lock()
 		if j.check != nil {
-			j.check.tell = nobody // the harness tells of such requests and messages
+			j.check.tell = nobody // the harness reports such requests and messages
 		}
 		j.eng.OnBound(
 			func(obj any) { o.objects[obj.(*request.Object)] = struct{}{} },
@@ -51,15 +51,15 @@ func attach(hook observe.Hook, jobs []*job) {
 	hook.Attach(hook, ranks)
 }
 
-// Progress implements observe.Rank. The engine's count of events does not serve, because it
-// includes timers.
+// Progress implements observe.Rank. The engine's count of events is no measure, because it includes
+// timers.
 func (o *observed) Progress() uint64 {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
 	return o.job.progress()
 }
 
-// progress is the number of observe.Rank.Progress. Lock held.
+// progress is the result of observe.Rank.Progress. Lock held.
 func (j *job) progress() uint64 {
 	s := j.pml.Stats()
 	return j.eng.Counters().Done + s.SentInline + s.SentEager + s.SentRendezvous + s.Received
@@ -93,7 +93,7 @@ func (o *observed) Metrics(bool) introspect.Metrics {
 // DumpTrace implements introspect.Describer.
 func (o *observed) DumpTrace() error { return errNoTrace }
 
-// snapshot is observe.Rank.Snapshot. Lock held.
+// snapshot is the result of observe.Rank.Snapshot. Lock held.
 func (j *job) snapshot() observe.Snapshot {
 	snap := observe.Snapshot{Progress: j.progress(), Ended: j.ended != nil}
 	waits := make(map[*progress.Waiter]*wait)
@@ -212,12 +212,12 @@ func (wt *wait) describe(w *progress.Waiter, pending []pml.Pending, listed []obs
 		out.Members = unique(out.Members)
 	}
 	if out.Need = len(out.Ops); !needsAll {
-		out.Need = min(1, len(out.Ops)) // so that no rank that may be released is called deadlocked
+		out.Need = min(1, len(out.Ops)) // a rank that may still be released is not deadlocked
 	}
 	return out
 }
 
-// originOf returns the call that waits with w, the program's line, and for how long it has slept.
+// originOf returns the call that waits with w, the program's line, and how long the call has slept.
 // Lock held.
 func (j *job) originOf(w *progress.Waiter) (call string, site *observe.Site, nanos int64) {
 	since, pcs, ok := w.Origin()
@@ -228,7 +228,7 @@ func (j *job) originOf(w *progress.Waiter) (call string, site *observe.Site, nan
 	return call, site, max(j.eng.Now()-since, 0)
 }
 
-// callAt returns the call that a stack is in, and the program's line; "" and nil if there is none.
+// callAt returns the library call in a stack, and the program's line; nil and "" if there is none.
 func callAt(pcs []uintptr) (call string, site *observe.Site) {
 	var stack []introspect.Frame
 	frames := runtime.CallersFrames(pcs)
@@ -243,7 +243,7 @@ func callAt(pcs []uintptr) (call string, site *observe.Site) {
 	return goroutines.CallName(stack), site
 }
 
-// place is the collective in the sequence of those of its communicator.
+// place is the position of the collective among those of its communicator.
 func (c collectiveOf) place() observe.Collective {
 	return observe.Collective{Comm: uint64(c.comm.id), Number: c.run.Number(), Start: c.run.Starts()}
 }
@@ -269,18 +269,18 @@ func (c collectiveOf) posted(pending []pml.Pending) (ops []int) {
 	return ops
 }
 
-// unique sorts ranks and leaves each in once.
+// unique sorts ranks and removes duplicates.
 func unique(ranks []int) []int {
 	slices.Sort(ranks)
 	return slices.Compact(ranks)
 }
 
-// contexts lists the communicators of the rank that are not freed, or of which collectives go on.
+// contexts lists the communicators of the rank that are not freed, or that have active collectives.
 // Lock held.
 func (j *job) contexts() []*state {
 	var out []*state
 	for _, caller := range j.pml.Contexts() {
-		s := stateOf(caller) // two contexts in a row have the same
+		s := stateOf(caller) // both contexts of a communicator follow each other
 		if last := len(out) - 1; last < 0 || out[last] != s {
 			out = append(out, s)
 		}
@@ -327,7 +327,7 @@ func (o *observed) Unreceived() []observe.Message {
 	return o.job.unreceived()
 }
 
-// unreceived is observe.Rank.Unreceived. Messages of collectives are not the user's. Lock held.
+// unreceived is observe.Rank.Unreceived. It leaves out messages of collectives. Lock held.
 func (j *job) unreceived() []observe.Message {
 	var out []observe.Message
 	for _, m := range j.pml.Unreceived() {

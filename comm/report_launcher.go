@@ -33,8 +33,8 @@ func newDescriber(j *job) *describer {
 // lockTimeout is how long a description waits for the rank's lock.
 const lockTimeout = time.Second
 
-// locked has f called with the lock. It reports false, and does not call f, if the lock is held for
-// longer than lockTimeout. Only one goroutine at a time waits for the lock.
+// locked calls f with the lock. It returns false without calling f if another goroutine holds the
+// lock for longer than lockTimeout. Only one goroutine at a time waits for the lock.
 func (d *describer) locked(f func()) bool {
 	timeout := time.NewTimer(lockTimeout)
 	defer timeout.Stop()
@@ -101,8 +101,8 @@ func (d *describer) Metrics(withActivity bool) introspect.Metrics {
 	return m
 }
 
-// metrics fills in counters and rails. Their size does not grow with the job, as long as no rail
-// fails: all ranks of a job are asked at once. Lock held.
+// metrics fills in counters and rails. Their size does not grow with the job as long as no rail
+// fails, because the launcher asks all ranks at once. Lock held.
 func (j *job) metrics(m *introspect.Metrics) {
 	m.Progress = j.progress()
 	m.Counters = countersOf(j.pml.Stats())
@@ -117,8 +117,8 @@ func (j *job) metrics(m *introspect.Metrics) {
 // DumpTrace implements introspect.Describer.
 func (d *describer) DumpTrace() error { return d.job.dumpTrace(d.locked) }
 
-// isUsed returns a function that leaves out rails to ranks that have left, and spare rails that
-// were never of use and are not needed: another rail of the same name is up.
+// isUsed returns a filter. It leaves out rails to ranks that have left, and spare rails that were
+// never used and are not needed because another rail with the same name is up.
 func isUsed(list []pml.RailStatus) func(s pml.RailStatus, isPeerUp bool) bool {
 	type ownEnd struct {
 		peer int
@@ -136,7 +136,7 @@ func isUsed(list []pml.RailStatus) func(s pml.RailStatus, isPeerUp bool) bool {
 	}
 }
 
-// foldRails makes one of the rails of a name that are up, not slow, and have never failed.
+// foldRails merges the rails with one name that are up, not slow, and have never failed.
 func foldRails(list []introspect.Rail) (out []introspect.Rail) {
 	at := make(map[string]int)
 	for _, r := range list {
@@ -156,13 +156,13 @@ func foldRails(list []introspect.Rail) (out []introspect.Rail) {
 	return out
 }
 
-// isNoteworthy reports whether a report has a rail. A spare rail begins down, without a cause. It
-// says nothing as long as another rail to the peer is up.
+// isNoteworthy reports whether a report lists a rail. A spare rail is down at first, without a
+// cause. It does not matter as long as another rail to the peer is up.
 func isNoteworthy(s pml.RailStatus, isPeerUp bool) bool {
 	return s.State != "up" && s.State != "closed" && (s.Cause != nil || !isPeerUp)
 }
 
-// railsOf describes the rails of a list that are wanted. isPeerUp is introspect.Rail.PeerUp.
+// railsOf describes the rails of a list that the filter keeps. isPeerUp is introspect.Rail.PeerUp.
 func railsOf(list []pml.RailStatus, isWanted func(s pml.RailStatus, isPeerUp bool) bool) (out []introspect.Rail) {
 	up := make(map[int]int) // rails by peer
 	for _, s := range list {
@@ -211,7 +211,7 @@ func countersOf(s pml.Stats) map[string]uint64 {
 	return out
 }
 
-// doing says in one line what the first goroutine of the program does, "" if there is none.
+// doing says in one line what the program's first goroutine does; "" if there is none.
 func doing(list []introspect.Goroutine) string {
 	if len(list) == 0 {
 		return ""

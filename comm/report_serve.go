@@ -10,15 +10,15 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// Under mpirun-go, the launcher asks the ranks what they do through a descriptor that each of them
-// inherits. Under another launcher, rank 0 asks them (package relay). A job goes on without that if
-// it fails.
+// Under mpirun-go, the launcher asks each rank what it does through a descriptor that the rank
+// inherits. Under another launcher, rank 0 asks the ranks (package relay). If that fails, the job
+// continues without it.
 
 // serveIntrospection answers the questions of mpirun-go about this rank, on a goroutine of its own,
 // until close closes the connection. Lock held.
 func (j *job) serveIntrospection(client *wireup.Client) {
 	if client == nil || !client.HasOwnManager() {
-		return // an inherited variable may be of another job
+		return // the inherited variable may belong to another job
 	}
 	conn := introspect.Inherited()
 	if conn == nil {

@@ -30,17 +30,17 @@ func Run(body func(world *Comm) error, opts ...Option) {
 	})
 }
 
-// RunContext is Run for a program that goes on afterwards: it returns the error, and never ends the
-// process.
+// RunContext is Run for a program that continues afterwards: it returns the error, and never ends
+// the process.
 //
 // The context of body ends with ctx, when the job ends the calls of this rank, and when RunContext
 // returns; context.Cause says why. If ctx ends, every call of this rank that is under way, and
 // every later one, ends with an error that Is context.Cause(ctx). Buffers of such calls may still
 // change until RunContext returns.
 //
-// If body returns an error or panics, or if ctx ends before it returns, this rank leaves the job
-// without Finalize: calls of other ranks that need it end with ErrProcFailed, and the launcher
-// takes the end of this process for a failure. The error of a panic is a *PanicError.
+// If body returns an error or panics, or if ctx ends before body returns, this rank leaves the job
+// without Finalize. Calls of other ranks that need it end with ErrProcFailed, and the launcher
+// treats the end of this process as a failure. The error of a panic is a *PanicError.
 func RunContext(ctx context.Context, body func(ctx context.Context, world *Comm) error, opts ...Option) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("run: %w", err)
@@ -72,7 +72,7 @@ func RunContext(ctx context.Context, body func(ctx context.Context, world *Comm)
 	return fmt.Errorf("rank %d: %w", j.rank, errors.Join(err, j.close(ErrFinalized)))
 }
 
-// finalizeOnce is Finalize, unless that was called before.
+// finalizeOnce calls Finalize unless it was called before.
 func (c *Comm) finalizeOnce() error {
 	if err := c.Finalize(); !errors.Is(err, ErrFinalized) {
 		return err
@@ -81,7 +81,7 @@ func (c *Comm) finalizeOnce() error {
 }
 
 // guard calls body and passes its result to done: its error, its panic as an error, or an error
-// that says that it has ended its goroutine.
+// that says that body has ended its goroutine.
 func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 	returned := false
 	var err error
@@ -99,4 +99,4 @@ func guard(world *Comm, body func(world *Comm) error, done func(error)) {
 	returned = true
 }
 
-var errGoexit = errors.New("the goroutine of the rank has ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")
+var errGoexit = errors.New("the goroutine of the rank ended itself (runtime.Goexit): in a test, it has called FailNow, Fatal or Skip")

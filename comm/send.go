@@ -9,18 +9,18 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Send sends buf to dest under tag and returns when buf may be used again, which says nothing about
-// the receiver (MPI 4.1, section 3.4). dest may be ProcNull.
+// Send sends buf to dest under tag. It returns when buf may be used again; the message need not
+// have been received then (MPI 4.1, section 3.4). dest may be ProcNull.
 //
-// A short message may still be under way then, from a copy. If it cannot be delivered, later calls
-// to dest fail, and so does Finalize. If the process ends without Finalize, the message may be
-// lost.
+// The library may send a short message from a copy after Send has returned. If the message cannot
+// be delivered, later calls to dest fail, and so does Finalize. If the process ends without
+// Finalize, the message may be lost.
 //
 // This holds for all sends:
 //
 //   - T is any type without pointers.
 //   - Goroutines may share c. The slice belongs to the library until the call returns or the
-//     request is complete, and must not be written to before.
+//     request is complete. The program must not write to it before.
 //   - Errors: ErrType, ErrComm, ErrRank, ErrTag for the arguments; ErrUnreachable and ErrProcFailed
 //     for the peer; ErrComm also if the peer has freed the communicator without receiving the
 //     message; ErrFinalized.
@@ -40,7 +40,7 @@ func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendSynchronous)
 }
 
-// Bsend is Send from a copy: it waits for nothing. There is no buffer to attach, and memory for
+// Bsend is Send from a copy: it never waits. There is no buffer to attach, and the memory for
 // copies is not bounded.
 func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	return c.send(elemOf[T](), bytesOf(buf), dest, tag, sendBuffered)
@@ -72,7 +72,7 @@ func Irsend[T any](c *Comm, buf []T, dest, tag int) (Request, error) {
 	return c.isend(elemOf[T](), bytesOf(buf), dest, tag, sendReady)
 }
 
-// sendKind is which of the sends a call is.
+// sendKind is the kind of a send.
 type sendKind uint8
 
 const (
@@ -91,9 +91,9 @@ var (
 	isendCalls = [...]calls.ID{calls.Isend, calls.Issend, calls.Ibsend, calls.Irsend}
 )
 
-// enterNow takes the lock for a call to or from a peer, if the lock is free and the arguments that
-// all such calls have are right. It reports whether it did. It is the fast path of enterSend and
-// enterRecv.
+// enterNow is the fast path of enterSend and enterRecv. It takes the lock for a call to or from a
+// peer if the lock is free and the arguments that all such calls have are valid. It reports whether
+// it took the lock.
 func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
 	if !c.mayEnter(peer, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
 		return false
@@ -105,16 +105,16 @@ func (c *Comm) enterNow(elem elemType, peer, tag int) bool {
 	return false
 }
 
-// mayEnter and isOpen are the checks of enterNow before the lock is taken and after, but for the
-// element's type. They are short enough to be inlined.
+// mayEnter and isOpen are the checks of enterNow before and after it takes the lock, except the
+// check of the element type. They are short enough to be inlined.
 func (c *Comm) mayEnter(peer, tag int) bool {
 	return !c.isNull() && c.done == nil && uint(peer) < uint(len(c.group)) && uint(tag) <= tagUB
 }
 
 func (c *Comm) isOpen() bool { return c.job.ended == nil && !c.freed }
 
-// enterSend checks the arguments that all sends have. It holds the lock if it does not fail. bad is
-// the error of an earlier check.
+// enterSend checks the arguments that all sends have. If it succeeds, it holds the lock. bad is the
+// error of an earlier check.
 func (c *Comm) enterSend(bad error, dest, tag int) error {
 	if bad != nil {
 		return bad
@@ -150,7 +150,7 @@ func (c *Comm) send(elem elemType, buf []byte, dest, tag int, kind sendKind) err
 	return c.sendEntered(buf, dest, tag, sendModes[kind], sendCalls[kind])
 }
 
-// sendEntered is a blocking send after the checks, which was counted. Lock held.
+// sendEntered is a blocking send after the checks. The call was counted already. Lock held.
 func (c *Comm) sendEntered(buf []byte, dest, tag int, mode pml.Mode, op calls.ID) error {
 	if rec := c.job.eng.Calls; rec != nil {
 		defer rec.End(c.record(op, dest, tag, len(buf)))
@@ -179,7 +179,7 @@ func (c *Comm) isend(elem elemType, buf []byte, dest, tag int, kind sendKind) (R
 	return c.isendEntered(buf, dest, tag, kind), nil
 }
 
-// isendStandard is isend of a standard send.
+// isendStandard is isend for a standard send.
 func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (Request, error) {
 	if !c.mayEnter(dest, tag) || !c.job.elems.isGood(wordOf(elem)) || !c.job.eng.TryLock() {
 		return c.isend(elem, buf, dest, tag, sendStandard)
@@ -199,7 +199,7 @@ func (c *Comm) isendStandard(elem elemType, buf []byte, dest, tag int) (Request,
 	return r, nil
 }
 
-// isendEntered is isend after the checks, which was counted. Lock held.
+// isendEntered is isend after the checks. The call was counted already. Lock held.
 func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) Request {
 	if rec := c.job.eng.Calls; rec != nil {
 		defer rec.End(c.record(isendCalls[kind], dest, tag, len(buf)))
@@ -207,7 +207,7 @@ func (c *Comm) isendEntered(buf []byte, dest, tag int, kind sendKind) Request {
 	return c.job.pml.Isend(c.p2p, buf, dest, tag, sendModes[kind], isendCalls[kind].String()).Handle()
 }
 
-// awaitSend finishes a blocking send. If ctx ends, the send goes on in the background. Lock held.
+// awaitSend finishes a blocking send. If ctx ends, the send continues in the background. Lock held.
 func awaitSend(ctx context.Context, r *pml.SendRequest) error {
 	err := r.Await(ctx)
 	if r.State() != request.Complete {
@@ -225,7 +225,7 @@ func Sendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, 
 		calls.Sendrecv, false)
 }
 
-// SendrecvReplace is Sendrecv with one buffer: the received message replaces the one that is sent.
+// SendrecvReplace is Sendrecv with one buffer: the received message replaces the sent one.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, sendtag, source, recvtag int) (Status, error) {
 	b := bytesOf(buf)
 	return c.sendrecv(elemOf[T](), b, dest, sendtag, elemOf[T](), b, int(sizeOf[T]()), source, recvtag, calls.SendrecvReplace, true)
@@ -265,8 +265,8 @@ func (c *Comm) sendrecv(sent elemType, send []byte, dest, sendtag int, received 
 		}, sent, received, replace)
 	}
 	var s *pml.SendRequest
-	// The message must not be overwritten before it is sent. Only one that goes at once needs no
-	// clone.
+	// The received message must not overwrite the buffer before it is sent. Only a message that is
+	// sent at once needs no copy.
 	if !replace || !c.job.pml.SendNow(c.p2p, send, dest, sendtag) {
 		if replace {
 			send = bytes.Clone(send)

@@ -6,7 +6,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// leastWindowBytes is the window of each peer, however many peers there are.
+// leastWindowBytes is the smallest window of a peer, for any number of peers.
 const leastWindowBytes = 64 << 10
 
 // makePML makes the point-to-point layer of the rank. resolve finds the rails to a peer.
@@ -19,9 +19,9 @@ func (j *job) makePML(resolve func(peer int) ([]pml.Route, error)) {
 	j.hub.ByMessages = j.check != nil
 }
 
-// pmlConfig is the configuration of the point-to-point layer that the user's settings ask for.
+// pmlConfig is the configuration of the point-to-point layer according to the user's settings.
 func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
-	protocol, _ := pml.ParseProtocol(j.settings.String("pml.protocol")) // tunables permit no other
+	protocol, _ := pml.ParseProtocol(j.settings.String("pml.protocol")) // it is valid: set checks it
 	return pml.Config{
 		Rank: j.rank, Size: j.size, Engine: j.eng, Resolve: resolve,
 		EagerBytes:  bytesIfSet(j.settings, "pml.eager.bytes"),
@@ -37,8 +37,8 @@ func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 	}
 }
 
-// bytesIfSet is the limit that the user has set, at least 1. It is 0 if the user has set none: each
-// rail then has its own.
+// bytesIfSet is the limit that the user has set, at least 1. It is 0 if the user has set no limit:
+// each rail then uses its own.
 func bytesIfSet(settings tunable.Set, key string) int {
 	if _, origin := settings.Text(key); origin == tunable.FromDefault {
 		return 0

@@ -15,8 +15,8 @@ import (
 
 // Dup makes a communicator with the same ranks, in a matching space of its own. It is a collective:
 // all ranks of c call it. It ignores the context of a view of c. The duplicate has the topology of
-// c, and copies of its attributes as their keys say. Errors: ErrComm, ErrFinalized, and those of
-// the peers.
+// c. Each attribute's key decides whether the duplicate gets a copy. Errors: ErrComm, ErrFinalized,
+// and those of the peers.
 func (c *Comm) Dup() (*Comm, error) {
 	d, err := c.WithContext(context.Background()).split(splitMember{}, calls.Dup, "dup")
 	if err == nil {
@@ -30,15 +30,15 @@ func (c *Comm) Dup() (*Comm, error) {
 // of c call it. Ranks with colour Undefined get nil. Errors: ErrCount for another negative colour,
 // ErrComm, ErrFinalized, and those of the peers.
 //
-// A rank whose call gives up, because the context of its view ends, gets no communicator. Other
-// ranks may have got it by then. Their communicator is revoked: its collectives fail with ErrComm,
-// and so do sends to the rank that gave up, receives from it, and receives from AnySource. Messages
-// between the other ranks are not affected.
+// A rank whose call gives up, because the context of its view ends, gets no communicator. If other
+// ranks already have the communicator, it is revoked: its collectives fail with ErrComm, and so do
+// sends to the rank that gave up, receives from it, and receives from AnySource. Messages between
+// the other ranks are not affected.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	return c.split(splitMember{color: color, key: key}, calls.Split, "split"+strconv.Itoa(color))
 }
 
-// SplitHost is Split with a colour for each machine: ranks that share memory are together.
+// SplitHost is Split with a colour for each machine: ranks that share memory get one communicator.
 func (c *Comm) SplitHost(key int) (*Comm, error) {
 	return c.split(splitMember{key: key, byHost: true}, calls.SplitHost, "host")
 }
@@ -46,12 +46,12 @@ func (c *Comm) SplitHost(key int) (*Comm, error) {
 // splitMember is the contribution of a rank to Split.
 type splitMember struct {
 	color, key int
-	byHost     bool // the machine is the colour; the same at all ranks
+	byHost     bool // the colour is the machine; the same at all ranks
 	proposal   pml.Proposal
 	call       uint64 // ID of the call
-	digest     uint64 // of arguments that ranks compare
+	digest     uint64 // hash of arguments that ranks compare
 	host       [hostKeyBytes]byte
-	rank       int // in the parent; not on the wire
+	rank       int // in the parent; not sent
 }
 
 const splitMemberBytes = 48 + hostKeyBytes
@@ -82,9 +82,8 @@ func decodeSplitMember(b []byte, rank int) splitMember {
 	}
 }
 
-// split makes communicators of c's ranks. Every rank proposes a context id, and each new
-// communicator takes the one of its rank 0, because only the rank that proposes an id knows that it
-// is new.
+// split makes communicators of c's ranks. Every rank proposes a context id, because only that rank
+// knows that the id is new to it. Each new communicator takes the id that its rank 0 proposes.
 func (c *Comm) split(me splitMember, op calls.ID, suffix string) (*Comm, error) {
 	s, err := c.begin(blocking, op, nil)
 	if err != nil {
@@ -123,8 +122,8 @@ func (c *Comm) gatherMembers(s *coll.Schedule, op calls.ID, me splitMember) ([]s
 	return all, nil
 }
 
-// contribute makes the schedule that gathers the contributions of all ranks, encoded, in the slice
-// that it returns.
+// contribute makes the schedule that gathers the encoded contributions of all ranks in the slice
+// that contribute returns.
 func (c *Comm) contribute(s *coll.Schedule, me splitMember) []byte {
 	s.NoBuffers()
 	m := c.job.pml.Propose(c.members)
@@ -143,9 +142,9 @@ func (c *Comm) decodeMembers(b []byte) []splitMember {
 	return all
 }
 
-// makeComm makes the communicator of this rank, or returns nil if it has none. The lock must not be
-// given up before: a REVOKE of a rank that has given the call up may arrive then, and must find the
-// communicator.
+// makeComm makes the communicator of this rank, or returns nil if it gets none. The caller must not
+// release the lock before. Otherwise a REVOKE from a rank that has given up the call could arrive
+// before the communicator exists.
 func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suffix string) (*Comm, error) {
 	if err := c.checkIDs(all); err != nil {
 		return nil, err // at all ranks
@@ -169,7 +168,7 @@ func (c *Comm) makeComm(s *coll.Schedule, all []splitMember, me splitMember, suf
 	}
 	chosen := members[0].proposal
 	if err := s.Take(chosen, group[0]); err != nil {
-		s.Revoke(coll.Failed) // the other members may find nothing wrong
+		s.Revoke(coll.Failed) // the other members may have succeeded
 		return nil, err
 	}
 	pmlGroup := c.members
@@ -193,16 +192,16 @@ func (c *Comm) checkIDs(all []splitMember) error {
 
 // derivedName is the first name of a communicator made from one named parent.
 func derivedName(parent, suffix string) string {
-	const mostBytes = 64 // names of names grow no longer than that
+	const mostBytes = 64 // limits names that are derived again and again
 	if len(parent)+len(suffix) >= mostBytes {
 		return parent
 	}
 	return parent + "/" + suffix
 }
 
-// Free gives the communicator back, and drops its attributes. It is local. Pending operations
+// Free releases the communicator, and drops its attributes. It is local. Pending operations
 // complete. Rank, Size, Name, Group, Compare and the calls that describe a topology still work
-// afterwards, and every other call is ErrComm. Free of the world is ErrComm.
+// afterwards; every other call returns ErrComm. Free of the world returns ErrComm.
 func (c *Comm) Free() error {
 	const op = calls.FreeComm
 	if err := c.enter(); err != nil {

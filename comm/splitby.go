@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// SplitKind is what the ranks of a communicator that SplitBy makes have in common.
+// SplitKind says which part of a machine the ranks of a communicator from SplitBy share.
 type SplitKind int
 
 const (
@@ -30,9 +30,9 @@ const (
 var splitSuffixes = [...]string{SplitNode: "node", SplitNUMA: "numa", SplitSocket: "socket", SplitCore: "core"}
 
 // SplitBy is Split with a colour for each part of a machine (MPI 4.1, section 7.4.2,
-// MPI_Comm_split_type). A rank belongs to the part that has all cores on which it may run: see
-// mpirun-go's --bind-to. The ranks of a machine that may run on several parts, or of which the
-// machine says nothing, are together. Errors: ErrCount if there is no such kind, or if ranks pass
+// MPI_Comm_split_type). A rank belongs to the part that contains all cores on which it may run: see
+// mpirun-go's --bind-to. All ranks of a machine that may run on several parts, or whose part is
+// unknown, get one communicator. Errors: ErrCount if there is no such kind, or if ranks pass
 // different kinds; otherwise as for Split.
 func (c *Comm) SplitBy(kind SplitKind, key int) (*Comm, error) {
 	d := derivation{
@@ -47,7 +47,8 @@ func (c *Comm) SplitBy(kind SplitKind, key int) (*Comm, error) {
 	return c.derive(d)
 }
 
-// allowedCPUs lists the processors on which this process may run, or nothing if that is not known.
+// allowedCPUs lists the processors on which this process may run. It is empty if they are not
+// known.
 func allowedCPUs() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -63,9 +64,8 @@ func allowedCPUs() []int {
 	return cpus
 }
 
-// placeOf returns a number above 0 for the part of the machine that has all of the processors. It
-// is 0 if they are on several parts, or if the machine does not say. sys is
-// /sys/devices/system/cpu.
+// placeOf returns a number above 0 for the part of the machine that contains all of the processors.
+// It is 0 if they are on several parts, or if the part is unknown. sys is /sys/devices/system/cpu.
 func placeOf(sys fs.FS, cpus []int, kind SplitKind) int {
 	place := 0
 	for i, cpu := range cpus {
@@ -78,7 +78,8 @@ func placeOf(sys fs.FS, cpus []int, kind SplitKind) int {
 	return place
 }
 
-// partOf returns the number of the part that has a processor, or −1. cpu is its folder.
+// partOf returns the number of the part that contains a processor, or −1. cpu is the processor's
+// folder.
 func partOf(sys fs.FS, cpu string, kind SplitKind) int {
 	switch kind {
 	case SplitNUMA:
@@ -96,8 +97,8 @@ func partOf(sys fs.FS, cpu string, kind SplitKind) int {
 	return -1
 }
 
-// nodeOf returns the number of the NUMA node of a processor, or −1. The folder of the processor has
-// a link that the node is the name of.
+// nodeOf returns the number of the NUMA node of a processor, or −1. The processor's folder has a
+// link named after the node.
 func nodeOf(sys fs.FS, cpu string) int {
 	entries, err := fs.ReadDir(sys, cpu)
 	if err != nil {
@@ -113,7 +114,8 @@ func nodeOf(sys fs.FS, cpu string) int {
 	return -1
 }
 
-// numberIn returns the number in a file, or −1. The kernel writes −1 for what it does not know.
+// numberIn returns the number in a file, or −1. The kernel writes −1 for a number that it does not
+// know.
 func numberIn(sys fs.FS, file string) int {
 	b, err := fs.ReadFile(sys, file)
 	if err != nil {

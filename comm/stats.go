@@ -68,9 +68,9 @@ func printedCounters(e progress.Counters, s pml.Stats) []counter {
 	}
 }
 
-// printStats prints the rank's counters in the form that the setting stats asks for. Lock held.
+// printStats prints the rank's counters in the form that the setting stats selects. Lock held.
 func (j *job) printStats() {
-	form, _ := tunable.ParseStats(j.settings.String("stats")) // tunables permit no other
+	form, _ := tunable.ParseStats(j.settings.String("stats")) // it is valid: set checks it
 	counters, rails := printedCounters(j.eng.Counters(), j.pml.Stats()), j.pml.Rails()
 	switch form {
 	case tunable.StatsTable:
@@ -80,7 +80,8 @@ func (j *job) printStats() {
 	}
 }
 
-// railBytes is how many bytes went by the rails of each name: those of a module of this rank.
+// railBytes is the number of bytes by rail name. The rails with one name belong to one module of
+// this rank.
 func railBytes(rails []pml.RailStatus) map[string]uint64 {
 	out := make(map[string]uint64)
 	for _, r := range rails {
@@ -89,9 +90,9 @@ func railBytes(rails []pml.RailStatus) map[string]uint64 {
 	return out
 }
 
-// statsTable is a table of the counters that are not 0, and of the bytes by rail. Each line has the
-// rank, because those of other ranks may come in between. The table is written with one call, so
-// that few do.
+// statsTable is a table of the counters that are not 0, and of the bytes by rail. Each line names
+// the rank, because lines of other ranks may come in between. printStats writes the table with one
+// call, so that few do.
 func statsTable(rank int, counters []counter, rails []pml.RailStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "mpigo: rank %d: counters:\n", rank)
@@ -123,7 +124,7 @@ func statsJSON(rank, size int, counters []counter, rails map[string]uint64) []by
 	for _, c := range counters {
 		values[c.name] = c.value
 	}
-	text, _ := json.Marshal(struct { // there is nothing in it that JSON lacks
+	text, _ := json.Marshal(struct { // JSON has all these types, so there is no error
 		MPIGo     string            `json:"mpigo"`
 		Rank      int               `json:"rank"`
 		Size      int               `json:"size"`

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Go's compiler makes no vector instructions. For floating-point numbers a vector sum takes less
-// than a fifth of the time of Sum's loop, and has the same bits: each element is one addition.
+// Go's compiler generates no vector instructions. For floating-point numbers a vector sum takes
+// less than a fifth of the time of Sum's loop. It has the same bits, because each element is one
+// addition.
 
 //go:noescape
 func addFloat32(in, inout *float32, n int)
@@ -15,8 +16,8 @@ func addFloat32(in, inout *float32, n int)
 //go:noescape
 func addFloat64(in, inout *float64, n int)
 
-// sumVectors adds as many elements as are whole vectors, and returns their number. The slices are
-// equally long.
+// sumVectors adds the elements that fill whole vectors, and returns their number. The slices have
+// equal lengths.
 func sumVectors[T Number](in, inout []T) int {
 	if !cpu.X86.HasAVX {
 		return 0

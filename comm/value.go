@@ -17,15 +17,15 @@ import (
 // varint, the name, and the value in gob, as field V of a struct.
 const valueMagic = "\x00mpigo\x01v"
 
-// maxValueBytes bounds the memory for a message. gob decodes no value that is so long.
+// maxValueBytes bounds the memory for a message. gob does not decode longer values.
 const maxValueBytes = 1 << 33
 
 type valueBox[T any] struct{ V T }
 
 // SendValue sends a value of any type that encoding/gob supports. RecvValue receives it. It is
 // meant for control data, because it copies and allocates. The message is a message of bytes, which
-// any receive or probe can match. SendValue returns when Send would. A value that gob does not
-// support is ErrType.
+// any receive or probe can match. SendValue returns under the same conditions as Send. The error is
+// ErrType if gob does not support the value.
 func SendValue[T any](c *Comm, v T, dest, tag int) error {
 	const op = calls.SendValue
 	b, bad := encodeValue(v)
@@ -41,7 +41,8 @@ func SendValue[T any](c *Comm, v T, dest, tag int) error {
 }
 
 // RecvValue receives a value that SendValue has sent with the same T. If the message is not such a
-// value, or has another type, RecvValue receives it and returns ErrType. The status counts bytes.
+// value, or has another type, RecvValue still receives the message, and returns ErrType. The status
+// counts bytes.
 func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	const op = calls.RecvValue
 	var zero T
@@ -61,7 +62,7 @@ func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 }
 
 func encodeValue[T any](v T) (b []byte, err error) {
-	// gob panics on some of what it cannot encode.
+	// gob panics on some values that it cannot encode.
 	defer func() {
 		if p := recover(); p != nil {
 			b, err = nil, fmt.Errorf("%w %v: %v", ErrType, reflect.TypeFor[T](), p)
@@ -71,7 +72,7 @@ func encodeValue[T any](v T) (b []byte, err error) {
 	b = binary.AppendUvarint([]byte(valueMagic), uint64(len(name)))
 	buf := bytes.NewBuffer(append(b, name...))
 	if err := gob.NewEncoder(buf).Encode(&valueBox[T]{v}); err != nil {
-		if strings.Contains(err.Error(), "valueBox") { // gob says that no field can be encoded
+		if strings.Contains(err.Error(), "valueBox") { // no field can be encoded
 			err = errors.New("encoding/gob cannot encode it")
 		}
 		return nil, fmt.Errorf("%w %v: %w", ErrType, reflect.TypeFor[T](), err)
@@ -104,7 +105,7 @@ func decodeValue[T any](b []byte) (v T, err error) {
 	return box.V, nil
 }
 
-// valueTypeName is the name of a type with its package, so that types of equal names differ.
+// valueTypeName is the name of a type with its package, so that types with equal names differ.
 func valueTypeName[T any]() string {
 	t := reflect.TypeFor[T]()
 	if t.PkgPath() != "" {

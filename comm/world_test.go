@@ -149,8 +149,8 @@ func TestDescribeRail(t *testing.T) {
 	const rail = "rail ibverbs:rxe0/1 to rank 3 "
 	cause := &btl.Error{Rail: "ibverbs:rxe0/1", Peer: 3, Class: btl.ClassPath, Native: "IBV_WC_RETRY_EXC_ERR", Err: errors.New("no answer\nat all")}
 	for want, e := range map[string]pml.RailEvent{
-		"failed: IBV_WC_RETRY_EXC_ERR: no answer; at all; continuing on the one that is left":            {Cause: cause, Left: 1},
-		"failed: IBV_WC_RETRY_EXC_ERR: no answer; at all; continuing on the 2 that are left":             {Cause: cause, Left: 2},
+		"failed: IBV_WC_RETRY_EXC_ERR: no answer; at all; continuing on the remaining one":               {Cause: cause, Left: 1},
+		"failed: IBV_WC_RETRY_EXC_ERR: no answer; at all; continuing on the remaining 2":                 {Cause: cause, Left: 2},
 		"failed: IBV_WC_RETRY_EXC_ERR: no answer; at all; no other rail there is up: waiting for a rail": {Cause: cause},
 		"is back":                   {Up: true, Again: true},
 		"is up, for the first time": {Up: true},

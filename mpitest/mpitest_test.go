@@ -258,7 +258,7 @@ func TestFatalOfOuterTestIsExplained(t *testing.T) {
 			assert.ErrorIs(t, err, comm.ErrProcFailed)
 		})
 	})
-	assert.Contains(t, log, "rank 1: the goroutine of the rank has ended itself")
+	assert.Contains(t, log, "rank 1: the goroutine of the rank ended itself")
 	assert.Contains(t, log, "FailNow, Fatal or Skip")
 }
 

@@ -42,8 +42,8 @@ for message in "message" "long message"; do
     mistake "$message" "rank 2 sent []int64, this rank receives []float64" \
         "rank 0 sent []int64, this rank receives []float64" "rank 1 sent []int64, this rank receives []float64"
 done
-mistake "send buffer" "it was written to before a call had told that the operation is complete"
-mistake "receive buffer" "it was written to before a message had come, by the program or by another receive"
+mistake "send buffer" "it was written to before a call reported the operation as complete"
+mistake "receive buffer" "it was written to before a message arrived, by the program or by another receive"
 
 run sm "$out/jobs" mismatch "lost request"
 for rank in 0 1 2; do
