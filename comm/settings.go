@@ -21,7 +21,7 @@ func (j *job) makePML(resolve func(peer int) ([]pml.Route, error)) {
 
 // pmlConfig is the configuration of the point-to-point layer according to the user's settings.
 func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
-	protocol, _ := pml.ParseProtocol(j.settings.String("pml.protocol")) // it is valid: set checks it
+	protocol, _ := pml.ParseProtocol(j.settings.String("pml.protocol")) // tunables permit no other
 	return pml.Config{
 		Rank: j.rank, Size: j.size, Engine: j.eng, Resolve: resolve,
 		EagerBytes:  bytesIfSet(j.settings, "pml.eager.bytes"),

@@ -70,7 +70,7 @@ func printedCounters(e progress.Counters, s pml.Stats) []counter {
 
 // printStats prints the rank's counters in the form that the setting stats selects. Lock held.
 func (j *job) printStats() {
-	form, _ := tunable.ParseStats(j.settings.String("stats")) // it is valid: set checks it
+	form, _ := tunable.ParseStats(j.settings.String("stats")) // tunables permit no other
 	counters, rails := printedCounters(j.eng.Counters(), j.pml.Stats()), j.pml.Rails()
 	switch form {
 	case tunable.StatsTable:
