@@ -55,7 +55,7 @@ func Cases() []Case {
 		}},
 		{"collective-order", collectiveOrder, wants(`collectives in different order: rank \d+ is in barrier of [ab] \(hangcases.go:\d+ Barrier\), rank \d+ in barrier of [ab]`)},
 		{"wait-any", waitAny, wants(`deadlock: nothing can release ranks 0.*1`)},
-		{"any-source", anySource, wants(`deadlock: nothing can release rank 0, which waits for a message of any rank; ranks? 1.* ha(s|ve) finalized`)},
+		{"any-source", anySource, wants(`deadlock: nothing can release rank 0, which waits for a message from any rank; ranks? 1.* ha(s|ve) finalized`)},
 		{"ssend-pair", ssendPair, wants(`deadlock: nothing can release ranks 0.*rank 0 waits for rank 1, which waits for rank 0`)},
 		{"stopped", stopped, func(n int) []string { return []string{fmt.Sprintf(`rank %d: its process is stopped by a signal`, n-1)} }},
 		{"dead-rail", deadRail, wants(`rank [01] does not reach rank [01]: rail \S+ .*(down|failing|probing)`)},
@@ -154,7 +154,7 @@ func waitAny(w *comm.Comm, _ Env) error {
 	return err
 }
 
-// anySource: rank 0 waits for a message of any rank, and all others have ended.
+// anySource: rank 0 waits for a message from any rank, and all others have ended.
 func anySource(w *comm.Comm, _ Env) error {
 	if w.Rank() > 0 {
 		return nil

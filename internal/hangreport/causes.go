@@ -176,8 +176,9 @@ func lateFor(a, b *collective) *call {
 // at returns the source line at which a call waits.
 func (v *view) at(c *call) string { return where(v.names, c.wait, v.ranks[c.rank].ops(c.wait)) }
 
-// late returns the ranks that have not called a collective in which others wait. A call that waits
-// for several starts of one line may make the same cause several times; these are counted.
+// late returns a cause for the ranks that have not called a collective in which others wait. A call
+// that waits for several starts of one line may produce the same cause several times; the cause
+// then has their number.
 func (v *view) late(list []*collective) (out []Cause) {
 	times := make(map[string]int)
 	for _, c := range list {
@@ -272,8 +273,8 @@ func (v *view) deadlocks() (out []Cause) {
 	return []Cause{{Kind: kind, Ranks: d.Ranks, Cycle: d.Cycle, Text: text}}
 }
 
-// endsByError returns the cause for ranks some of which wait for a rank that has finalized. Their
-// calls end with ErrProcFailed once the library has noticed. A receive from any source waits on.
+// endsByError returns the cause for ranks some of which wait for a finalized rank. Their calls end
+// with ErrProcFailed once the library has noticed. A receive from any source continues to wait.
 func (v *view) endsByError(ranks []int) (c Cause, ok bool) {
 	var ending, gone, others []int
 	for _, rank := range ranks {
@@ -358,14 +359,14 @@ func (v *view) leftAwaited(ranks []int) (out []int) {
 	return slices.Compact(out)
 }
 
-// awaitedName names the finalized ranks that the given ranks wait for.
+// awaitedName names the finalized ranks for which the given ranks wait.
 func (v *view) awaitedName(ranks, gone []int) string {
 	end := fmt.Sprintf(" %s %s", verb(gone, "has", "have"), leftWord(&v.ranks[gone[0]]))
 	for _, rank := range ranks {
 		for _, w := range v.ranks[rank].Waits {
 			for _, p := range v.ranks[rank].ops(w) {
 				if p.Peer < 0 {
-					return "a message of any rank; " + named(gone) + end
+					return "a message from any rank; " + named(gone) + end
 				}
 			}
 		}
@@ -447,12 +448,12 @@ func fold(causes []Cause) (out []Cause) {
 	return out
 }
 
-// fragmentsUnderWay returns causes for fragments that were sent and have not arrived.
+// fragmentsUnderWay returns causes for fragments that were sent but have not arrived.
 func (v *view) fragmentsUnderWay() (out []Cause) {
 	for i := range v.ranks {
 		for _, c := range v.ranks[i].Channels {
 			n := v.underWay(i, c)
-			// A rank that runs the program's own code takes no fragments.
+			// A rank that runs the program's own code handles no fragments.
 			if n == 0 || len(v.ranks[c.Peer].Waits) == 0 || v.ranks[i].hasMoved() || v.ranks[c.Peer].hasMoved() || v.ranks[c.Peer].left {
 				continue
 			}

@@ -13,8 +13,8 @@ import (
 )
 
 // line describes one activity of a rank. Ranks whose lines have equal keys are folded, so the key
-// contains neither the peers nor the ages. The parts of a key are quoted, so lines with equal keys
-// have the same number of operations, whatever names a rank has sent.
+// contains neither the peers nor the ages. The parts of a key are quoted. So lines with equal keys
+// have the same number of operations, for any names in the reports.
 type line struct {
 	key   string
 	head  string // before the operations
@@ -306,15 +306,15 @@ func railText(r introspect.Rail) string {
 	return strings.TrimSuffix(fmt.Sprintf("rail %s to rank %d is %s: %s", r.Name, r.Peer, r.State, r.Error), ": ")
 }
 
-// isCut reports whether a rank has operations with the peer of a rail that is down, and they wait
-// for a rail. If another rail is up, they use it.
+// isCut reports whether operations of a rank wait for a rail that is down. If another rail to the
+// peer is up, they use that rail.
 func (v *view) isCut(rank int, r introspect.Rail) bool {
 	return !r.PeerUp && slices.ContainsFunc(v.ranks[rank].Pending, func(p observe.Pending) bool {
 		return p.Peer == r.Peer && r.Peer != rank && len(p.By) == 0
 	})
 }
 
-// notes returns the near misses that need not be causes, and the rails that are down, folded.
+// notes returns the near misses that may not be causes, and the rails that are down. It folds them.
 func (v *view) notes() (out []string) {
 	for _, c := range v.nearMisses(false) {
 		out = append(out, c.Text)

@@ -7,9 +7,9 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// nearMisses returns the receives that wait although a message has arrived that differs in only one
-// respect: the tag, the communicator or the source. In a deadlock, that is the cause. Otherwise the
-// rank may still receive the message by a later call.
+// nearMisses returns the waiting receives for which a message has arrived that differs in only one
+// respect: the tag, the communicator or the source. In a deadlock, the difference is the cause.
+// Otherwise a later call of the rank may still receive the message.
 func (v *view) nearMisses(ofDeadlock bool) (out []Cause) {
 	for i := range v.ranks {
 		isDeadlocked := slices.Contains(v.certain.Ranks, i) || slices.Contains(v.possible.Ranks, i)

@@ -3,10 +3,10 @@
 // # Input
 //
 // A Rank has the report of one rank, or the reason why there is none. The collector asks all ranks
-// for reports. When all have answered, it asks each again for its progress (After). A rank whose
-// progress is the same, and was the same before its stacks were taken (Report.Stale), was in the
-// reported state at the moment between, so the reports show one state of the job. Only then a
-// deadlock is certain.
+// for reports. When all have answered, it asks each again for its progress (After). Ranks whose
+// progress has not changed since, nor since before their stacks were taken (Report.Stale), were all
+// in the reported state at the moment between. So the reports show one state of the job. Only then
+// a deadlock is certain.
 //
 // # Output
 //
@@ -16,7 +16,7 @@
 //   - A rank with a goroutine outside of the calls that wait may go on, unless the goroutine itself
 //     waits for another goroutine, in sync.WaitGroup.Wait or sync.Mutex.Lock. A function of
 //     time.AfterFunc that would release it is not detected: it has no goroutine before it runs.
-//   - A rank may go on if its progress has changed, or a message is under way to it.
+//   - A rank may go on if its progress has changed, or a message to it is in flight.
 //   - An operation completes by itself if only the network or the other library has to act.
 //
 // Such ranks can at most "may be" deadlocked.
@@ -41,7 +41,7 @@ type Rank struct {
 	Host    string
 	Process string
 	// Left says that the body of the rank has returned or called Finalize, even if Report does not
-	// say so. The rank makes no further call.
+	// say so. The rank makes no more calls.
 	Left bool
 	// After is the progress of the rank, asked for when all ranks had reported; nil if it did not
 	// answer.
@@ -82,9 +82,9 @@ type Finding struct {
 	Size    int `json:"size"` // of the job
 	// Causes in the order of importance, at least one.
 	Causes []Cause `json:"causes"`
-	// Groups of ranks that do the same, which together are all ranks.
+	// Groups of ranks that do the same. Each rank is in one group.
 	Groups []Group `json:"groups"`
-	// Notes are facts that need not be causes, such as a rail that is down while others are up.
+	// Notes are facts that may not be causes, such as a rail that is down while others are up.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -118,7 +118,7 @@ type Cause struct {
 	Waiting []int `json:"waiting,omitempty"`
 	// Cycle, for a deadlock: each rank waits for the next one, and the last for the first.
 	Cycle []int `json:"cycle,omitempty"`
-	// Text says it in a line.
+	// Text describes the cause in one line.
 	Text string `json:"text"`
 }
 

@@ -95,8 +95,8 @@ func TestDeadlockIsCertainOnlyIfNothingCanGoOn(t *testing.T) {
 	}
 }
 
-// TestRankWhoseCallIsOverHasALine is about ranks that spin in short calls: when the operations are
-// listed, the call of the stack is often over.
+// TestRankWhoseCallIsOverHasALine is about ranks that spin in short calls. The call in the stack
+// has often ended when the operations are listed.
 func TestRankWhoseCallIsOverHasALine(t *testing.T) {
 	for name, change := range map[string]func(r *introspect.Report){
 		"over":         func(*introspect.Report) {},
@@ -224,7 +224,7 @@ func TestMissingReportSaysWhatIsKnown(t *testing.T) {
 }
 
 // TestWaitForRankThatHasLeftIsNoDeadlock: the library ends such a call with an error, and the ranks
-// that wait for the caller go on. A receive from any rank waits for ever.
+// that wait for the caller go on. A receive from any rank waits forever.
 func TestWaitForRankThatHasLeftIsNoDeadlock(t *testing.T) {
 	ranks := append(quiet(receives(1), receives(2)), Rank{Missing: Finalized})
 	f := Analyze(ranks)
@@ -247,7 +247,7 @@ func TestWaitForRankThatHasLeftIsNoDeadlock(t *testing.T) {
 	r := receives(-1)
 	r.Snapshot.Pending[0].By = []int{1, 2}
 	f = Analyze(append(quiet(r), Rank{Missing: Finalized}, Rank{Missing: Exited}))
-	assert.Contains(t, first(f), "deadlock: nothing can release rank 0, which waits for a message of any rank; ranks 1, 2 have finalized")
+	assert.Contains(t, first(f), "deadlock: nothing can release rank 0, which waits for a message from any rank; ranks 1, 2 have finalized")
 }
 
 func TestMismatchedCollectivesAreNamed(t *testing.T) {
@@ -369,7 +369,8 @@ func TestRanksOfOneMomentShareALine(t *testing.T) {
 	}
 }
 
-// TestTextHasNoControlCharacters: names in reports may have any, C1 controls and DEL included.
+// TestTextHasNoControlCharacters: names in reports may have any control characters, including C1
+// controls and DEL.
 func TestTextHasNoControlCharacters(t *testing.T) {
 	ranks := cycle()
 	ranks[0].Report.Snapshot.Pending[0].Comm = "a\x1b[2J\u009b2J\x7f\u0085b"
@@ -378,8 +379,8 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	assert.Contains(t, text, "in a [2J 2J  b")
 }
 
-// collidingReports are pairs of reports of ranks that do different things, with names that would
-// make them look alike in a concatenation.
+// collidingReports are pairs of reports of ranks that do different things. Their names would make
+// the two look alike in a concatenation.
 func collidingReports() (pairs [][2]*introspect.Report) {
 	pending := func(ops ...observe.Pending) *introspect.Report {
 		return &introspect.Report{Snapshot: observe.Snapshot{Pending: ops}}
@@ -479,9 +480,9 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestAnalyzeOfManyRanksIsFast: the time must not grow with the cube of the ranks. It takes a
-// quarter of a second of processor time, and a cubic search takes eight. The race detector makes
-// both several times as long.
+// TestAnalyzeOfManyRanksIsFast: the time must not grow with the cube of the number of ranks.
+// Analyze takes a quarter of a second of processor time; a cubic search takes eight seconds. With
+// the race detector both take several times as long.
 func TestAnalyzeOfManyRanksIsFast(t *testing.T) {
 	limit := 4 * time.Second
 	if race.Enabled {

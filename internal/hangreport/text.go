@@ -54,8 +54,8 @@ func (f Finding) Text(first string) string {
 	return b.String()
 }
 
-// shorten cuts a line that is too long, and replaces its control characters, which would act on a
-// terminal: ranks may send any.
+// shorten cuts a line that is too long. It replaces control characters, because ranks may send any,
+// and a terminal would obey them.
 func shorten(line string) string {
 	line = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

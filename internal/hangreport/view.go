@@ -27,14 +27,14 @@ type rankView struct {
 	known            bool // Snapshot was taken
 	left             bool // it makes no further call
 	outside          []introspect.Goroutine
-	// returning are the goroutines that were in calls, if no call of the rank waited any more when
-	// the operations were listed. The rank goes on.
+	// returning are the goroutines that were in calls, if no call of the rank waited when the
+	// operations were listed. Such a rank goes on.
 	returning []introspect.Goroutine
 	// starts has the number of starts of each persistent collective that it has not freed, by the
 	// place of the Init call.
 	starts map[observe.Collective]uint64
 	runs   bool // it may go on even if its calls wait
-	acts   bool // as runs, but ignoring goroutines blocked outside of the library
+	acts   bool // like runs, but ignoring goroutines blocked outside of the library
 }
 
 func newView(ranks []Rank) *view {
@@ -107,9 +107,9 @@ func isActive(state string) bool {
 	return false
 }
 
-// needsGoroutine reports whether a goroutine with a state goes on only by an act of another
-// goroutine. A channel may be that of a timer or of a signal. A timer's function, which is in no
-// goroutine before it runs, may send to or receive from a channel, or signal a condition.
+// needsGoroutine reports whether a goroutine in a state needs another goroutine to go on. A channel
+// may belong to a timer or a signal. A timer's function has no goroutine before it runs. It may
+// send to or receive from a channel, or signal a condition.
 func needsGoroutine(state string) bool {
 	switch state {
 	case "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock", "sync.WaitGroup.Wait",
@@ -130,8 +130,8 @@ func (v *view) markUnderWay() {
 	for i := range v.ranks {
 		for _, p := range v.ranks[i].Pending {
 			if len(p.By) == 0 {
-				// It may release a call at either end, even one that is not known to wait for it: a
-				// WaitAll ends when one of its requests fails.
+				// The operation may release a call at either end, even one that does not seem to
+				// wait for it: a WaitAll ends when one of its requests fails.
 				mark(i)
 				mark(p.Peer)
 			}
@@ -181,7 +181,7 @@ func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 			out.Ops = append(out.Ops, waitgraph.Op{By: []int{rank}})
 		}
 		if out.Need = len(late); w.Collective == nil {
-			out.Need = min(1, len(late)) // so that no rank that may go on is called deadlocked
+			out.Need = min(1, len(late)) // a rank that may go on is not deadlocked
 		}
 		if w.MayGiveUp {
 			out.Need = 0
@@ -206,9 +206,9 @@ func (v *view) waitOf(r *rankView, w observe.Wait) waitgraph.Wait {
 	return out
 }
 
-// lateInShared returns the ranks that have not called the collective of a call that waits for a
-// change of shared memory. At least one of them has to act. If there is none, the change is under
-// way.
+// lateInShared is for a call that waits for a change of shared memory. It returns the ranks that
+// have not called the collective. At least one of them has to act. If there is none, the change is
+// about to arrive.
 func (v *view) lateInShared(r *rankView, w observe.Wait) []int {
 	if len(w.In) != 1 {
 		return nil
@@ -248,8 +248,8 @@ func (v *view) notReached(members []int, c observe.Collective) (late []int) {
 	return slices.Compact(late)
 }
 
-// isLateFor reports whether the rank is known not to have called a collective, or made a start. A
-// rank that has freed a persistent collective is not late for it: the starts of the others fail.
+// isLateFor reports whether the rank certainly has not called a collective, or made a start. A rank
+// that has freed a persistent collective is not late for it: the starts of the others fail.
 func (r *rankView) isLateFor(c observe.Collective) bool {
 	if c.Start > 0 {
 		made, isKept := r.starts[placeOf(c)]

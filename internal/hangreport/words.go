@@ -109,15 +109,15 @@ func filesOf(r *introspect.Report) (files []string) {
 	return files
 }
 
-// isSend reports whether an operation sends a message of the user's.
+// isSend reports whether an operation sends a user's message.
 func isSend(p observe.Pending) bool { return !p.Collective && p.Sends }
 
-// isRecv reports whether an operation waits for a message of the user's.
+// isRecv reports whether an operation waits for a user's message.
 func isRecv(p observe.Pending) bool { return !p.Collective && !p.Sends }
 
 // isBlocking reports whether an operation belongs to a call that does not return before it is
 // complete. Such a call waits for one operation at a time: Sendrecv for the receive, and then for
-// the send. No wait is known of a call that has not begun to wait, or is about to return.
+// the send. A call that has not begun to wait, or is about to return, reports no wait.
 func isBlocking(op string) bool {
 	return calls.Named(op).Form() == calls.Blocking
 }
@@ -208,7 +208,7 @@ func doing(names shortpath.Names, g introspect.Goroutine) string {
 	return fmt.Sprintf("%s in %s%s", place(names, f.File, f.Line), filepath.Base(f.Function), inState(g))
 }
 
-// inState is the state of a goroutine, and for how long it is in it.
+// inState is the state of a goroutine, and how long the goroutine has been in it.
 func inState(g introspect.Goroutine) string {
 	switch {
 	case g.State == "":

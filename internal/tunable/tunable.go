@@ -38,7 +38,7 @@ type Tunable struct {
 	Key     string // words in lower case, joined by dots
 	Kind    Kind
 	Default string // as a user would write it
-	// One line: the meaning, and that of special values; without a full stop at the end.
+	// One line: the meaning, and the meaning of special values; without a full stop at the end.
 	Doc string
 
 	// Min and Max bound a value of kind Bytes, Int or Duration (in nanoseconds).
