@@ -30,10 +30,10 @@
 // For programs:
 //
 //   - [github.com/mpigo/mpigo/comm]: communicators, and all calls that send, receive and combine
-//   - [github.com/mpigo/mpigo/request]: the type of requests and statuses, which comm has too
+//   - [github.com/mpigo/mpigo/request]: the types of requests and statuses, which comm exports too
 //   - [github.com/mpigo/mpigo/mpitest]: for tests, ranks in one process, without a launcher
 //
-// For those who extend the library, from top to bottom:
+// For contributors to the library, from top to bottom:
 //
 //   - [github.com/mpigo/mpigo/pml]: matches messages with receives, and chooses protocols
 //   - [github.com/mpigo/mpigo/bml]: stripes messages over rails, and replays what a rail lost
@@ -44,8 +44,8 @@
 //
 // Programs that use comm, request and mpitest as documented keep compiling, and keep their meaning,
 // with later versions of the same major version, from version 1 on. All ranks of a job need the
-// same version. Texts of errors are for people: programs decide by errors.Is and errors.As.
-// Everything else may change with any version: the other packages, algorithms, and the wire format.
+// same version. Error texts are for people: programs use errors.Is and errors.As. Everything else
+// may change with any version: the other packages, algorithms, and the wire format.
 //
 // README.md is the guide for users, ARCHITECTURE.md shows how the library is built.
 package mpigo

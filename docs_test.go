@@ -24,7 +24,7 @@ var (
 	filePattern = regexp.MustCompile(`\b([\w-]+(?:/[\w-]+)*\.go)(?::([\w.]*\w))?`)
 	// namePattern finds `pkg.Name` and `pkg.Type.Method` in backquotes.
 	namePattern = regexp.MustCompile("`([a-z]+)\\.([A-Za-z]\\w*(?:\\.\\w+)?)`")
-	// fencePattern finds what stands between two lines of three backquotes.
+	// fencePattern finds the text between two lines of three backquotes.
 	fencePattern = regexp.MustCompile("(?s)```\n(.*?)```")
 	// tunablePattern finds `key` in backquotes, and the mark behind it.
 	tunablePattern = regexp.MustCompile("`([a-z.]+)`( †)?")
@@ -135,8 +135,8 @@ func TestProgramOfFirstPageRuns(t *testing.T) {
 	require.Equal(t, "the sum over 1 ranks is 1\n", string(out))
 }
 
-// TestTunablesPageMarksThoseThatMustAgree: it marks the tunables whose description says that all
-// ranks have the same.
+// TestTunablesPageMarksThoseThatMustAgree: the page marks the tunables whose description says that
+// all ranks have the same value.
 func TestTunablesPageMarksThoseThatMustAgree(t *testing.T) {
 	marked := map[string]bool{}
 	for row := range strings.Lines(readText(t, "docs/tunables.md")) {

@@ -15,12 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forDevelopers lists the pages, folders and examples that are for those who extend the library, or
-// tell of its inside. All others are for programs, which import package comm alone, and package
-// mpitest in tests.
+// forDevelopers lists the pages, folders and examples for contributors. All others are for users,
+// whose programs import package comm alone, and package mpitest in tests.
 var forDevelopers = []string{ // never written
 	"ARCHITECTURE.md", "CONTRIBUTING.md", // how the library is built and changed
-	"CHANGELOG.md",                // names what there was at a time
+	"CHANGELOG.md",                // names packages of earlier versions too
 	"docs/evidence",               // how the library itself is tested and measured
 	"comm/fabric_example_test.go", // options for the library's own tests, with their transport
 }

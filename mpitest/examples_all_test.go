@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryPublicCallHasAnExample: each exported function has one under its own name, with output.
+// TestEveryPublicCallHasAnExample: each exported function has an example with its name, with
+// output.
 func TestEveryPublicCallHasAnExample(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// watch waits until the ranks have ended, or hang. back is false if ranks have not returned.
+// watch waits until the ranks have ended or hang. back is false if ranks have not returned.
 func (r *run) watch(ended <-chan error) (err error, back bool) {
 	r.t.Helper()
 	defer r.reportFindings()
@@ -51,8 +51,8 @@ func (r *run) watch(ended <-chan error) (err error, back bool) {
 	}
 }
 
-// progress returns a number for each rank that changes when the rank makes progress. It does not
-// wait for a rank that holds its lock, so a number may be a tick old.
+// progress returns, for each rank, a number that changes when the rank makes progress. It does not
+// wait for a rank that holds its lock, so a number may be one tick old.
 func (r *run) progress() []uint64 {
 	var out []uint64
 	for i, rank := range r.ranks {
@@ -69,7 +69,7 @@ func (r *run) progress() []uint64 {
 	return out
 }
 
-// progressOf is the progress of a rank with the return of its body.
+// progressOf is the progress of a rank; the return of its body counts as progress.
 func progressOf(progress uint64, hasReturned bool) uint64 {
 	if hasReturned {
 		return progress + 1
@@ -94,7 +94,7 @@ func (r *run) unreturned() string {
 	return rankList(left) + " are"
 }
 
-// hangReport explains the hang. last is the progress of the ranks since it began.
+// hangReport explains the hang. last is the progress of the ranks when the hang began.
 func (r *run) hangReport(last []uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", r.hangAfter)
@@ -111,12 +111,12 @@ func (r *run) hangReport(last []uint64) string {
 	return b.String()
 }
 
-// reports asks the ranks what they do.
+// reports asks the ranks for their reports.
 func (r *run) reports() (out []hangreport.Rank, stacks []stack) {
 	out = make([]hangreport.Rank, len(r.ranks))
 	locked := make([]bool, len(r.ranks))
 	before := ask(r.ranks, locked, observe.Rank.Progress)
-	// Before the snapshots, so that a goroutine that runs now and waits later counts as running.
+	// Before the snapshots: a goroutine that runs now and waits later counts as running.
 	stacks = goroutines(r.id)
 	for i := range r.ranks {
 		out[i].Left = r.states[i].returned.Load()
@@ -152,11 +152,11 @@ func report(rank observe.Rank) introspect.Report {
 	return introspect.Report{Snapshot: rank.Snapshot(), Unreceived: rank.Unreceived()}
 }
 
-// askLimit is how long a rank may hold its lock before it counts as one that does not give it away.
+// askLimit is the time that a rank may hold its lock before it counts as locked.
 const askLimit = 5 * time.Second
 
-// ask calls f, which may wait for a rank's lock, for all ranks at once. The answer is nil for ranks
-// that hold their locks for too long, which it adds to locked, and for those in it already.
+// ask calls f, which may wait for a rank's lock, for all ranks at once. It adds ranks that hold
+// their locks for too long to locked. The answer is nil for all ranks in locked.
 func ask[T any](ranks []observe.Rank, locked []bool, f func(observe.Rank) T) []*T {
 	coming, out := make([]chan T, len(ranks)), make([]*T, len(ranks))
 	for i, rank := range ranks {

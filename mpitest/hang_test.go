@@ -101,7 +101,7 @@ func (l *lockedRank) Progress() uint64 {
 	return 1
 }
 
-// TestReportWaitsOnceForRanksThatHoldTheirLocks: the other ranks answer at once, and those ranks
+// TestReportWaitsOnceForRanksThatHoldTheirLocks: the other ranks answer at once, and locked ranks
 // are not asked again.
 func TestReportWaitsOnceForRanksThatHoldTheirLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

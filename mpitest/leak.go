@@ -8,7 +8,7 @@ import (
 	"github.com/mpigo/mpigo/internal/observe"
 )
 
-// reportLeaks fails the test for requests, communicators and memory that a body has left behind.
+// reportLeaks fails the test for requests, communicators and memory that a body has leaked.
 func (t *rankTB) reportLeaks(l observe.Leaks) {
 	if len(l.Requests) > 0 {
 		t.report("leak: %s active after the body:\n    %s", count(len(l.Requests), "request is", "requests are"),
@@ -27,11 +27,11 @@ func (t *rankTB) reportLeaks(l observe.Leaks) {
 	}
 }
 
-// maxListed is how many unreceived messages of a rank are listed.
+// maxListed is the largest number of unreceived messages that are listed for a rank.
 const maxListed = 10
 
-// reportUnreceived fails the test for messages that were not received, when all ranks have ended
-// without an error. Their senders have no error, because a short message is sent before it is
+// reportUnreceived fails the test for messages that were not received. It runs when all ranks have
+// ended without an error. The senders have no error, because a short message is sent before it is
 // received.
 func (r *run) reportUnreceived() {
 	r.t.Helper()

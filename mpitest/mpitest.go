@@ -13,19 +13,18 @@
 //
 // Besides failures that the body reports, these fail the test:
 //
-//   - An error of a rank: a panic, or a send that is not finished because no rank receives it (a
-//     synchronous send, or one that is too long to be sent before it is received).
+//   - An error of a rank: a panic, or a send that does not complete because no rank receives it (a
+//     synchronous send, or a message that is too long to be sent before it is received).
 //   - A hang: no rank has sent, received or completed anything for 30 seconds ([HangAfter]). The
-//     report begins with the likely causes. Then it says what each rank does: the calls that wait,
-//     with their lines and what they wait for, operations that no call waits for, messages that are
-//     not received, and goroutines outside of the library. Last come the stacks. Ranks that do the
-//     same are listed together. The report calls ranks deadlocked if each of their goroutines waits
-//     in a call that no rank can end any more. Goroutines that were not started from the body of a
-//     rank, or that have set pprof labels of their own, are ignored.
+//     report begins with the likely causes. Then it lists what each rank does: calls that wait,
+//     with their lines and operations; operations that no call waits for; messages that are not
+//     received; goroutines outside of the library; and stacks. It calls ranks deadlocked if each of
+//     their goroutines waits in a call that no rank can end any more. It ignores goroutines that
+//     were not started from the body of a rank, or that have set their own pprof labels.
 //   - A leak when the body of a rank returns: a request that is still active (started, and neither
 //     waited for, nor tested to completion, nor freed), memory from comm.Alloc that was not given
 //     back, or a communicator, other than the world, that was not freed.
-//   - A leak when all bodies have returned: a message that was sent and not received, in a
+//   - A leak when all bodies have returned: a message that was sent but not received, in a
 //     communicator that was not freed, or a goroutine that is still in the library.
 //
 // A failure that no line of the body reports is reported at the line that calls Run.
@@ -53,17 +52,17 @@ import (
 
 const (
 	defaultHangAfter = 30 * time.Second
-	// After a hang, all calls are ended, and the ranks may take as long again to return, within
-	// these bounds.
+	// After a hang, Run ends all calls. The ranks may then take the same time again to return,
+	// within these bounds.
 	minEndGrace, maxEndGrace = 2 * time.Second, 5 * time.Second
-	// exitGrace is how long the library's goroutines may take to end after the ranks.
+	// exitGrace is the time that the library's goroutines may take to end after the ranks.
 	exitGrace = 5 * time.Second
 )
 
 // HangAfter sets the time without progress of any rank after which Run reports a hang: 30 seconds
 // if d is not positive. Only Run uses the option. A report after less than two seconds may call
-// ranks deadlocked whose calls would soon have ended with an error: those in collectives that do
-// not match, and those that wait for a rank whose body has returned.
+// ranks deadlocked although their calls would soon end with an error: calls of collectives that do
+// not match, and calls that wait for a rank whose body has returned.
 func HangAfter(d time.Duration) comm.Option {
 	return observed(func(h *observe.Hook) { h.HangAfter = d })
 }
@@ -73,20 +72,20 @@ func observed(change func(*observe.Hook)) comm.Option {
 	return observe.NewOption(change).(comm.Option)
 }
 
-// Run calls body as the n ranks of a job, each on a goroutine of its own, and returns when all have
+// Run calls body as the n ranks of a job, each on its own goroutine, and returns when all have
 // ended. It fails t on an error, a hang or a leak.
 //
-// body gets a t of its own: each line that it logs begins with the rank, and functions that are
-// passed to its Cleanup run when the body has returned, while the rank is still in the job. FailNow
-// and SkipNow, and so Fatal, Skip and the like, may be called from body and from the goroutines
-// that it starts. They end the goroutine that calls, and the calls of all ranks. Then Run ends the
-// test, or skips it.
+// Each body gets its own t. Each line that it logs begins with the rank. Functions that are passed
+// to its Cleanup run when the body has returned, while the rank is still in the job. FailNow,
+// SkipNow, Fatal, Skip and similar methods may be called from body and from the goroutines that it
+// starts. They end the calling goroutine and the calls of all ranks; Run then ends or skips the
+// test.
 //
 // The ranks are in checked mode (docs/checked-mode.md), unless opts have
 // comm.WithSetting("check", "false").
 //
-// opts are options of comm.RunLocal. If a rank stays in code of its own after a hang was reported,
-// Run returns without it.
+// opts are options of comm.RunLocal. If a rank stays in its own code after a hang was reported, Run
+// returns without it.
 func Run(t testing.TB, n int, body func(t testing.TB, world *comm.Comm), opts ...comm.Option) {
 	t.Helper()
 	r := newRun(t, body)
@@ -127,7 +126,7 @@ type run struct {
 	ranks     []observe.Rank
 	states    []rankState
 
-	stopped atomic.Bool // the calls of all ranks were ended: later errors follow from that
+	stopped atomic.Bool // the calls of all ranks were ended, so later errors are consequences
 	failNow atomic.Bool
 	skipNow atomic.Bool
 	once    sync.Once // of stop
@@ -151,8 +150,8 @@ func newRun(t testing.TB, body func(t testing.TB, world *comm.Comm)) *run {
 	return r
 }
 
-// findings are failures that goroutines of ranks have found. The goroutine of Run fails the test
-// with them, because only it has the line that called Run on its stack.
+// findings are failures that goroutines of ranks have detected. The goroutine of Run fails the test
+// with them, because only its stack has the line that called Run.
 type findings struct {
 	mu   sync.Mutex
 	list []string      // guarded by mu

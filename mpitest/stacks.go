@@ -104,7 +104,7 @@ func (s stack) inLibrary() bool {
 	return false
 }
 
-// goroutine is one of the goroutines with the stack. Their states are not known.
+// goroutine returns one of the goroutines with the stack. Their states are not known.
 func (s stack) goroutine() introspect.Goroutine {
 	var g introspect.Goroutine
 	for _, f := range s.frames {
@@ -116,7 +116,7 @@ func (s stack) goroutine() introspect.Goroutine {
 	return g
 }
 
-// foldedStack is a stack that goroutines of several ranks have.
+// foldedStack is a stack that goroutines of several ranks share.
 type foldedStack struct {
 	stack
 	ranks []int
@@ -163,8 +163,8 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// isAsyncProgress reports whether the goroutine is the library's, which makes progress while the
-// program computes. It makes no calls of its own.
+// isAsyncProgress reports whether the goroutine is the one of the library that makes progress while
+// the program computes. It makes no calls of the API.
 func (s stack) isAsyncProgress() bool {
 	return slices.ContainsFunc(s.frames, func(f frame) bool {
 		return strings.HasSuffix(f.function, "comm.(*asyncProgress).run")

@@ -17,7 +17,7 @@ import (
 type rankTB struct {
 	testing.TB
 	run    *run
-	prefix string // of each line that is logged; it names the rank
+	prefix string // begins each logged line; it names the rank
 
 	mu       sync.Mutex
 	cleanups []func()        // guarded by mu
@@ -25,8 +25,8 @@ type rankTB struct {
 	cancel   context.CancelFunc
 }
 
-// Cleanup has f called when the body of the rank has returned, while the rank is still in the job.
-// The function that was passed last is called first.
+// Cleanup registers f to be called when the body of the rank has returned, while the rank is still
+// in the job. The function that was passed last is called first.
 func (t *rankTB) Cleanup(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

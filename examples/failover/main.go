@@ -3,9 +3,9 @@
 //
 //	go run ./examples/failover
 //
-// Without a launcher the program makes two ranks itself, as goroutines, joins them by three rails
-// in memory, and cuts and mends these rails while the messages go. As a job of two ranks it cuts
-// nothing: it shows the traffic over the rails that exist while you pull cables or set interfaces
+// Without a launcher the program makes two ranks itself, as goroutines, and joins them by three
+// rails in memory. It cuts and mends these rails during the traffic. As a job of two ranks it cuts
+// nothing: it shows the traffic over the existing rails while you pull cables or set interfaces
 // down.
 //
 //	mpirun-go -n 2 --tags ibverbs --btl self,ibverbs ./examples/failover -time 20s
@@ -30,7 +30,7 @@ import (
 
 // config holds the flags' values.
 type config struct {
-	time  time.Duration // how long messages are sent, at least
+	time  time.Duration // least time for which messages are sent
 	every time.Duration // between two lines of output
 	rate  float64       // limit of the sender in bytes per second
 }
@@ -105,8 +105,8 @@ func stream(world *comm.Comm, cfg config, meanwhile func(context.Context, *comm.
 	return comm.SendValue(world, world.Stats(), 1, tagEnd)
 }
 
-// send sends messages of 1 byte to 1 MiB until over has a value. No error of a rail shows here:
-// Send waits while no rail is up, and goes on when one is back.
+// send sends messages of 1 byte to 1 MiB until over has a value. Send returns no error of a rail:
+// it waits while no rail is up, and continues when one is back.
 func send(world *comm.Comm, cfg config, over <-chan error) error {
 	due, buf := time.Now(), make([]byte, longest)
 	for number := 0; ; number++ {
@@ -124,14 +124,14 @@ func send(world *comm.Comm, cfg config, over <-chan error) error {
 		}
 		due = due.Add(time.Duration(float64(len(message)) / cfg.rate * 1e9))
 		if late := time.Now().Add(-10 * time.Millisecond); due.Before(late) {
-			due = late // what a failure delayed is not sent faster afterwards
+			due = late // does not send faster after a delay by a failure
 		}
 		time.Sleep(time.Until(due))
 	}
 }
 
-// length and value say how long a message is, and what its bytes are. The bytes differ from
-// message to message, so one that is lost, doubled or in a wrong place shows.
+// length and value define the length of a message and its bytes. The bytes differ from message to
+// message, so the receiver detects bytes that are lost, duplicated or in a wrong place.
 func length(number int) int    { return longest >> (number % 21) }
 func value(number, i int) byte { return byte(number*31 + i + i>>8) }
 
@@ -157,7 +157,8 @@ func receive(world *comm.Comm, cfg config, out io.Writer) error {
 	return err
 }
 
-// receiveAll receives messages until the sender's counters come next, and returns how many.
+// receiveAll receives messages until the sender's counters arrive, and returns the number of
+// messages.
 func receiveAll(world *comm.Comm, bytes *atomic.Int64) (numbers int, err error) {
 	buf := make([]byte, longest)
 	for ; ; numbers++ {
@@ -182,7 +183,7 @@ func receiveAll(world *comm.Comm, bytes *atomic.Int64) (numbers int, err error) 
 	}
 }
 
-// chart prints the bandwidth of each piece of time, and the rails that are not up then.
+// chart prints the bandwidth of each interval, and the rails that are down at that time.
 func chart(world *comm.Comm, cfg config, bytes *atomic.Int64, stop <-chan struct{}, out io.Writer) {
 	tick := time.NewTicker(cfg.every)
 	defer tick.Stop()

@@ -93,7 +93,7 @@ var wires = [...]string{
 }
 
 // heated reports whether a heating wire runs through a cell of the plate. The letters are in the
-// middle, and as large as fits.
+// middle, and as large as possible.
 func heated(row, col, rows, cols int) bool {
 	const margin = 3 // around the letters at least, in points of the letters
 	high, wide := float64(len(wires)), float64(len(wires[0]))

@@ -21,8 +21,8 @@ type span struct {
 	First, End int64
 }
 
-// spanBytes is about how much a rank gets at a time. It is small enough that all ranks finish at
-// about the same time, and large enough that asking costs next to nothing.
+// spanBytes is about the number of bytes that a rank gets at a time. It is small enough that all
+// ranks finish at about the same time, and large enough that the requests cost almost nothing.
 const spanBytes = 256 << 10
 
 // list returns the regular files under root with one of the endings, in lexical order.

@@ -3,9 +3,9 @@
 //	mpirun-go -n 4 ./examples/wordcount -top 20
 //	mpirun-go -n 4 ./examples/wordcount -ext .go,.s DIR
 //
-// Rank 0 lists the files and hands them out in spans, on demand, so a rank that got long files gets
-// fewer of them. Every rank counts. Then the ranks send each word to its owner, the rank that the
-// word's hash names. The owner adds up the counts, and sends its most frequent words to rank 0. The
+// Rank 0 lists the files and hands them out in spans, on demand, so a rank with long files gets
+// fewer of them. Every rank counts. Then the ranks send each word to its owner, which the word's
+// hash selects. The owner adds up the counts, and sends its most frequent words to rank 0. The
 // output does not depend on the number of ranks.
 package main
 

@@ -1,5 +1,6 @@
 // Package cmdline parses the flags of the examples. All ranks have the same command line, so each
-// of them would print its mistakes and its help text. With this package one rank does.
+// of them would print the error about a mistake, or the help text. With this package only one rank
+// prints it.
 package cmdline
 
 import (
@@ -15,8 +16,8 @@ import (
 // or a mistake, goOn is false at all ranks:
 //
 //   - the first rank with -help prints the help text to out;
-//   - the first rank with a mistake returns the error, with which its program must end the job, and
-//     the others wait for that.
+//   - the first rank with a mistake returns the error. Its program must then end the job; the other
+//     ranks wait for that.
 func Parse(world *comm.Comm, flags *flag.FlagSet, args []string, check func() error, out io.Writer) (goOn bool, err error) {
 	flags.SetOutput(io.Discard)
 	err = flags.Parse(args)
