@@ -19,7 +19,7 @@ import (
 )
 
 // TestAbsentRailJoins: two ranks begin with one rail, because a port or address of rank 0 is
-// absent. When it comes, the second rail comes up, and carries bytes from both ranks.
+// absent. When it appears, the second rail comes up, and carries bytes from both ranks.
 func TestAbsentRailJoins(t *testing.T) {
 	secret := sha256.Sum256([]byte("a secret"))
 	straight := func(local, remote int) int {
@@ -76,7 +76,7 @@ func TestAbsentRailJoins(t *testing.T) {
 		p := verbs(t, func(p *ports) func(ep btl.Endpoint, rank, module int) btl.Endpoint { return p.count }, "copy")
 		testAbsentRailJoins(t, p, func() { p.cards[0][1].SetLink(1, true) })
 	})
-	// A module that is absent exposes no memory, and does so when it has come.
+	// An absent module exposes no memory until it appears.
 	for _, protocol := range []string{"get", "put"} {
 		t.Run("verbs by "+protocol, func(t *testing.T) {
 			as := func(ep btl.Endpoint, _, _ int) btl.Endpoint { return ep }

@@ -30,7 +30,7 @@ func TestAllocGivesZeroedMemory(t *testing.T) {
 	})
 }
 
-// TestFreeAllocOfOtherSliceFails: FreeAlloc takes exactly a slice that Alloc has returned, once.
+// TestFreeAllocOfOtherSliceFails: FreeAlloc accepts exactly a slice that Alloc has returned, once.
 func TestFreeAllocOfOtherSliceFails(t *testing.T) {
 	run(t, 1, func(t rank, w *comm.Comm) {
 		b, none := must(comm.Alloc[int64](w, 100)), must(comm.Alloc[int64](w, 0))
@@ -87,7 +87,7 @@ func TestFreeAllocOfMemoryInUseFails(t *testing.T) {
 	})
 }
 
-// TestFreeAllocAfterFinalizeWorks: Finalize does not release memory of Alloc, and FreeAlloc does so
+// TestFreeAllocAfterFinalizeWorks: Finalize does not release memory of Alloc. FreeAlloc releases it
 // afterwards.
 func TestFreeAllocAfterFinalizeWorks(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {

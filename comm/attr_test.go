@@ -56,14 +56,14 @@ func TestAttributesOfCommunicator(t *testing.T) {
 	})
 }
 
-// TestDupCopiesAttributes: as the function of the key says, and other calls do not.
+// TestDupCopiesAttributes: Dup copies as the function of the key says. Other calls copy nothing.
 func TestDupCopiesAttributes(t *testing.T) {
 	kept := comm.NewAttrKey(func(n int) (int, bool) { return n + 1, true })
 	dropped := comm.NewAttrKey(func(n int) (int, bool) { return 0, false })
 	plain := comm.NewAttrKey[int](nil)
 	run(t, 3, func(t rank, w *comm.Comm) {
 		uses := comm.NewAttrKey(func(c *comm.Comm) (*comm.Comm, bool) {
-			c.Name() // it may use the library
+			c.Name() // the function may use the library
 			_, _, err := c.Iprobe(comm.AnySource, 5)
 			return c, err == nil
 		})

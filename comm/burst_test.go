@@ -11,7 +11,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestBurstOfRequestsGivesMemoryBack: requests release their memory after a burst of them.
+// TestBurstOfRequestsGivesMemoryBack: the memory of a burst of requests is released after the
+// burst.
 func TestBurstOfRequestsGivesMemoryBack(t *testing.T) {
 	const (
 		burst = 100_000

@@ -19,9 +19,9 @@ func inCheckedMode(t *testing.T, n int, body func(w *comm.Comm) error) {
 	require.NoError(t, comm.RunLocal(n, body, comm.WithSetting("check", "true")))
 }
 
-// mismatch is calls that do not belong together.
+// mismatch is a set of calls that do not match.
 type mismatch struct {
-	calls []func(w *comm.Comm) error // by rank; the last one is also of all ranks after it
+	calls []func(w *comm.Comm) error // by rank; the last one also serves all further ranks
 	kind  error                      // of the error at all ranks
 	text  string                     // of the error at all ranks
 }
@@ -171,9 +171,9 @@ func TestCheckedCollectiveThatDiffersFailsAtEveryRank(t *testing.T) {
 	}
 }
 
-// TestCheckedPartsThatOverlapAreRefused: the parts that one rank receives overlap. It gets an error
-// that names them, and the others one that names it. Parts that touch do not overlap, nor does the
-// place of a neighbour that does not exist.
+// TestCheckedPartsThatOverlapAreRefused: the parts that one rank receives overlap. Its error names
+// the parts, and the error of the other ranks names the rank. Adjacent parts do not overlap, nor
+// does the place of a neighbour that does not exist.
 func TestCheckedPartsThatOverlapAreRefused(t *testing.T) {
 	const n, odd = 3, 1
 	counts := []int{3, 2, 1}

@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestCheckedEmptyMessageHasNoType: whatever sends it, whatever receives it.
+// TestCheckedEmptyMessageHasNoType: this holds for all kinds of sends and receives.
 func TestCheckedEmptyMessageHasNoType(t *testing.T) {
 	type call = func(w *comm.Comm) error
 	waited := func(r request.Request, err error) error {
@@ -68,7 +68,7 @@ func TestCheckedEmptyMessageHasNoType(t *testing.T) {
 	})
 }
 
-// partsOf exchanges parts of type T, of which rank 1 and rank 2 exchange some and rank 0 has none.
+// partsOf exchanges parts of type T between ranks 1 and 2. Rank 0 has none.
 func partsOf[T any](w, g *comm.Comm) (calls map[string]func() error) {
 	me := w.Rank()
 	counts := []int{0, 1, 1}
@@ -90,8 +90,7 @@ func partsOf[T any](w, g *comm.Comm) (calls map[string]func() error) {
 	}
 }
 
-// TestCheckedEmptyPartsHaveNoType: ranks compare the types of parts that they exchange, and of
-// nothing else.
+// TestCheckedEmptyPartsHaveNoType: ranks compare the types only of parts that they exchange.
 func TestCheckedEmptyPartsHaveNoType(t *testing.T) {
 	for _, name := range []string{"alltoallv", "neighboralltoallv", "gatherv", "scatterv"} {
 		t.Run(name, func(t *testing.T) {

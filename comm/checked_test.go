@@ -23,7 +23,7 @@ type mixed struct {
 	B int64
 }
 
-// exchange has rank 0 call send and rank 1 call recv, in checked mode.
+// exchange calls send at rank 0 and recv at rank 1, in checked mode.
 func exchange(t *testing.T, send, recv func(w *comm.Comm) error) {
 	t.Helper()
 	inCheckedMode(t, 2, func(w *comm.Comm) error {
@@ -52,7 +52,7 @@ func receives[T any](t *testing.T, n int, text string) func(w *comm.Comm) error 
 }
 
 func TestCheckedReceiveOfOtherTypeFails(t *testing.T) {
-	const long = 1 << 18 // goes in pieces
+	const long = 1 << 18 // sent in pieces
 	for name, c := range map[string]struct{ send, recv func(w *comm.Comm) error }{
 		"int64 as float64": {sends[int64](1), receives[float64](t, 1, "rank 0 sent []int64, this rank receives []float64")},
 		"long":             {sends[int64](long), receives[float64](t, long, "rank 0 sent []int64, this rank receives []float64")},
@@ -118,7 +118,7 @@ func TestCheckedRequestsCompareTypes(t *testing.T) {
 	})
 }
 
-// isWritten asserts that err says that a buffer was written to, and by which operation's line.
+// isWritten asserts that err says that a buffer was written to, with the line of the operation.
 func isWritten(t *testing.T, err error) {
 	t.Helper()
 	assert.ErrorIs(t, err, comm.ErrBuffer)
@@ -128,7 +128,7 @@ func isWritten(t *testing.T, err error) {
 
 func TestCheckedWriteToSendBufferFails(t *testing.T) {
 	sizes := []int{1, 1 << 20}
-	if race.Enabled { // the peer reads a long message in place: the write is the race to be found
+	if race.Enabled { // the peer reads a long message in place, so the detector finds the write
 		sizes = sizes[:1]
 	}
 	for _, n := range sizes {
@@ -328,8 +328,8 @@ func TestCheckedLostRequestIsReported(t *testing.T) {
 	assert.True(t, strings.HasPrefix(line, "world: irecv (peer 0, tag 1): the request is lost: it was started at checked_test.go:"), line)
 }
 
-// TestCheckedWaitAllWithMessageFromProcNull: in checked mode, the requests of a rank are all
-// audited. So a call that looks at the first one knows what the others are.
+// TestCheckedWaitAllWithMessageFromProcNull: in checked mode, all requests of a rank are audited.
+// So a call that examines the first one knows the kind of the others.
 func TestCheckedWaitAllWithMessageFromProcNull(t *testing.T) {
 	got := []int{0}
 	exchange(t, func(w *comm.Comm) error {

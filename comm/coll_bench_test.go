@@ -46,8 +46,8 @@ func BenchmarkCollectives(b *testing.B) {
 	}
 }
 
-// BenchmarkPersistentCollectives compares persistent collectives with nonblocking ones: batches of
-// both take turns. It reports the median times of a call, and the median of the ratios.
+// BenchmarkPersistentCollectives compares persistent collectives with nonblocking ones in
+// alternating batches. It reports the median times of a call, and the median of the ratios.
 func BenchmarkPersistentCollectives(b *testing.B) {
 	const batch = 200
 	for _, n := range []int{2, 4} {

@@ -31,8 +31,8 @@ func isOwnEnd(what string, err, end error) {
 	}
 }
 
-// CheckEndedContexts has one rank make each collective with a context that has ended. It fails
-// everywhere, and the next one works.
+// CheckEndedContexts makes each collective with an ended context at one rank. The collective fails
+// at all ranks, and the next one works.
 func CheckEndedContexts(w *Comm, how coll.How) {
 	n := w.Size()
 	for i, c := range revocables(how) {
@@ -62,8 +62,8 @@ func TestCollectiveWithEndedContextFailsEverywhere(t *testing.T) {
 	forEachRevokingForm(t, CheckEndedContexts)
 }
 
-// TestCollectiveWithEndedContextBeforeSharedMemory: the others are about to set up the memory that
-// they share, or have done so.
+// TestCollectiveWithEndedContextBeforeSharedMemory: the other ranks are about to set up shared
+// memory, or have set it up.
 func TestCollectiveWithEndedContextBeforeSharedMemory(t *testing.T) {
 	runUnchecked(t, 3, func(w *Comm) {
 		for calls := range 4 {
@@ -110,7 +110,7 @@ func TestCreateGroupWithEndedContextFailsEverywhere(t *testing.T) {
 	}
 }
 
-// TestCreateGroupOfOthersIgnoresContext: a rank that is no member has nothing to give up.
+// TestCreateGroupOfOthersIgnoresContext: the call of a rank that is not a member has no effect.
 func TestCreateGroupOfOthersIgnoresContext(t *testing.T) {
 	run(t, 2, func(w *Comm) {
 		c, err := ended(w).CreateGroup(must(w.Group().Incl(1-w.Rank())), 1)
@@ -147,7 +147,7 @@ func freed(c *Comm, err error) error {
 	return err
 }
 
-// CheckTimers has three goroutines of each rank make collectives whose contexts end at any moment:
+// CheckTimers makes collectives in three goroutines of each rank. Their contexts end at any moment:
 // before the call, while it waits for the lock of the rank, and in it. No call may hang.
 func CheckTimers(w *Comm, rounds int) {
 	var group sync.WaitGroup

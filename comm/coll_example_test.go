@@ -93,7 +93,7 @@ func ExampleReduceScatterBlock() {
 	// Output: [3 30 300]
 }
 
-// Exscan tells each rank where its part begins, if the ranks' parts lie one after the other.
+// Exscan returns where each rank's part begins, if the parts lie one after the other.
 func ExampleExscan() {
 	_ = comm.RunLocal(3, func(world *comm.Comm) error {
 		length, begin := world.Rank()+2, []int{0} // rank 0 keeps the 0
@@ -192,7 +192,7 @@ func ExampleScatter() {
 	// Output: [20 22 40 42 60 62]
 }
 
-// in is nil: the contribution of every rank is in its place in out already.
+// in is nil: the contribution of every rank is already at its place in out.
 func ExampleAllgather() {
 	_ = comm.RunLocal(4, func(w *comm.Comm) error {
 		ranks := make([]int, w.Size())

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLaterCollectiveNeverMatchesMessageOfFailedOne: ranks with different arguments leave messages
-// behind. No later collective receives them, however many come in between.
+// behind. No later collective receives them.
 func TestLaterCollectiveNeverMatchesMessageOfFailedOne(t *testing.T) {
 	for between := range 20 {
 		runUnchecked(t, 3, func(w *Comm) {
@@ -37,8 +37,8 @@ func TestLaterCollectiveNeverMatchesMessageOfFailedOne(t *testing.T) {
 	}
 }
 
-// TestSplitGivenUpByOneRankEndsEverywhere: one rank gives up in Split before another one has come.
-// No rank waits for ever, and each rank that lacks a contribution gets an error.
+// TestSplitGivenUpByOneRankEndsEverywhere: one rank gives up in Split before another rank has
+// called it. No rank waits forever, and each rank that lacks a contribution gets an error.
 func TestSplitGivenUpByOneRankEndsEverywhere(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -64,9 +64,9 @@ func TestSplitGivenUpByOneRankEndsEverywhere(t *testing.T) {
 	})
 }
 
-// TestBuffersBelongToUserAfterFailedCollective: once a collective has returned, nothing writes to
-// its buffers, even if it was cancelled half-way. Changes to them do not change what other ranks
-// receive.
+// TestBuffersBelongToUserAfterFailedCollective: once a collective has returned, the library does
+// not write to its buffers, even if it was cancelled half-way. If the user changes them, other
+// ranks still receive the old contents.
 func TestBuffersBelongToUserAfterFailedCollective(t *testing.T) {
 	const length = 4 << 20
 	for round := range 4 {
@@ -104,8 +104,8 @@ func TestBuffersBelongToUserAfterFailedCollective(t *testing.T) {
 }
 
 // TestCallThatWaitsForUnfitRankFails: a rank gives up a collective, which makes the communicator
-// unfit there, and calls no further one. A rank that sends or receives in the next one does not
-// wait for ever.
+// unfit there, and calls no further collective. A rank that sends or receives in the next
+// collective does not wait forever.
 func TestCallThatWaitsForUnfitRankFails(t *testing.T) {
 	for name, next := range map[string]func(w *Comm) error{
 		"gather":  func(w *Comm) error { return Gather(w, make([]byte, 1<<20), nil, 0) },
@@ -149,7 +149,7 @@ func wasProbed(c *Comm) bool {
 }
 
 // TestFreeAnswersMismatchProbe: a rank gives up a barrier before it has begun, and frees the
-// communicator. A rank that has probed it does not go on waiting.
+// communicator. A rank that has probed it stops waiting.
 func TestFreeAnswersMismatchProbe(t *testing.T) {
 	for _, probed := range []bool{true, false} {
 		run(t, 3, func(w *Comm) {

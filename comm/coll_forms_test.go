@@ -67,9 +67,9 @@ func reductions(how coll.How, op Op[int64]) map[calls.ID]beginCall {
 	}
 }
 
-// TestPanickingOperationFailsEachReduction: the operation panics at one rank. A blocking call hands
-// on the panic, any other one makes it the request's error. No rank hangs, and the communicator is
-// unfit afterwards, at all ranks.
+// TestPanickingOperationFailsEachReduction: the operation panics at one rank. A blocking call
+// panics in turn; in other forms the panic becomes the request's error. No rank hangs, and the
+// communicator is unfit afterwards at all ranks.
 func TestPanickingOperationFailsEachReduction(t *testing.T) {
 	for how := blocking; how <= persistent; how++ {
 		for id := range reductions(how, nil) {
@@ -107,7 +107,7 @@ func TestPanickingOperationFailsEachReduction(t *testing.T) {
 
 var errOperation = errors.New("this operation panics")
 
-// panicked calls f, and returns its error or what it panicked with.
+// panicked calls f, and returns its error or the value of its panic.
 func panicked(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -122,7 +122,7 @@ func asError(p any) error {
 	return err
 }
 
-// TestOperationMayCallLibrary: an operation may call what does not wait.
+// TestOperationMayCallLibrary: an operation may make calls that do not wait.
 func TestOperationMayCallLibrary(t *testing.T) {
 	for how := blocking; how <= persistent; how++ {
 		for id := range reductions(how, nil) {
@@ -177,7 +177,7 @@ func TestNonblockingCollectivesAndContexts(t *testing.T) {
 	}
 }
 
-// TestRankFreesCommunicatorWithoutTheCall: the ranks that wait for it get errors.
+// TestRankFreesCommunicatorWithoutTheCall: the ranks that wait for that rank get errors.
 func TestRankFreesCommunicatorWithoutTheCall(t *testing.T) {
 	for how := blocking; how <= persistent; how++ {
 		for _, c := range revocables(how) {
@@ -196,8 +196,8 @@ func TestRankFreesCommunicatorWithoutTheCall(t *testing.T) {
 	}
 }
 
-// TestRandomNonblockingCollectives: many random calls, of which up to 2,000 are under way. They
-// are completed by every kind of wait and test.
+// TestRandomNonblockingCollectives makes many random calls, with up to 2,000 under way. Every kind
+// of wait and test completes them.
 func TestRandomNonblockingCollectives(t *testing.T) {
 	most := race.Some(20_000)
 	run(t, 3, func(w *Comm) {
@@ -289,7 +289,8 @@ func TestOperationOnLongVectors(t *testing.T) {
 }
 
 // TestAlltoallvWithNeighborsOnly has the cases of MPICH's alltoallv0: a rank exchanges elements
-// with its neighbors in a ring only, or with none; not with itself, and not as many with each.
+// only with its neighbours in a ring, or with none. It exchanges none with itself, and different
+// numbers with each neighbour.
 func TestAlltoallvWithNeighborsOnly(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		forEachForm(t, n, func(w *Comm, how coll.How) {

@@ -14,8 +14,8 @@ import (
 	"github.com/mpigo/mpigo/internal/race"
 )
 
-// placeOnHosts has the communicators that a rank makes from now on take the ranks of the job for
-// ranks of several hosts.
+// placeOnHosts makes later communicators of a rank treat the ranks of the job as ranks of several
+// hosts.
 func placeOnHosts(w *Comm, host func(rank int) int) {
 	hosts := make([]int, w.job.size)
 	for rank := range hosts {
@@ -33,10 +33,10 @@ var placements = map[string]func(rank int) int{
 	"out of line": func(rank int) int { return (rank + 1) / 3 },
 }
 
-// PlaceOnHosts has the communicators of w take its ranks for ranks of several hosts.
+// PlaceOnHosts makes the communicators of w treat its ranks as ranks of several hosts.
 func PlaceOnHosts(w *Comm, placement string) { placeOnHosts(w, placements[placement]) }
 
-// hostCalls are the collectives that go through the memory of several hosts.
+// hostCalls are the collectives that use shared memory on several hosts.
 func hostCalls() []SharedCall { return SharedCalls()[:4] }
 
 // onHosts returns a communicator of the ranks of w as ranks of several hosts, which share memory if
@@ -52,8 +52,8 @@ func onHosts(w *Comm, placement, way string) *Comm {
 // Placements lists the placements.
 func Placements() []string { return slices.Sorted(maps.Keys(placements)) }
 
-// TestHostsDoNotChangeResults: sums of floating-point numbers are those of ranks that are all on
-// hosts of their own.
+// TestHostsDoNotChangeResults: sums of floating-point numbers are the same as with one rank on each
+// host.
 func TestHostsDoNotChangeResults(t *testing.T) {
 	counts := []int{1, 60, 700, 3000}
 	if race.Brief() {
@@ -160,8 +160,8 @@ func TestOnlyLeadersSendToOtherHosts(t *testing.T) {
 	})
 }
 
-// TestOperationThatPanicsAtLeaderFailsEveryRank: on several hosts. Only the ranks to which the
-// result leads wait in a Reduce; the others learn of it in the next call.
+// TestOperationThatPanicsAtLeaderFailsEveryRank: on several hosts. In a Reduce, only the ranks that
+// need the result wait; the others learn of the failure in the next call.
 func TestOperationThatPanicsAtLeaderFailsEveryRank(t *testing.T) {
 	boom := func(in, inout []int) { panic("boom") }
 	for name, call := range map[string]func(d *Comm) error{

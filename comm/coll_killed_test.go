@@ -16,14 +16,14 @@ import (
 )
 
 // killVariable is the environment variable that tells killedProgram which collectives are under way
-// when rank 2 kills itself, and when that is.
+// when rank 2 kills itself, and at which moment it does.
 const killVariable = "COMM_TEST_KILL"
 
 // killed is the rank that kills itself, of four.
 const killed = 2
 
-// killedScene is a collective through shared memory, on one host or on two, in a communicator of
-// its own.
+// killedScene is a collective through shared memory, on one host or on two, in its own
+// communicator.
 type killedScene struct {
 	comm.SharedCall
 	d      *comm.Comm
@@ -55,7 +55,7 @@ func killedScenes(w *comm.Comm, way, when, names string) (scenes []killedScene) 
 	return scenes
 }
 
-// die has rank 2 kill itself before the collectives, while it combines, or while it waits.
+// die kills rank 2 before the collectives, while it combines, or while it waits.
 func die(scenes []killedScene, when string) {
 	kill := func() {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -85,7 +85,7 @@ func die(scenes []killedScene, when string) {
 	}
 }
 
-// survive makes a collective without rank 2, and later ones. Each error is the one that is due.
+// survive makes a collective without rank 2, and later ones. It checks each error.
 func (s *killedScene) survive(rank int, when string) error {
 	err := s.Call(s.d, s.root, comm.Sum)
 	isDue := s.Awaits(rank) && when != "waiting" // when all have arrived, it may succeed
@@ -104,8 +104,8 @@ func (s *killedScene) survive(rank int, when string) error {
 	return nil
 }
 
-// killedProgram has rank 2 kill itself in or before collectives through shared memory, all of which
-// are under way at once. The others must get errors.
+// killedProgram kills rank 2 in or before collectives through shared memory, all of which are under
+// way at once. The other ranks must get errors.
 func killedProgram(w *comm.Comm) error {
 	var way, when, names string
 	if _, err := fmt.Sscan(os.Getenv(killVariable), &way, &when, &names); err != nil {
@@ -158,8 +158,7 @@ func TestRankKilledInSharedMemoryFailsTheOthers(t *testing.T) {
 	}
 }
 
-// killedStartsProgram has rank 2 kill itself while the others wait in starts of persistent
-// collectives.
+// killedStartsProgram kills rank 2 while the others wait in starts of persistent collectives.
 func killedStartsProgram(w *comm.Comm) error {
 	comm.CheckStartsOfKilledRank(w, killed, func() {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)

@@ -13,14 +13,13 @@ import (
 	"github.com/mpigo/mpigo/internal/race"
 )
 
-// longBytes is more than 32 bits with a sign can say.
+// longBytes exceeds a signed 32-bit integer.
 const longBytes = 1<<31 + 4099
 
-// periodBytes is after how many bytes of repeated memory the same memory comes again. Neither 2³¹
-// nor 2³² is a multiple.
+// periodBytes is the period of repeated memory in bytes. Neither 2³¹ nor 2³² is a multiple.
 const periodBytes = 8<<20 + 4096
 
-// repeated returns memory that looks long, and consists of the same pages again and again.
+// repeated returns long memory that maps the same pages repeatedly.
 func repeated(t *testing.T, bytes int) []byte {
 	fd, err := unix.MemfdCreate("repeated", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
@@ -45,10 +44,10 @@ func untouched(t *testing.T, bytes int) []byte {
 	return unsafe.Slice((*byte)(p), bytes)
 }
 
-// TestBcastOfMoreThan2GiB: no length on the way has 32 bits.
+// TestBcastOfMoreThan2GiB: no length in the library has only 32 bits.
 func TestBcastOfMoreThan2GiB(t *testing.T) {
 	if race.Enabled {
-		return // the detector's memory for it would be several times as long
+		return // the detector needs several times this memory
 	}
 	bufs := [2][]byte{repeated(t, longBytes), repeated(t, longBytes)}
 	for at := 0; at < periodBytes; at += 4096 {

@@ -94,7 +94,7 @@ func ExampleNeighborAllgathervInit() {
 	// Output: [3 -3 0 1 -1]
 }
 
-// Each rank sends one number down and another one up. What a neighbour sends up comes from below.
+// Each rank sends one number down and another one up. A number that is sent up arrives from below.
 func ExampleNeighborAlltoall() {
 	inRing(func(ring *comm.Comm) ([]int, error) {
 		in, out := []int{10 * ring.Rank(), 10*ring.Rank() + 1}, make([]int, 2)

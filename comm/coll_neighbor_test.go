@@ -35,8 +35,9 @@ func forEachForm(t *testing.T, n int, body func(w *Comm, how coll.How)) {
 	}
 }
 
-// The block that goes to the rank before comes from the rank after, also in dimensions of one and
-// two places, where both are one rank, and nothing comes over an edge that is not periodic.
+// A block that is sent to the previous rank arrives from the next rank. This also holds in
+// dimensions of one and two places, where both are one rank. No block arrives over an edge that is
+// not periodic.
 func TestNeighborsInGrids(t *testing.T) {
 	long := 30_000
 	if race.Brief() {
@@ -146,7 +147,7 @@ func repeat(v, n int) (out []int) {
 	return out
 }
 
-// A rank without destinations, or without sources, passes nothing on that side.
+// A rank without destinations, or without sources, passes no elements on that side.
 func TestNeighborsOnOneSide(t *testing.T) {
 	run(t, 2, func(w *Comm) {
 		sources, dests := []int{}, []int{1, 1}
@@ -187,7 +188,7 @@ func TestNeighborsWithBadArguments(t *testing.T) {
 	})
 }
 
-// Communicators of several Idups are there when their requests are complete.
+// Communicators of several Idups exist when their requests are complete.
 func TestIdup(t *testing.T) {
 	run(t, 3, func(w *Comm) {
 		key := NewAttrKey(func(v int) (int, bool) { return v + 1, true })
@@ -202,7 +203,7 @@ func TestIdup(t *testing.T) {
 		if w.Rank() == 0 {
 			_, _, early, err := comms[4].Improbe(0, 0)
 			assert.False(t, early)
-			if err != nil { // it is there, if the other ranks were fast
+			if err != nil { // it exists already if the other ranks were fast
 				assert.ErrorIs(t, err, ErrComm)
 			}
 		}

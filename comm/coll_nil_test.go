@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestNilSliceOfRankWithoutElementsIsEmpty: a rank that has nothing to contribute passes the nil
-// slice that append leaves, while the other ranks pass slices that are not nil. The call does the
-// same as with an empty slice that is not nil, in each form. It is not taken for one in place.
+// TestNilSliceOfRankWithoutElementsIsEmpty: a rank without a contribution passes a nil slice, as
+// append leaves it, while the other ranks pass slices that are not nil. In each form, the call does
+// the same as with an empty slice that is not nil. It does not work in place.
 func TestNilSliceOfRankWithoutElementsIsEmpty(t *testing.T) {
 	const n = 3
 	type call struct {
@@ -159,7 +159,7 @@ func TestNilSliceOfRankWithoutElementsIsEmpty(t *testing.T) {
 				g := must(w.Graph([]int{0, 1, 2}, []int{0, 1, 2}))
 				for _, name := range names {
 					for form := range 3 {
-						// nilRanks has a bit for each rank that passes nil where it has nothing.
+						// nilRanks has a bit for each rank that passes nil for no elements.
 						for nilRanks := range 1 << n {
 							f, me := calls(w, g)[name], w.Rank()
 							slice := func(elements int) []int {
@@ -193,8 +193,8 @@ func TestNilSliceOfRankWithoutElementsIsEmpty(t *testing.T) {
 	}
 }
 
-// TestAlltoallvInPlaceOfRankWithoutElements: the ranks work in place, and one of them has nothing
-// to exchange. It makes the same call as the others, whatever compares the calls.
+// TestAlltoallvInPlaceOfRankWithoutElements: the ranks work in place, and one of them has no
+// elements. All comparisons of calls find that it makes the same call as the others.
 func TestAlltoallvInPlaceOfRankWithoutElements(t *testing.T) {
 	run(t, 3, func(w *Comm) {
 		out := [][]int{{}, {10, 11, 12}, {20, 21, 22}}[w.Rank()]

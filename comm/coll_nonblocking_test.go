@@ -15,8 +15,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Many nonblocking collectives are under way at a time, and are waited for in another order at each
-// rank.
+// Many nonblocking collectives are under way at a time, and each rank waits for them in another
+// order.
 func TestManyNonblockingCollectives(t *testing.T) {
 	const calls = 500
 	for _, n := range []int{1, 2, 3, 5, 8} {
@@ -79,8 +79,8 @@ func TestNonblockingCollectivesProgressInOtherCalls(t *testing.T) {
 	})
 }
 
-// Blocking calls set up memory that the ranks share, and meet there. Later calls of the other forms
-// do not: they return before the other ranks have called.
+// Blocking calls set up shared memory, and use it. Later calls of the other forms do not: they
+// return before the other ranks have called.
 func TestCollectivesAfterBarriersReturnBeforeOthersCall(t *testing.T) {
 	run(t, 3, func(w *Comm) {
 		for range 3 {
@@ -162,7 +162,7 @@ func TestPersistentCollectives(t *testing.T) {
 	}
 }
 
-// Calls of different forms do not belong together.
+// Calls of different forms do not match.
 func TestFormsOfCollectivesDoNotMatch(t *testing.T) {
 	for name, other := range map[string]func(w *Comm) (request.Request, error){
 		"nonblocking": func(w *Comm) (request.Request, error) { return w.Ibarrier() },

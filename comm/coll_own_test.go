@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestOwnMessagesReachNoBuffer: a call without slices of the user's sends data of the library's
-// own. If other ranks make a Bcast instead, of whatever length, they get an error, and their
-// buffers stay as they are.
+// TestOwnMessagesReachNoBuffer: a call without user slices sends internal data of the library. If
+// other ranks make a Bcast of any length instead, they get an error, and their buffers do not
+// change.
 func TestOwnMessagesReachNoBuffer(t *testing.T) {
 	calls := map[string]func(d *Comm) error{
 		"barrier": func(d *Comm) error { return d.Barrier() },

@@ -35,7 +35,7 @@ var sharedInits = []sharedInit{
 	}},
 }
 
-// initShared makes the requests of all of them, with parts of so many elements.
+// initShared makes the requests of all of them, with parts of the given number of elements.
 func initShared(d *Comm, part, root int) (reqs []request.Request) {
 	for _, c := range sharedInits {
 		reqs = append(reqs, must(c.init(d, make([]int, part*d.Size()), root)))
@@ -53,8 +53,8 @@ func startAll(reqs []request.Request, first int) {
 	}
 }
 
-// CheckStartsSendNothing checks that starts of w, which is on one host, receive no message, in
-// whatever order.
+// CheckStartsSendNothing checks that starts of w, which is on one host, receive no message, in any
+// order.
 func CheckStartsSendNothing(w *Comm, part int) {
 	reqs := initShared(w, part, w.Size()-1)
 	check(w.Barrier())
@@ -189,8 +189,8 @@ func TestStartsInSharedMemoryAllocateNothing(t *testing.T) {
 	}
 }
 
-// CheckStartsOfKilledRank has the ranks start persistent collectives that a rank, which is then
-// killed, does not start.
+// CheckStartsOfKilledRank starts persistent collectives at all ranks except one, which is then
+// killed.
 func CheckStartsOfKilledRank(w *Comm, killed int, kill func()) {
 	d := must(w.Dup())
 	var reqs []request.Request
@@ -218,8 +218,8 @@ func CheckStartsOfKilledRank(w *Comm, killed int, kill func()) {
 	}
 }
 
-// CheckMemoryOfStarts checks that a persistent collective gives its shared memory back when it is
-// freed, and that Finalize does so for those that are not.
+// CheckMemoryOfStarts checks that Free of a persistent collective releases its shared memory, and
+// that Finalize releases the memory of the others.
 func CheckMemoryOfStarts(w *Comm) {
 	mapped := func() int {
 		return strings.Count(string(must(os.ReadFile("/proc/self/maps"))), "mpigo-sm-shared")

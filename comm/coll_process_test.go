@@ -42,7 +42,7 @@ func TestCollectivesOfProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, done, ""}, launch(many, "collectives", "--set", "check=false"))
 }
 
-// revokedProgram has one rank after the other make a wrong call in a collective.
+// revokedProgram makes a wrong call in a collective at one rank after the other.
 func revokedProgram(w *comm.Comm) error {
 	comm.CheckRevokedCollectives(w)
 	if w.Rank() == 0 {
@@ -62,7 +62,7 @@ func TestRevokedCollectivesOfProcesses(t *testing.T) {
 	assert.Equal(t, outcome{0, "no rank hangs\n", ""}, launch(3, "revoked", "--set", "pml.eager.bytes=1"))
 }
 
-// timersProgram has goroutines make collectives whose contexts end at any moment.
+// timersProgram makes collectives in several goroutines. Their contexts end at any moment.
 func timersProgram(w *comm.Comm) error {
 	comm.CheckEndedCreateGroup(w)
 	comm.CheckTimers(w, 100)
@@ -83,7 +83,7 @@ func TestCollectivesWithTimersOfProcesses(t *testing.T) {
 // releases the other one.
 const releaseVariable = "COMM_TEST_RELEASE"
 
-// refusalsProgram has rank 0 refuse collectives while rank 1 is elsewhere.
+// refusalsProgram refuses collectives at rank 0 while rank 1 makes no library call.
 func refusalsProgram(w *comm.Comm) error {
 	file := os.Getenv(releaseVariable)
 	comm.CheckRefusals(w, 20_000, func() {
@@ -110,8 +110,8 @@ func TestRefusalsWhileAnotherProcessDoesNothing(t *testing.T) {
 	}
 }
 
-// freedRequestsProgram has one rank free its requests of persistent collectives that the others
-// start, and checks that a rank that is only late fails nothing.
+// freedRequestsProgram frees the requests of persistent collectives at one rank while the others
+// start them. It checks that a late rank makes no call fail.
 func freedRequestsProgram(w *comm.Comm) error {
 	comm.CheckResultsOfStarts(w)
 	comm.CheckFreedRequests(w)
@@ -129,8 +129,8 @@ func TestStartsWithoutRankThatHasFreedRequestOfProcesses(t *testing.T) {
 	}
 }
 
-// splitsGivenUpProgram has a rank give up a Split that the others have finished, and then several
-// ranks do so at random moments.
+// splitsGivenUpProgram gives up a Split at one rank after the others have finished it, and then at
+// several ranks at random moments.
 func splitsGivenUpProgram(w *comm.Comm) error {
 	for _, freeParent := range []bool{false, true} {
 		for _, deep := range []bool{false, true} {
@@ -155,7 +155,7 @@ func TestSplitsGivenUpOfProcesses(t *testing.T) {
 	}
 }
 
-// desertedProgram has rank 2 die once all ranks have communicators. The others then make every
+// desertedProgram kills rank 2 once all ranks have communicators. The others then make every
 // collective call.
 func desertedProgram(w *comm.Comm) error {
 	comm.CallAll(w, func() bool {
@@ -168,8 +168,8 @@ func desertedProgram(w *comm.Comm) error {
 	return nil
 }
 
-// TestCollectivesWithoutDeadRankFail: no rank waits for ever when a rank dies in a job whose
-// launcher does not end it.
+// TestCollectivesWithoutDeadRankFail: no rank waits forever when a rank dies and the launcher does
+// not end the job.
 func TestCollectivesWithoutDeadRankFail(t *testing.T) {
 	for rank, got := range unmanaged(t, 5, "deserted") {
 		if rank == 2 {

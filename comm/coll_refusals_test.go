@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// CheckRefusals has rank 0 refuse calls collectives while rank 1 makes no progress. Rank 0 calls
-// release when it has refused all, and rank 1 waits for that in await. Few REVOKEs wait to be sent
-// meanwhile, and rank 1 learns of each refused collective.
+// CheckRefusals refuses a number of collectives, calls, at rank 0 while rank 1 makes no progress.
+// Rank 0 calls release when it has refused all, and rank 1 waits for that in await. Few REVOKEs
+// wait to be sent meanwhile, and rank 1 learns of each refused collective.
 func CheckRefusals(w *Comm, calls int, release, await func()) {
 	check(w.Barrier())
 	if w.Rank() == 1 {

@@ -22,8 +22,8 @@ import (
 )
 
 // These tests check for every collective that a wrong call of one rank has no bad effects: no rank
-// hangs, nothing writes to buffers after their call has returned, the next collective works, and no
-// message or operation remains.
+// hangs, the library writes to no buffer after the call has returned, the next collective works,
+// and no message or operation remains.
 
 // args are the arguments of a rank for any collective call.
 type args struct {
@@ -307,8 +307,8 @@ func scene(a *args, call func(a *args) error) error {
 	return err
 }
 
-// after checks that the next collective of w works, and that nothing has written to the buffers of
-// a scene. what names the scene in errors.
+// after checks that the next collective of w works, and that the buffers of a scene have not
+// changed. what names the scene in errors.
 func (a *args) after(w *Comm, what string) {
 	n := w.Size()
 	in, sum, want := make([]int64, 100), make([]int64, 100), make([]int64, 100)
@@ -323,7 +323,7 @@ func (a *args) after(w *Comm, what string) {
 	}
 }
 
-// CheckRefused has one rank make each collective with each kind of bad arguments. Each number of
+// CheckRefused makes each collective with each kind of bad arguments at one rank. Each number of
 // ranks takes a third of the lengths.
 func CheckRefused(w *Comm, how coll.How) {
 	n := w.Size()
@@ -382,15 +382,16 @@ func isDifferent(what string, err error) {
 	}
 }
 
-// differ makes a collective call that is different at one rank. format and its operands say how.
+// differ makes a collective call that differs at one rank. format and its operands describe the
+// difference.
 func differ(a *args, call func(a *args) error, format string, operands ...any) {
 	what := fmt.Sprintf("rank %d: ", a.w.Rank()) + fmt.Sprintf(format, operands...)
 	isDifferent(what, scene(a, call))
 	a.after(a.w, what)
 }
 
-// CheckDifferentLengths has one rank call each collective with another length than all others. Each
-// number of ranks takes a fifth of the pairs of lengths.
+// CheckDifferentLengths calls each collective with a different length at one rank. Each number of
+// ranks takes a fifth of the pairs of lengths.
 func CheckDifferentLengths(w *Comm, how coll.How) {
 	n := w.Size()
 	for k, c := range revocables(how) {
@@ -410,7 +411,7 @@ func CheckDifferentLengths(w *Comm, how coll.How) {
 	}
 }
 
-// CheckDifferentRoots has one rank call with another root.
+// CheckDifferentRoots calls each collective with a different root at one rank.
 func CheckDifferentRoots(w *Comm, how coll.How) {
 	n := w.Size()
 	for _, c := range revocables(how) {
@@ -425,7 +426,7 @@ func CheckDifferentRoots(w *Comm, how coll.How) {
 	}
 }
 
-// CheckDifferentCalls has one rank make another collective.
+// CheckDifferentCalls makes a different collective at one rank.
 func CheckDifferentCalls(w *Comm, how coll.How) {
 	all := revocables(how)
 	for i, c := range all {
@@ -481,8 +482,7 @@ func forEachRevokingForm(t *testing.T, body func(w *Comm, how coll.How)) {
 	}
 }
 
-// hurry lets a rank sleep only briefly, and have little patience, so that it soon probes for a
-// mismatch.
+// hurry makes a rank sleep only briefly, so that it soon probes for a mismatch.
 func hurry(w *Comm) (stop func()) {
 	locked(w, func() int64 {
 		w.job.hub.Patience = int64(time.Millisecond)
@@ -633,8 +633,8 @@ func TestLengthsOnBothSidesOfDefaultThresholdsFail(t *testing.T) {
 	}
 }
 
-// TestCollectiveGivenUpByContextFailsEverywhere: the context of one rank ends while it waits for
-// another one, which is late.
+// TestCollectiveGivenUpByContextFailsEverywhere: the context of one rank ends while the rank waits
+// for a late one.
 func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 	forEachRevokingForm(t, func(w *Comm, how coll.How) {
 		if how == nonblocking {
@@ -705,7 +705,7 @@ func TestCollectiveGivenUpByContextFailsEverywhere(t *testing.T) {
 }
 
 // TestCollectiveWithoutDeadRankFails: one rank makes no call. Ranks that wait for it learn that it
-// is gone, and tell the others.
+// is gone, and notify the others.
 func TestCollectiveWithoutDeadRankFails(t *testing.T) {
 	for n := 2; n <= 8; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
@@ -729,7 +729,7 @@ func TestCollectiveWithoutDeadRankFails(t *testing.T) {
 					if err == nil && c.needs || err != nil && !errors.Is(err, ErrProcFailed) {
 						failf("%s: %w", what, err)
 					}
-					// A rank that has not noticed itself is told, now and in later calls.
+					// Other ranks notify a rank that has not noticed it, now and in later calls.
 					for range 2 {
 						if err != nil && !namesLost(err, dead) {
 							failf("%s: %w does not name rank %d", what, err, dead)
@@ -772,7 +772,7 @@ func loseOnWait(w *Comm, dead int) (stop func()) {
 	}
 }
 
-// TestRevocablesHaveEveryCollective: except those that need a topology.
+// TestRevocablesHaveEveryCollective: the list has all except those that need a topology.
 func TestRevocablesHaveEveryCollective(t *testing.T) {
 	for how := blocking; how <= persistent; how++ {
 		listed := make(map[calls.ID]bool)

@@ -89,12 +89,12 @@ func TestRanksWithDifferentSharedBytesUseMessages(t *testing.T) {
 	}
 }
 
-// SharingMemory returns a new communicator whose ranks share memory. It takes short vectors, or
-// all, through the way for short ones.
+// SharingMemory returns a new communicator whose ranks share memory. Short vectors, or all, use the
+// path for short vectors.
 func SharingMemory(w *Comm, way string) *Comm { return sharing(w, sharedTunings[way]) }
 
-// AwaitArrivals returns when so many ranks have come to this rank's next collective in shared
-// memory.
+// AwaitArrivals returns when the given number of ranks has arrived at this rank's next collective
+// in shared memory.
 func AwaitArrivals(d *Comm, ranks int) {
 	for locked(d, d.team.Arrived) != ranks {
 		runtime.Gosched()

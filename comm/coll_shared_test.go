@@ -19,7 +19,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// sharedTunings take each way through shared memory, from the first collective on.
+// sharedTunings use each path through shared memory, from the first collective on.
 var sharedTunings = map[string]*coll.Tuning{
 	"short": sharedTuning(1 << 40),
 	"long":  sharedTuning(-1),
@@ -27,7 +27,7 @@ var sharedTunings = map[string]*coll.Tuning{
 	"few":   fewTuning(1 << 40),
 }
 
-// sharedTuning has vectors of up to so many bytes combined by the rank that arrives last.
+// sharedTuning lets the rank that arrives last combine vectors of up to the given number of bytes.
 func sharedTuning(shortBytes int) *coll.Tuning {
 	t := *coll.DefaultTuning(false)
 	t.SharedBytes, t.SharedShortBytes, t.SharedReduceBytes, t.SharedFewRanks = 1<<40, shortBytes, 0, 0
@@ -43,7 +43,7 @@ func fewTuning(shortBytes int) *coll.Tuning {
 	return t
 }
 
-// messagesOnly is a tuning of which no collective goes through shared memory.
+// messagesOnly is a tuning in which no collective uses shared memory.
 func messagesOnly() *coll.Tuning {
 	t := *coll.DefaultTuning(false)
 	t.SharedBytes = 0
@@ -51,8 +51,8 @@ func messagesOnly() *coll.Tuning {
 	return &t
 }
 
-// lowerLimits has reductions of more than 4 KiB go along a chain, and hosts exchange ranges of a
-// vector of more than 2 KiB, and pieces of 1 KiB.
+// lowerLimits makes reductions of more than 4 KiB use a chain. Hosts exchange ranges of a vector of
+// more than 2 KiB, and pieces of 1 KiB.
 func lowerLimits(t *coll.Tuning) {
 	t.ReduceTreeBytes, t.PieceBytes, t.HostPieceBytes, t.LeaderBytes = 4<<10, 1<<10, 1<<10, 2<<10
 }
@@ -72,7 +72,7 @@ func sharing(w *Comm, tuning *coll.Tuning) *Comm {
 }
 
 // TestSharedMemoryDoesNotChangeResults: sums of floating-point numbers, whose bits depend on the
-// order, are those of the schedules with messages.
+// order, are the same as with messages.
 func TestSharedMemoryDoesNotChangeResults(t *testing.T) {
 	flat := *coll.DefaultTuning(true)
 	flat.SharedBytes = 0
@@ -218,7 +218,7 @@ func TestSharedMemoryCollectiveGivenUpByContext(t *testing.T) {
 	}
 }
 
-// givenUpByContext has the context of rank 0 end while it waits for the last rank.
+// givenUpByContext ends the context of rank 0 while the rank waits for the last rank.
 func givenUpByContext(t *testing.T, n int, c SharedCall, open func(w *Comm) *Comm) {
 	late := n - 1
 	runUnchecked(t, n, func(w *Comm) {
@@ -299,7 +299,7 @@ func SharedCalls() []SharedCall {
 	}
 }
 
-// Root is the root that has the call wait for a rank that is late, which is not rank 0.
+// Root is a root with which the call waits for the late rank, which is not rank 0.
 func (c SharedCall) Root(late int) int {
 	if c.Name == "bcast" {
 		return late
@@ -307,12 +307,12 @@ func (c SharedCall) Root(late int) int {
 	return 0
 }
 
-// Awaits reports whether a rank waits in the call, with that root, for the one that is late, or for
-// a rank that does.
+// Awaits reports whether a rank waits in the call, with that root, for the late rank, directly or
+// through others.
 func (c SharedCall) Awaits(rank int) bool { return c.Name != "reduce" || rank == 0 }
 
-// TestSharedMemoryCollectivesWithoutDeadRankFail: a rank is lost before it makes the call. Those
-// that wait for it learn that, and tell the others, which may have returned.
+// TestSharedMemoryCollectivesWithoutDeadRankFail: a rank is lost before it makes the call. The
+// ranks that wait for it learn of it, and notify the others, which may have returned.
 func TestSharedMemoryCollectivesWithoutDeadRankFail(t *testing.T) {
 	for name, tuning := range sharedTunings {
 		for _, c := range SharedCalls() {
@@ -323,7 +323,7 @@ func TestSharedMemoryCollectivesWithoutDeadRankFail(t *testing.T) {
 	}
 }
 
-// withoutDeadRank has four ranks, one of which makes no call, and is lost.
+// withoutDeadRank runs four ranks. One of them makes no call, and is lost.
 func withoutDeadRank(t *testing.T, dead int, c SharedCall, open func(w *Comm) *Comm) {
 	const n = 4
 	ended := make(chan struct{}, n)
@@ -343,8 +343,8 @@ func withoutDeadRank(t *testing.T, dead int, c SharedCall, open func(w *Comm) *C
 	})
 }
 
-// TestBcastAheadOfDeadRankFails: a root does not wait for the other ranks, until it is so far ahead
-// that there is no room. Then it learns that one of them is gone.
+// TestBcastAheadOfDeadRankFails: a root waits for the other ranks only when no room is left. It
+// then learns that one of them is gone.
 func TestBcastAheadOfDeadRankFails(t *testing.T) {
 	for _, count := range []int{1, 1000, 40_000} {
 		t.Run(fmt.Sprint(count, " elements"), func(t *testing.T) {
@@ -373,8 +373,8 @@ func TestBcastAheadOfDeadRankFails(t *testing.T) {
 	}
 }
 
-// TestRanksAheadInSharedMemoryKeepTheirData: roots and leaves run ahead of a rank that is slow. It
-// gets what they meant it to get.
+// TestRanksAheadInSharedMemoryKeepTheirData: roots and leaves run ahead of a slow rank, which still
+// gets the right data.
 func TestRanksAheadInSharedMemoryKeepTheirData(t *testing.T) {
 	for name, tuning := range sharedTunings {
 		for _, n := range []int{2, 3, 5} {
@@ -406,8 +406,8 @@ func TestRanksAheadInSharedMemoryKeepTheirData(t *testing.T) {
 	}
 }
 
-// TestNonsenseInSharedMemoryCrashesNothing: a rank writes anything to the memory, and then makes no
-// further call. The others may get wrong results, but they do not hang or crash.
+// TestNonsenseInSharedMemoryCrashesNothing: a rank writes random data to the memory, and then makes
+// no further call. The others may get wrong results, but they do not hang or crash.
 func TestNonsenseInSharedMemoryCrashesNothing(t *testing.T) {
 	const words = (8*2 + 3 + 3*8) * 16 // the entries, what the ranks have passed, the slots
 	for seed := range uint64(60) {

@@ -24,9 +24,9 @@ import (
 )
 
 // shortProgram makes random collectives whose buffers are short or nearly so, and exchanges
-// messages between ranks. Each rank is late at random, so each call may take its short
-// path, the general way, or begin on the one and end in the other. It counts how many calls of this
-// rank ended on their short path, by their names.
+// messages between ranks. Each rank is late at random. So each call may take its short path or the
+// general path, or begin on one and end on the other. The program counts the calls of this rank
+// that ended on their short path, by name.
 func shortProgram(w *comm.Comm, seed uint64, most int, shorts map[string]int) error {
 	rng := rand.New(rand.NewPCG(seed, 1)) // the same at both ranks
 	late := rand.New(rand.NewPCG(seed, uint64(2+w.Rank())))
@@ -80,7 +80,7 @@ func shortProgram(w *comm.Comm, seed uint64, most int, shorts map[string]int) er
 	return nil
 }
 
-// shortMessage sends a message from one rank to the next, for which that waits: it makes no
+// shortMessage sends a message from one rank to the next. The receiver waits for it and makes no
 // collective meanwhile.
 func shortMessage(w *comm.Comm, from, what int) error {
 	to := (from + 1) % w.Size()
@@ -98,8 +98,8 @@ func shortMessage(w *comm.Comm, from, what int) error {
 	return nil
 }
 
-// shortSums makes a reduction with an operation of the library, as short paths want it, and returns
-// its name. The result has to have the same bits as that of the nonblocking call, which goes by
+// shortSums makes a reduction with an operation of the library, as short paths require, and returns
+// its name. The result must have the same bits as the result of the nonblocking call, which uses
 // messages.
 func shortSums(w *comm.Comm, rng *rand.Rand) (name string, isShort bool, err error) {
 	n, root := 1+rng.IntN(20), rng.IntN(w.Size())
@@ -157,7 +157,7 @@ func everyShortCall(shorts map[string]int) error {
 }
 
 // TestShortCollectivesAgainstNaiveModel: more than two ranks that are goroutines do not wait on a
-// short path, so only the last one to come ends there.
+// short path, so only the last rank to arrive ends there.
 func TestShortCollectivesAgainstNaiveModel(t *testing.T) {
 	for ranks, seeds := range map[int]uint64{2: 20, 3: 5, 5: 5} {
 		shorts := make([]map[string]int, ranks)
@@ -189,8 +189,8 @@ func shortCollectivesProgram(w *comm.Comm) error {
 	return everyShortCall(shorts)
 }
 
-// TestRoomAfterShortCollectives: a rank that only puts its contributions leaves the other one room,
-// though it makes no further collective.
+// TestRoomAfterShortCollectives: a rank that only writes its contributions leaves room for the
+// other rank, even if it makes no further collective.
 func TestRoomAfterShortCollectives(t *testing.T) {
 	for bcasts := range 17 {
 		require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
@@ -228,7 +228,7 @@ func TestRoomAfterShortCollectives(t *testing.T) {
 	}
 }
 
-// shortKilledProgram has rank 1 kill itself between two short collectives.
+// shortKilledProgram kills rank 1 between two short collectives.
 func shortKilledProgram(w *comm.Comm) error {
 	for i := 0; ; i++ {
 		if i == 1000 && w.Rank() == 1 {
@@ -258,7 +258,7 @@ func TestRankKilledBetweenShortCollectives(t *testing.T) {
 	}
 }
 
-// TestShortCollectivesThatDiffer: ranks that make different calls get an error, on whatever path.
+// TestShortCollectivesThatDiffer: ranks that make different calls get an error on every path.
 func TestShortCollectivesThatDiffer(t *testing.T) {
 	v, two := []int{1}, []int{1, 2}
 	calls := map[string]func(w *comm.Comm) error{
@@ -309,7 +309,7 @@ func TestShortCollectivesOfProcesses(t *testing.T) {
 }
 
 // TestRootRunsAheadOfShortCollectives: a rank that has ended an exchange on its short path leaves
-// the others all the room that there is, though it makes no further collective.
+// all the room to the others, even if it makes no further collective.
 func TestRootRunsAheadOfShortCollectives(t *testing.T) {
 	require.NoError(t, comm.RunLocal(2, func(w *comm.Comm) error {
 		v, parts := []int{1}, []int{0, 0}

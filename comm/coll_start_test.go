@@ -25,7 +25,7 @@ func hasProbed(c *Comm) bool {
 	})
 }
 
-// TestInitsOfOtherLengthsAreErrCount: also at a rank that was probed before it made the call.
+// TestInitsOfOtherLengthsAreErrCount: this includes a rank that was probed before its call.
 func TestInitsOfOtherLengthsAreErrCount(t *testing.T) {
 	runUnchecked(t, 2, func(w *Comm) {
 		defer hurry(w)()
@@ -51,7 +51,7 @@ func startAndWait(r request.Request) error {
 	return err
 }
 
-// freedScene says what a rank does while the others start a persistent collective.
+// freedScene describes what a rank does while the others start a persistent collective.
 type freedScene struct {
 	late     bool // it starts the collective too, but only when all others have probed or are done
 	freeComm bool // it frees the communicator too
@@ -59,8 +59,8 @@ type freedScene struct {
 	starts   int  // that all ranks make before
 }
 
-// CheckFreedRequests has one rank free its request of each persistent collective that the others
-// then start. If tests do less, each scene has a third of the collectives.
+// CheckFreedRequests frees the request of each persistent collective at one rank. The others then
+// start it. In shorter tests, each scene has a third of the collectives.
 func CheckFreedRequests(w *Comm) {
 	defer hurry(w)()
 	for nth, scene := range []freedScene{
@@ -77,7 +77,7 @@ func CheckFreedRequests(w *Comm) {
 	}
 }
 
-// check makes a collective in a communicator of its own. freer is the rank that frees its request.
+// check makes a collective in a new communicator. freer is the rank that frees its request.
 func (f freedScene) check(w *Comm, c revocable, root, freer int) {
 	d := must(w.Dup())
 	r := must(c.begin(newArgs(d, 5, root)))
@@ -151,16 +151,16 @@ func (f freedScene) check(w *Comm, c revocable, root, freer int) {
 	}
 }
 
-// TestStartWithoutRankThatHasFreedRequestFails: no rank waits for ever, and a rank that is only
-// late fails nothing.
+// TestStartWithoutRankThatHasFreedRequestFails: no rank waits forever, and a late rank makes no
+// call fail.
 func TestStartWithoutRankThatHasFreedRequestFails(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		run(t, n, CheckFreedRequests)
 	}
 }
 
-// TestErrorSaysWhetherInitOrStartHasFailed: errors of the Init call have its name, those of the
-// request have another one.
+// TestErrorSaysWhetherInitOrStartHasFailed: errors of the Init call have its name; errors of the
+// request have another name.
 func TestErrorSaysWhetherInitOrStartHasFailed(t *testing.T) {
 	runUnchecked(t, 2, func(w *Comm) {
 		out := []int{0}

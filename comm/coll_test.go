@@ -314,7 +314,7 @@ func TestMismatchWithCallWithoutBuffersNamesTheCall(t *testing.T) {
 }
 
 // TestMismatchIsReportedWhereItIsSeen: arguments that differ between ranks are an error at the
-// ranks that can see it. No rank hangs, and the communicator stays fit.
+// ranks that can detect it. No rank hangs, and the communicator stays fit.
 func TestMismatchIsReportedWhereItIsSeen(t *testing.T) {
 	const n = 6
 	runUnchecked(t, n, func(w *Comm) {

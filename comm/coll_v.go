@@ -44,8 +44,8 @@ func Allgatherv[T any](c *Comm, in, out []T, counts, displs []int) error {
 // must give it the same length. Parts of out must not overlap. If displacements are nil, the parts
 // lie one after the other.
 //
-// In place: all ranks pass nil as in and as scounts. The part for rank r then has the place and the
-// length of the part from rank r, and sdispls is ignored. With scounts, a nil in is a slice without
+// In place: all ranks pass nil as in and as scounts, and sdispls is ignored. The part for rank r
+// has the place and the length of the part from rank r. With scounts, a nil in is a slice without
 // elements.
 func Alltoallv[T any](c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	_, err := c.alltoallv(blocking, bytesOf(in), layoutOf[T](scounts, sdispls), bytesOf(out), layoutOf[T](rcounts, rdispls),

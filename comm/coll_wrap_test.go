@@ -10,10 +10,9 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/coll"
 )
 
-// collWraps are numbers of collectives, or of starts of a persistent one, shortly before one after
-// which a counter is 0 again, or its sign changes: sequence numbers, the stamps in the counts of
-// shared memory, and stamps.
-// Never written.
+// collWraps are numbers of collectives, or of starts of a persistent one, shortly before a counter
+// wraps or its sign changes: sequence numbers, the stamps in the counts of shared memory, and
+// stamps. Never written.
 var collWraps = []uint64{1<<27 - 20, 1<<31 - 20, 1<<32 - 20, 1<<43 - 20, 1<<44 - 20, 1<<32 - 5, 1<<44 - 5}
 
 // wrapProgram makes random collectives from number count on, and then starts of a persistent one.
@@ -98,7 +97,7 @@ func wrapsProgram(w *comm.Comm) error {
 	return nil
 }
 
-// TestCollectivesWhenCountersWrap: ordinary collectives go on when their numbers wrap.
+// TestCollectivesWhenCountersWrap: ordinary collectives still work when their numbers wrap.
 func TestCollectivesWhenCountersWrap(t *testing.T) {
 	for _, ranks := range []int{2, 3, 5} {
 		require.NoError(t, comm.RunLocal(ranks, wrapsProgram))

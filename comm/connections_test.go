@@ -22,8 +22,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// tcpWorld makes ranks of this process that rails over TCP join, one for each address. Rank 0 makes
-// no connection while *blocked is set, which the lock of its engine guards.
+// tcpWorld makes ranks of this process that are joined by TCP rails, one for each address. Rank 0
+// makes no connection while *blocked is set, which the lock of its engine guards.
 func tcpWorld(t *testing.T, ranks int, addresses []string, blocked *bool, opts ...Option) []*Comm {
 	secret := sha256.Sum256([]byte("a secret"))
 	return localWorld(t, ranks, func(j *job, wakeup *progress.PipeWakeup) (modules []btl.Module) {
@@ -45,8 +45,8 @@ func openDescriptors(t *testing.T) int {
 }
 
 // TestTrafficSurvivesConnectionFailures: a hundred times a connection is cut under traffic of all
-// kinds, now and then several at once or a whole rail. No call fails, every byte is right, and no
-// descriptor is left.
+// kinds, sometimes several at once or a whole rail. No call fails, every byte is right, and no
+// descriptor remains.
 func TestTrafficSurvivesConnectionFailures(t *testing.T) {
 	const ranks = 3
 	cuts := race.Some(100)
@@ -145,8 +145,8 @@ func exchangeUntil(ctx context.Context, w *Comm, over <-chan struct{}, met func(
 	}
 }
 
-// TestRecvSurvivesFailuresOfOneAddress: the connections by one address fail again and again at
-// once, and a rank that only receives goes on by the other address.
+// TestRecvSurvivesFailuresOfOneAddress: the connections of one address fail repeatedly at once. A
+// rank that only receives continues over the other address.
 func TestRecvSurvivesFailuresOfOneAddress(t *testing.T) {
 	worlds := tcpWorld(t, 2, []string{"127.0.0.1", "127.0.0.2"}, new(bool))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -199,8 +199,8 @@ func breakConnection(t *testing.T, w *Comm) {
 	require.True(t, w.job.modules[0].(interface{ Break(rank int) bool }).Break(1))
 }
 
-// TestFinalizeReportsLostShortMessage: a short message is lost, after its send has returned, with
-// the last rail to a rank that nothing else is sent to.
+// TestFinalizeReportsLostShortMessage: the last rail to a rank fails with a short message whose
+// send has returned. No other message is sent to that rank.
 func TestFinalizeReportsLostShortMessage(t *testing.T) {
 	t.Parallel() // it waits for the grace time, which a busy machine needs for the first connection
 	var blocked bool

@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// TestStatsAndRailsHaveEveryFieldOfPML: what package pml counts reaches the types of this package,
-// under the same names and with the same values.
+// TestStatsAndRailsHaveEveryFieldOfPML: the counters of package pml appear in the types of this
+// package, with the same names and values.
 func TestStatsAndRailsHaveEveryFieldOfPML(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -155,7 +155,7 @@ func TestCreateGroupNeedsOnlyMembers(t *testing.T) {
 }
 
 // TestCreateGroupsAtOnce: goroutines of each rank make communicators of all pairs and of all ranks
-// at once, each under its tag, again and again.
+// at once, each under its tag, repeatedly.
 func TestCreateGroupsAtOnce(t *testing.T) {
 	const n, rounds = 4, 20
 	var lists [][]int
@@ -299,7 +299,7 @@ func TestCreateGroupWithEndedContextsEverywhere(t *testing.T) {
 }
 
 // TestCreateGroupGivenUpFailsEverywhere: the context of one member ends while it waits for another
-// one. The call of that one, and those of all others, fail; the next calls work.
+// member. The calls of all members fail; the next calls work.
 func TestCreateGroupGivenUpFailsEverywhere(t *testing.T) {
 	const n = 4
 	run(t, n, func(t rank, w *comm.Comm) {

@@ -79,7 +79,7 @@ func newVerbsPorts(t *testing.T) *ports {
 	return p
 }
 
-// newPorts gives rank 0 and rank 1 so many addresses.
+// newPorts gives ranks 0 and 1 the given numbers of addresses.
 func newPorts(t *testing.T, addresses ...int) *ports {
 	p := &ports{sent: map[sentBy]int{}}
 	secret := sha256.Sum256([]byte("a secret"))
@@ -137,9 +137,8 @@ func (p *ports) rails(state string) (list [][2]int) {
 	return list
 }
 
-// TestCrossedPorts: of two ports of each rank, one dies at each end, and no rail of the same number
-// is left at both. Traffic goes on from the port that is left to the other one's, and goes back to
-// the first rails when the ports are back.
+// TestCrossedPorts: each rank has two ports, and one of different number dies at each end. Traffic
+// continues between the remaining ports, and returns to the first rails when the ports are back.
 func TestCrossedPorts(t *testing.T) {
 	t.Run("tcp", func(t *testing.T) { testCrossedPorts(t, newPorts(t, 2, 2)) })
 	t.Run("verbs", func(t *testing.T) { testCrossedPorts(t, newVerbsPorts(t)) })
@@ -208,7 +207,7 @@ func TestUnequalPorts(t *testing.T) {
 	}
 }
 
-// exchange has the ranks exchange long messages, and checks them.
+// exchange exchanges long messages between the ranks, and checks them.
 func (p *ports) exchange(t *testing.T) {
 	p.rounds++
 	var all sync.WaitGroup
@@ -233,7 +232,7 @@ func (p *ports) exchange(t *testing.T) {
 	all.Wait()
 }
 
-// allCarry reports whether so many bytes have left from each port, and reached each port.
+// allCarry reports whether each port has sent and received the given number of bytes.
 func (p *ports) allCarry(least int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

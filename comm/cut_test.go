@@ -127,8 +127,8 @@ func connections() (list []int) {
 	return list
 }
 
-// TestNoRailNoticeWhenARankEnds: when a rank is killed, or aborts the job, or the job is ended, the
-// others print nothing about the rails to it.
+// TestNoRailNoticeWhenARankEnds: when a rank is killed or aborts the job, or the job is ended, the
+// other ranks print no line about the rails to it.
 func TestNoRailNoticeWhenARankEnds(t *testing.T) {
 	launch := launcher(t)
 	for _, how := range []string{"rank is killed", "rank aborts", "job is ended"} {

@@ -26,8 +26,8 @@ const (
 	stoppedMemoryVariable = "COMM_TEST_STOPPED_MEMORY"
 )
 
-// stoppedProgram has rank 1 stop before any message has arrived. Rank 0 gives up a broadcast to it,
-// overwrites its buffer, and lets rank 1 go on, which gets the original bytes.
+// stoppedProgram stops rank 1 before any message has arrived. Rank 0 gives up a broadcast to it,
+// overwrites its buffer, and lets rank 1 continue. Rank 1 gets the original bytes.
 func stoppedProgram(w *comm.Comm) error {
 	n := must(strconv.Atoi(os.Getenv(stoppedBytesVariable)))
 	file := filepath.Join(os.Getenv(stoppedDirVariable), "pid")
@@ -38,7 +38,7 @@ func stoppedProgram(w *comm.Comm) error {
 		if err := comm.Bcast(w, got, 0); err != nil && !errors.Is(err, comm.ErrComm) {
 			return fmt.Errorf("broadcast that the root has given up: %w", err)
 		}
-		// An announced message is not sent any more once the root has given up.
+		// Once the root has given up, it does not send a message of which only the RTS was sent.
 		if !bytes.Equal(got, want) && !bytes.Equal(got, make([]byte, n)) {
 			return errors.New("bytes came that were not sent")
 		}

@@ -38,8 +38,8 @@ func verbsPairOn(t *testing.T, f *simhca.Fabric, opts ...Option) [2]*Comm {
 }
 
 // TestGivenUpBcastWaitsForDevice: the root gives up while its device reads the buffer. The call
-// returns when the device has finished. Then the memory can be given back, and the other rank has
-// the original bytes.
+// returns when the device has finished. Then the memory can be freed, and the other rank has the
+// original bytes.
 func TestGivenUpBcastWaitsForDevice(t *testing.T) {
 	const length = 2 << 20
 	for _, free := range []bool{false, true} {
@@ -56,7 +56,7 @@ func TestGivenUpBcastWaitsForDevice(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		over, stop := context.WithCancel(t.Context())
 		var network sync.WaitGroup
-		network.Go(func() { // the device stands still while it writes, until the root has given up
+		network.Go(func() { // the device stops while it writes, until the root has given up
 			gaveUp := func() bool { return w[0].team.Unfit() != nil }
 			for ; over.Err() == nil && phaseOf(w[0]) != "writing"; runtime.Gosched() {
 				f.Advance()

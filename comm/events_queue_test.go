@@ -23,7 +23,7 @@ func TestFullQueueOfEventsKeepsTheLatest(t *testing.T) {
 	assert.Equal(t, []int{7, 8, 9}, ranks)
 }
 
-// A rail that becomes slow is told once, and once more when it is not slow any more.
+// There is one event when a rail becomes slow, and one when it is no longer slow.
 func TestEventsTellOfChangesOfSlowRails(t *testing.T) {
 	queue := make(chan Event, maxEvents)
 	e := events{queues: []chan Event{queue}}

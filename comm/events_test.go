@@ -62,8 +62,8 @@ func (l *eventList) exchangeUntil(w *comm.Comm, kind comm.EventKind) comm.Event 
 	return *l.first(kind)
 }
 
-// TestEventsTellOfRailsAndRanks: both ranks are told that a rail has failed, that it is back, and
-// at last that the other rank cannot be reached.
+// TestEventsTellOfRailsAndRanks: both ranks get events when a rail has failed, when it is back, and
+// at last when the other rank is unreachable.
 func TestEventsTellOfRailsAndRanks(t *testing.T) {
 	before := time.Now()
 	run(t, 2, func(t rank, w *comm.Comm) {
@@ -126,8 +126,8 @@ func TestEventsTellOfRankThatReturns(t *testing.T) {
 	}
 }
 
-// TestEventsEndWithContextAndGoOnAfterBreak: a loop that was left goes on with the next event, and
-// no loop outlives its context.
+// TestEventsEndWithContextAndGoOnAfterBreak: a loop that was left continues with the next event,
+// and no loop outlives its context.
 func TestEventsEndWithContextAndGoOnAfterBreak(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -160,8 +160,8 @@ func TestEventsEndWithContextAndGoOnAfterBreak(t *testing.T) {
 	}, comm.WithRails(2), comm.WithSetting("pml.notices", "false"))
 }
 
-// eventsProgram breaks a connection of the rank, and goes on until both ranks have been told so,
-// and of its return.
+// eventsProgram breaks a connection of the rank, and continues until both ranks have the events of
+// its failure and return.
 func eventsProgram(w *comm.Comm) error {
 	events := collectEvents(context.Background(), w)
 	for range 10 { // so that all connections are made
@@ -175,7 +175,7 @@ func eventsProgram(w *comm.Comm) error {
 	return nil
 }
 
-// Two processes are told of a broken TCP connection.
+// Two processes get events of a broken TCP connection.
 func TestEventsBetweenProcesses(t *testing.T) {
 	got := launcher(t)(2, "events", "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2", "--set", "pml.notices=false")
 	require.Equal(t, outcome{status: 0, stdout: got.stdout}, got)
@@ -220,7 +220,7 @@ func TestLoggerHasNoticesOfRails(t *testing.T) {
 	assert.ElementsMatch(t, []int{0, 1}, ranks)
 }
 
-// loggedMain fails, and has that logged to standard output.
+// loggedMain fails, and logs the error to standard output.
 func loggedMain() {
 	comm.Run(func(w *comm.Comm) error {
 		return errors.New("out of\npaper")

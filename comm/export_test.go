@@ -11,7 +11,7 @@ import (
 
 // For the tests of package comm_test, which may import what imports this package.
 
-// SetTuning has the collectives of c choose their algorithms by a tuning.
+// SetTuning makes the collectives of c choose their algorithms by a tuning.
 func SetTuning(c *Comm, t *coll.Tuning) { c.team.SetTuning(t) }
 
 // ForEachTuning runs body for each size and tuning, in a communicator that has that tuning.
@@ -52,7 +52,7 @@ func StartStartsAt(c *Comm, starts uint64) {
 	}
 }
 
-// TellChecked has f told of what checked mode warns of.
+// TellChecked makes checked mode pass its warnings to f.
 func TellChecked(c *Comm, f func(line string)) {
 	c.job.eng.Lock()
 	defer c.job.eng.Unlock()
@@ -65,7 +65,7 @@ var lines = regexp.MustCompile(` \(\w+\.go:\d+\)|\w+\.go:\d+, `)
 // WithoutLines is the text of errors without the lines of the program, such as (main.go:51).
 func WithoutLines(text string) string { return lines.ReplaceAllString(text, "") }
 
-// EqualError is assert.EqualError, but for the lines of the program.
+// EqualError is assert.EqualError without the lines of the program.
 func EqualError(t assert.TestingT, err error, want string) bool {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()

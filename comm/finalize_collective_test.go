@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// unfinished are ways to leave a collective under way that the other ranks do not make. They return
-// what waits for it.
+// unfinished are ways to leave a collective under way that the other ranks do not call. They return
+// a function that waits for it.
 func unfinished() map[string]func(w *comm.Comm) (wait func() error) {
 	waiting := func(r request.Request) func() error {
 		return func() error { _, err := r.Wait(); return err }
@@ -41,7 +41,7 @@ func unfinished() map[string]func(w *comm.Comm) (wait func() error) {
 }
 
 // TestFinalizeReportsCollectiveThatIsNeverOver: only rank 0 makes a nonblocking collective, or
-// starts a persistent one, and nothing waits for it. Its Finalize says so.
+// starts a persistent one, and no call waits for it. Its Finalize says so.
 func TestFinalizeReportsCollectiveThatIsNeverOver(t *testing.T) {
 	for name, begin := range unfinished() {
 		for _, checked := range []string{"false", "true"} {

@@ -44,8 +44,8 @@ func TestFinalizeConnectsOnlyToWaitingRanks(t *testing.T) {
 	}
 }
 
-// TestFinalizeOfUnreachableRanksSucceeds: two ranks with no path between them finish, however long
-// they wait for the third.
+// TestFinalizeOfUnreachableRanksSucceeds: two ranks with no path between them finish, even after a
+// long wait for the third.
 func TestFinalizeOfUnreachableRanksSucceeds(t *testing.T) {
 	t.Parallel()
 	var fabric *loop.Fabric
@@ -74,8 +74,8 @@ func (h halt) Progress() int {
 	return 0
 }
 
-// TestFinalizeWaitsForSlowReceiver: a rank gets no processor for seconds while all ranks are in
-// Finalize. Then it receives the messages that it has posted receives for. No rank gives up before.
+// TestFinalizeWaitsForSlowReceiver: a rank does not run for seconds while all ranks are in
+// Finalize. It then receives the messages for its posted receives. No rank gives up before.
 func TestFinalizeWaitsForSlowReceiver(t *testing.T) {
 	t.Parallel()
 	const long = 2500 * time.Millisecond

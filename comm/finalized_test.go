@@ -85,7 +85,7 @@ func finalizedPeerCollectivesProgram(w *comm.Comm) error {
 	return err
 }
 
-// TestCallsThatWaitForFinalizedRankFail: no rank waits for ever for a rank that has called Finalize
+// TestCallsThatWaitForFinalizedRankFail: no rank waits forever for a rank that has called Finalize
 // or has returned.
 func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 	for name, body := range map[string]func(w *comm.Comm) error{
@@ -123,8 +123,8 @@ func TestCallsThatWaitForFinalizedRankFail(t *testing.T) {
 	})
 }
 
-// TestMessageOfFinalizedRankIsReceived: messages that a rank has sent before Finalize are received,
-// however late. The other ranks go on meanwhile.
+// TestMessageOfFinalizedRankIsReceived: messages that a rank has sent before Finalize can be
+// received at any later time. The other ranks continue meanwhile.
 func TestMessageOfFinalizedRankIsReceived(t *testing.T) {
 	const many, late = 5000, 1500 * time.Millisecond // more messages than the window has room for
 	var finalizing atomic.Bool
@@ -207,7 +207,7 @@ func finalizedStarProgram(w *comm.Comm) error {
 		func(rank int) error { return comm.Ssend(w, buf, rank, 0) },
 		func(rank int) error { return comm.Send(w, make([]int, 1<<17), rank, 0) },
 		func(rank int) error {
-			for { // the rank calls the library seldom, and does not sleep there
+			for { // the rank rarely calls the library, and does not sleep in it
 				if _, _, err := w.Iprobe(rank, 0); err != nil {
 					return err
 				}

@@ -10,9 +10,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestFloodReceivedInReverseOrder: a program that is correct without any buffering (MPI 4.1,
-// section 3.5) works even if far more messages are under way than a rank can keep. The messages
-// that were sent last are received first. Collectives and other communicators go on meanwhile.
+// TestFloodReceivedInReverseOrder: a program that is correct without buffering (MPI 4.1, section
+// 3.5) works even if far more messages are in flight than a rank can keep. The rank receives the
+// last message first. Collectives and other communicators work meanwhile.
 func TestFloodReceivedInReverseOrder(t *testing.T) {
 	const messages = 6000 // there is room for about 2000
 	run(t, 3, func(t rank, w *comm.Comm) {

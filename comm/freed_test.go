@@ -74,8 +74,8 @@ func TestUseOfCommunicatorFreedLongAgoFails(t *testing.T) {
 	}
 }
 
-// TestFreedCommunicatorsLeaveNoState: Free does not depend on how many communicators there are, and
-// those that are left keep their order.
+// TestFreedCommunicatorsLeaveNoState: the time of Free does not depend on the number of
+// communicators, and the remaining ones keep their order.
 func TestFreedCommunicatorsLeaveNoState(t *testing.T) {
 	run(t, 2, func(w *Comm) {
 		var all []*Comm

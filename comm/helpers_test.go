@@ -24,8 +24,8 @@ func run(t testing.TB, n int, body func(w *Comm), opts ...Option) {
 	require.NoError(t, RunLocal(n, func(w *Comm) error { body(w); return nil }, opts...))
 }
 
-// runUnchecked is run of what checked mode does not do, or reports otherwise, whatever the
-// environment says.
+// runUnchecked is run without checked mode, regardless of the environment. It is for bodies that
+// checked mode does not support, or reports differently.
 func runUnchecked(t testing.TB, n int, body func(w *Comm), opts ...Option) {
 	t.Helper()
 	run(t, n, body, append(opts, WithSetting("check", "false"))...)
@@ -109,7 +109,7 @@ func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 			return all.List, nil
 		})
 		modules := open(j, wakeup)
-		j.eng.Lock() // which a turn of the asynchronous progress takes
+		j.eng.Lock() // a turn of the asynchronous progress takes this lock
 		for _, m := range modules {
 			j.addModule(m)
 		}
@@ -122,7 +122,7 @@ func localWorldBy(tb testing.TB, ranks int, open func(j *job, wakeup *progress.P
 	return worlds
 }
 
-// awaitPending returns when the rank of w waits for something, or when ctx ends.
+// awaitPending returns when the rank of w waits, or when ctx ends.
 func awaitPending(ctx context.Context, w *Comm) {
 	for ctx.Err() == nil && locked(w, func() bool { return len(w.job.pml.Pending()) == 0 }) {
 		runtime.Gosched()

@@ -97,7 +97,7 @@ func TestWrongInvitesLoseTheirSender(t *testing.T) {
 	})
 }
 
-// noInvites checks that nothing of CreateGroup is left at a rank.
+// noInvites checks that CreateGroup has left no state at a rank.
 func noInvites(w *Comm) {
 	left := locked(w, func() string {
 		if v := w.job.invites; len(v.waiting)+len(v.leading)+len(v.early)+len(v.missed)+len(v.asks) > 0 {
@@ -174,8 +174,8 @@ func TestGroupsGivenUpAtRandomMoments(t *testing.T) {
 	}
 }
 
-// TestInviteForParentThatIsNeverMadeIsDeclined: the INVITE came while the rank was in the
-// collective that could have made the parent, and no other rank tells that it was not.
+// TestInviteForParentThatIsNeverMadeIsDeclined: the INVITE arrives while the rank is in the
+// collective that could make the parent. No other rank says that the parent was not made.
 func TestInviteForParentThatIsNeverMadeIsDeclined(t *testing.T) {
 	run(t, 2, func(w *Comm) {
 		s, v := must(w.begin(blocking, calls.Split, nil)), w.job.invites // takes the lock

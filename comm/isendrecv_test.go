@@ -46,7 +46,7 @@ func TestIsendrecvMovesBothMessages(t *testing.T) {
 	}
 }
 
-// TestIsendrecvMatchesOrdinaryCalls: each half meets a send or a receive, in any order, and the
+// TestIsendrecvMatchesOrdinaryCalls: each half matches a send or a receive, in any order, and the
 // elements have different types.
 func TestIsendrecvMatchesOrdinaryCalls(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
@@ -167,7 +167,8 @@ func TestIsendrecvFreed(t *testing.T) {
 	})
 }
 
-// TestIsendrecvReportsErrors: of the receive first; the request is complete when both halves are.
+// TestIsendrecvReportsErrors: the error of the receive comes first; the request is complete when
+// both halves are.
 func TestIsendrecvReportsErrors(t *testing.T) {
 	run(t, 2, func(t rank, w *comm.Comm) {
 		peer, in := 1-w.Rank(), []byte{0, 0}

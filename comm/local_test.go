@@ -238,8 +238,8 @@ func TestFinalizeCompletesSends(t *testing.T) {
 	})
 }
 
-// TestFinalizeReportsUnreceivedSends: sends that no rank receives do not make Finalize wait for
-// ever.
+// TestFinalizeReportsUnreceivedSends: sends that no rank receives do not make Finalize wait
+// forever.
 func TestFinalizeReportsUnreceivedSends(t *testing.T) {
 	t.Parallel()
 	first := make(chan *comm.Comm, 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// shiftLong has each rank send a message that all rails share to the rank to its right, and checks
-// what it receives.
+// shiftLong sends a message over all rails from each rank to its right neighbour, and checks the
+// message that each rank receives.
 func shiftLong(w *comm.Comm, round int) {
 	const bytes = 1 << 20
 	n := w.Size()
@@ -30,8 +30,8 @@ func railsIn(w *comm.Comm, name, state string) (n int) {
 	return n
 }
 
-// TestCutRailLeavesOthersAndMendRailBringsBack: the ranks go on by the rails that are left, all of
-// them notice the cut, and all of them use the rail again once it is mended.
+// TestCutRailLeavesOthersAndMendRailBringsBack: the ranks continue over the remaining rails. All of
+// them notice the cut, and use the rail again once it is mended.
 func TestCutRailLeavesOthersAndMendRailBringsBack(t *testing.T) {
 	const ranks, peers = 3, 2
 	run(t, ranks, func(t rank, w *comm.Comm) {

@@ -22,8 +22,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// TestUnreachablePeerOfMovedRankIsExplained: an error says that the other ranks were not told of
-// this rank's new address. Other errors do not.
+// TestUnreachablePeerOfMovedRankIsExplained: an error says that the other ranks do not know this
+// rank's new address. Other errors do not.
 func TestUnreachablePeerOfMovedRankIsExplained(t *testing.T) {
 	run(t, 1, func(w *Comm) {
 		untold := fmt.Errorf("rail x has moved")
@@ -126,7 +126,8 @@ func (s *simulated) each(do func(card *simhca.HCA)) {
 	}
 }
 
-// failed is how many rails have failed so far, at both ranks, and up how many are up.
+// failed is the number of rails that have failed so far, at both ranks; up is the number of rails
+// that are up.
 func (s *simulated) failed() (failed, up int) {
 	for _, w := range s.worlds {
 		failed += int(w.Stats().RailsFailed)
@@ -139,7 +140,7 @@ func (s *simulated) failed() (failed, up int) {
 	return failed, up
 }
 
-// settle makes progress until nothing happens any more.
+// settle makes progress until there are no more events.
 func (s *simulated) settle() {
 	for quiet := 0; quiet < 1000; quiet++ {
 		for _, w := range s.worlds {

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// A rail is described if something went wrong with it, by side and kind of error.
+// A rail with errors is described by side and kind of error.
 func TestDescribeErrors(t *testing.T) {
 	require.Empty(t, describeErrors(pml.RailStatus{Peer: 1, Rail: "tcp:r0", Health: 1000}))
 	for want, r := range map[string]pml.RailStatus{
@@ -54,7 +54,8 @@ var (
 	railBack = pml.RailEvent{Peer: 1, Up: true, Again: true}
 )
 
-// TestNoticeOfFailureWaits: a failure is told after a while, with the return if that has come.
+// TestNoticeOfFailureWaits: a failure is reported after a delay, together with the return if the
+// rail is back by then.
 func TestNoticeOfFailureWaits(t *testing.T) {
 	const failed, back = "rail tcp:r0 to rank 1 failed: cut; no other rail there is up: waiting for a rail", "rail tcp:r0 to rank 1 is back"
 	n := railTeller{now: 7}
@@ -71,7 +72,7 @@ func TestNoticeOfFailureWaits(t *testing.T) {
 	require.Equal(t, []string{failed, back}, n.after(time.Duration(noticeHold)))
 }
 
-// TestNoNoticeOfPeerThatEnds: nothing is told of the rails to a peer whose process ends.
+// TestNoNoticeOfPeerThatEnds: no line reports the rails to a peer whose process ends.
 func TestNoNoticeOfPeerThatEnds(t *testing.T) {
 	var n railTeller
 	require.Empty(t, n.event(railCut))
@@ -80,7 +81,7 @@ func TestNoNoticeOfPeerThatEnds(t *testing.T) {
 	require.Empty(t, n.rails)
 }
 
-// TestFlappingRailIsSummedUp: of a rail that fails again and again, the first failure is told, and
+// TestFlappingRailIsSummedUp: for a rail that fails repeatedly, the first failure is reported, and
 // then one line a minute.
 func TestFlappingRailIsSummedUp(t *testing.T) {
 	var n railTeller
@@ -112,7 +113,7 @@ func TestFlappingRailIsSummedUp(t *testing.T) {
 	require.Len(t, n.after(time.Second), 1)
 }
 
-// TestRailThatStaysDownIsToldSoon: a rail that was told to be back fails again, for good.
+// TestRailThatStaysDownIsToldSoon: a rail that was reported as back fails again, and stays down.
 func TestRailThatStaysDownIsToldSoon(t *testing.T) {
 	var n railTeller
 	require.Empty(t, n.event(railCut))
@@ -135,7 +136,7 @@ func connectionEvent(e pml.RailEvent, number, left int) pml.RailEvent {
 }
 
 // TestInterfaceOfSeveralRailsIsToldOnce: the failure of an interface is one line, and so is its
-// return, however many rails it has.
+// return, for any number of rails.
 func TestInterfaceOfSeveralRailsIsToldOnce(t *testing.T) {
 	var n railTeller
 	fail := func() {
@@ -188,8 +189,8 @@ func TestSingleRailOfAnInterfaceIsNamed(t *testing.T) {
 		n.after(time.Duration(noticeLasting)))
 }
 
-// TestFirstRailOfAnInterfaceTellsThatItHasCome: an interface that was absent at the start is told
-// once.
+// TestFirstRailOfAnInterfaceTellsThatItHasCome: an interface that was absent at the start is
+// reported once.
 func TestFirstRailOfAnInterfaceTellsThatItHasCome(t *testing.T) {
 	var n railTeller
 	come := pml.RailEvent{Peer: 1, Up: true}
@@ -251,8 +252,8 @@ func TestSparePairDoesNotTellThatTheFailedRailIsUp(t *testing.T) {
 	require.Equal(t, []string{"rail tcp:r0 to rank 1 is back"}, n.event(railBack))
 }
 
-// TestConnectionsThatFlapAtOnceAreCounted: what fails again before its first failure was told is
-// counted.
+// TestConnectionsThatFlapAtOnceAreCounted: connections that fail again before their first failure
+// was reported are counted.
 func TestConnectionsThatFlapAtOnceAreCounted(t *testing.T) {
 	var n railTeller
 	for range 3 {

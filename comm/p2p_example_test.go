@@ -50,7 +50,7 @@ func ExampleBsend() {
 	// Output: 1048576 elements
 }
 
-// Rsend needs a receive that is posted. Here a barrier tells so.
+// Rsend needs a posted receive. Here a barrier guarantees it.
 func ExampleRsend() {
 	_ = comm.RunLocal(2, func(world *comm.Comm) error {
 		if world.Rank() == 0 {
@@ -74,7 +74,7 @@ func ExampleRsend() {
 	// Output: 4
 }
 
-// A receive that is posted early takes the message as it comes. The rank computes meanwhile.
+// A receive that is posted early takes the message when it arrives. The rank computes meanwhile.
 func ExampleIrecv() {
 	_ = comm.RunLocal(2, func(world *comm.Comm) error {
 		if world.Rank() == 0 {

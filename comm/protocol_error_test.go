@@ -28,8 +28,8 @@ var brokenMatch = []byte{1, 2, 3}
 func isSending(w *Comm) bool { return phaseOf(w) != "" }
 
 // TestPeerThatBreaksProtocolIsLostWhenItsRailIsDrained: rank 1 sends a fragment without a header.
-// Rank 0 gives buffers back only when its end of the rail is drained. Both ranks then get an error,
-// and that of rank 0 says why.
+// Rank 0 releases buffers only when its end of the rail is drained. Both ranks then get an error,
+// and the error of rank 0 says why.
 func TestPeerThatBreaksProtocolIsLostWhenItsRailIsDrained(t *testing.T) {
 	secret := sha256.Sum256([]byte("a secret"))
 	sim := simhca.NewFabric(simhca.Config{})
@@ -141,7 +141,7 @@ func (q lastingQP) Destroy() error {
 
 // TestBufferStaysWhileDeviceMayUseItAfterProtocolError: rank 1 breaks the protocol while the device
 // of rank 0 reads, or writes, a buffer. All requests of the queue pair complete, but it cannot be
-// destroyed. The buffer is given back when the device is given up, which happens within a bounded
+// destroyed. The buffer is released when the device is abandoned, which happens within a bounded
 // time.
 func TestBufferStaysWhileDeviceMayUseItAfterProtocolError(t *testing.T) {
 	const length = 1 << 20
@@ -182,7 +182,7 @@ func TestBufferStaysWhileDeviceMayUseItAfterProtocolError(t *testing.T) {
 			var err error
 			requests[sender], err = Isend(w[sender], make([]byte, length), receiver, 3)
 			require.NoError(t, err)
-			for isThere := false; !isThere; turn() { // the announcement
+			for isThere := false; !isThere; turn() { // the RTS
 				_, isThere, err = w[receiver].Iprobe(sender, 3)
 				require.NoError(t, err)
 			}

@@ -38,8 +38,8 @@ func open(f *trace.File) (names []string) {
 	return names
 }
 
-// TestDumpTraceWritesFileUntilNow: rank 1 has rank 0, which waits, write its trace. Finalize writes
-// another one, which no late dump replaces.
+// TestDumpTraceWritesFileUntilNow: rank 1 makes rank 0, which waits, write its trace. Finalize
+// writes another trace, which no late dump replaces.
 func TestDumpTraceWritesFileUntilNow(t *testing.T) {
 	dir := t.TempDir()
 	ranks := make(chan *job, 1)
@@ -53,7 +53,7 @@ func TestDumpTraceWritesFileUntilNow(t *testing.T) {
 		late = newDescriber(<-ranks)
 		require.Eventually(t, func() bool {
 			err := late.DumpTrace()
-			if errors.Is(err, errLocked) { // the rank stands still with its lock
+			if errors.Is(err, errLocked) { // the rank is stopped while it holds its lock
 				return false
 			}
 			return assert.NoError(t, err) && len(open(readTrace(t, dir, 0))) > 0

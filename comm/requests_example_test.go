@@ -131,7 +131,7 @@ func ExampleRequest_Done() {
 	// Output: 8 <nil>
 }
 
-// GetStatus only looks: the request must still be waited for, or freed.
+// GetStatus leaves the request as it is: the program must still wait for it, or free it.
 func ExampleRequest_GetStatus() {
 	_ = comm.RunLocal(1, func(world *comm.Comm) error {
 		req, err := comm.Irecv(world, make([]byte, 8), 0, 0)
@@ -208,8 +208,8 @@ func ExampleRequest_Cancel() {
 	// cancelled: true <nil>
 }
 
-// A send that is freed goes on. Nothing tells when its buffer is the program's again, so a program
-// frees requests of buffers that it does not use any more, and persistent requests.
+// A send that is freed continues. The program cannot learn when it may use the buffer again. So a
+// program frees requests of buffers that it no longer uses, and persistent requests.
 func ExampleRequest_Free() {
 	_ = comm.RunLocal(2, func(world *comm.Comm) error {
 		if world.Rank() == 1 {

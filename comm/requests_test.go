@@ -16,8 +16,8 @@ import (
 	"github.com/mpigo/mpigo/comm"
 )
 
-// ofEngine lists what package request exports for the layers above it, and not for programs. All
-// else is in package comm too.
+// ofEngine lists the names that package request exports for the layers above it, and not for
+// programs. All other names are in package comm too.
 var ofEngine = map[string]bool{ // never written
 	"Empty": true, "WholeElements": true, "Object": true, "Operation": true, "Shortcut": true, "Auditor": true,
 	"Pool": true, "State": true, "Idle": true, "Inactive": true, "Active": true, "Complete": true,

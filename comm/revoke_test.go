@@ -84,7 +84,7 @@ func strays(w *Comm) (found string) {
 	return found
 }
 
-// CheckRevoked has the last rank of w give up a Split by which the others have got a communicator,
+// CheckRevoked gives up a Split at the last rank of w after the others have got the communicator,
 // and checks every call there. freeParent frees the parent before the REVOKE arrives; deep makes
 // the parent by two Dups. All ranks that wait get an error, and the rank that gave up keeps no
 // fragment.
@@ -275,7 +275,8 @@ func splitGivenUp(w *Comm, rng *rand.Rand, i int) (unequal bool) {
 	return unequal
 }
 
-// SplitRounds is how many Splits a test makes: some of n, or the number in the environment.
+// SplitRounds is the number of Splits that a test makes: some of n, or the number in the
+// environment.
 func SplitRounds(n int) int {
 	if more, err := strconv.Atoi(os.Getenv("MPIGO_TEST_SPLITS")); err == nil {
 		return more

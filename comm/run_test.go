@@ -41,7 +41,7 @@ func ExampleWithTransports() {
 }
 
 // toldVariable names a directory in which each rank makes a file when it has printed its line. No
-// process ends before: the launcher would end the others.
+// process ends before that, because the launcher would then end the others.
 const toldVariable = "MPIGO_TEST_TOLD"
 
 func tellAndExit(rank, status int, line string) {
@@ -82,7 +82,7 @@ func TestRunContextReturnsError(t *testing.T) {
 
 var errEnough = errors.New("enough")
 
-// cancelledMain has the context of rank 1 end while both ranks wait for messages that never come.
+// cancelledMain ends the context of rank 1 while both ranks wait for messages that never arrive.
 func cancelledMain() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var inner context.Context

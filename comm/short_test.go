@@ -86,8 +86,8 @@ func overLoop(t *testing.T) func(j *job, wakeup *progress.PipeWakeup) []btl.Modu
 	}
 }
 
-// shortProgram is a program of two ranks that one goroutine runs. It knows which messages are under
-// way, so that no call waits for ever.
+// shortProgram is a program of two ranks that one goroutine runs. It knows which messages are in
+// flight, so that no call waits forever.
 type shortProgram struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -186,7 +186,7 @@ func (m shortMessage) payload() []byte {
 	return b
 }
 
-// step makes one call, and says what came of it.
+// step makes one call, and describes the result.
 func (p *shortProgram) step() string {
 	rank := p.rng.IntN(2)
 	w, from := p.worlds[rank], 1-rank
@@ -438,7 +438,7 @@ func (p *shortProgram) window(rank int) string {
 	return said
 }
 
-// finish receives everything and says what is left.
+// finish receives everything and describes what remains.
 func (p *shortProgram) finish() string {
 	said := p.receiveAll(0) + p.receiveAll(1)
 	for rank := range p.worlds {
@@ -489,8 +489,8 @@ func TestStartOfCompleteIsendFails(t *testing.T) {
 	_, _ = p.sends[0].Free(), p.recvs[1].Free()
 }
 
-// A receiver that always finds its next message makes turns of progress all the same, so timers and
-// other peers have their turn.
+// A receiver that always finds its next message still makes progress turns, so timers and other
+// peers are served.
 func TestStreamOfShortMessagesMakesProgress(t *testing.T) {
 	const count = 4096
 	buf := make([]byte, 8)

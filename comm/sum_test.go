@@ -13,8 +13,8 @@ import (
 // fahrenheit is a type of the user's, which Sum adds element by element.
 type fahrenheit float32
 
-// TestSumOfEveryLengthHasBitsOfAddition: whatever the length and the place of the slices, each
-// element is one addition, and nothing beside them changes.
+// TestSumOfEveryLengthHasBitsOfAddition: for every length and address of the slices, each element
+// is one addition, and memory beside the slices does not change.
 func TestSumOfEveryLengthHasBitsOfAddition(t *testing.T) {
 	checkSum(t, math.Float32bits)
 	checkSum(t, math.Float64bits)

@@ -55,7 +55,7 @@ func unmanaged(t *testing.T, ranks int, program string, env ...string) []outcome
 }
 
 // TestSurvivorsOfDeadRankGoOn: the other ranks get errors from every call that needs the dead rank,
-// and go on with each other.
+// and continue with each other.
 func TestSurvivorsOfDeadRankGoOn(t *testing.T) {
 	got := unmanaged(t, 3, "survivor")
 	assert.Equal(t, outcome{5, "", ""}, got[1])
@@ -65,8 +65,8 @@ func TestSurvivorsOfDeadRankGoOn(t *testing.T) {
 	}
 }
 
-// survivorProgram has rank 1 die after a barrier. The others print a line if all calls end
-// as they should, and exit with status 1 because Finalize cannot succeed.
+// survivorProgram kills rank 1 after a barrier. The others print a line if all calls end as they
+// should, and exit with status 1 because Finalize cannot succeed.
 func survivorProgram(w *comm.Comm) error {
 	const dead = 1
 	check(w.Barrier())

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestMetricsCountTraffic: what a rank has sent and received is counted, however messages go. The
-// answer does not grow with the job.
+// TestMetricsCountTraffic: the metrics count all messages that a rank has sent and received, by
+// every path. The answer does not grow with the job.
 func TestMetricsCountTraffic(t *testing.T) {
 	lengths := []int{0, 1, 8, 1000, 100_000, 1 << 20}
 	require.NoError(t, RunLocal(3, func(w *Comm) error {

@@ -43,8 +43,8 @@ func must1(err error) {
 	}
 }
 
-// TestCheckedFinalizeTellsOfMessagesNotReceived: with one line for each sender, tag and
-// communicator, and not more than ten of them.
+// TestCheckedFinalizeTellsOfMessagesNotReceived: there is one line for each sender, tag and
+// communicator, and at most ten lines.
 func TestCheckedFinalizeTellsOfMessagesNotReceived(t *testing.T) {
 	for _, tags := range []int{2, 30} {
 		told := make(chan string, 100)

@@ -67,8 +67,8 @@ func (q *faultyQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// TestWrongKeysOnOneOfTwoRails: long messages go both ways over two rails. Now and then a remote
-// access has a wrong key, which takes its rail down for a moment. Every byte arrives.
+// TestWrongKeysOnOneOfTwoRails: long messages travel in both directions over two rails. Sometimes a
+// remote access has a wrong key, which takes its rail down for a moment. Every byte arrives.
 func TestWrongKeysOnOneOfTwoRails(t *testing.T) {
 	for _, protocol := range []string{"get", "put"} {
 		t.Run(protocol, func(t *testing.T) {
