@@ -91,8 +91,10 @@ func (j *job) allocate(size int) (allocation, error) {
 
 // FreeAlloc gives memory back to the system. The slice must be exactly one that Alloc has returned
 // at this rank and that was not freed since. Any other is ErrBuffer. While a request or a
-// collective uses the memory, the error is both ErrPending and ErrBuffer. FreeAlloc changes nothing
-// if it fails. The memory must not be used afterwards. FreeAlloc works after Finalize too.
+// collective uses the memory, the error is both ErrPending and ErrBuffer. If FreeAlloc fails, it
+// changes nothing.
+//
+// The memory must not be used afterwards. FreeAlloc works after Finalize too.
 func FreeAlloc[T any](c *Comm, buf []T) error {
 	err := c.freeAlloc(checkElem[T](c), (*byte)(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), sizeOf[T]())
 	return c.fail(calls.FreeAlloc, none, none, err)

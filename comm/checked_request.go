@@ -165,7 +165,7 @@ func tellUser(j *job, what error) {
 	j.log.Warn(userlog.OneLine(what))
 }
 
-// nobody is warned.
+// nobody replaces tellUser where the library must not warn.
 func nobody(*job, error) {}
 
 // withLine describes a request, with the line that started it if that is known. Lock held.

@@ -16,7 +16,7 @@ import (
 // in the order of sources: len(out) == len(sources)*len(in). If there are no destinations, in may
 // be empty. Errors: ErrComm without a topology, and those of [Allgather].
 //
-// Neighbourhood collectives do not work in place: a nil slice has no elements.
+// Neighbourhood collectives have no form in place. A nil slice has no elements.
 func NeighborAllgather[T any](c *Comm, in, out []T) error {
 	_, err := c.neighborAllgather(blocking, bytesOf(in), bytesOf(out), int(sizeOf[T]()), elemOf[T]())
 	return err

@@ -167,17 +167,19 @@ func (c *Comm) Wtime() float64 {
 }
 
 // WithContext returns a view of the same communicator, whose calls end with ctx. Their errors wrap
-// ctx's error. A send, receive or probe that begins after ctx has ended does nothing. If ctx has
-// ended before a collective takes the lock of the rank, the collective counts as a call. It fails
-// at all ranks that have not finished it, with [ErrGivenUp] at this rank. Like a collective with
-// bad arguments, it leaves the communicator usable.
+// ctx's error. A send, receive or probe that begins after ctx has ended does nothing.
+//
+// If ctx has ended before a collective takes the lock of the rank, the collective counts as a call.
+// It fails at all ranks that have not finished it, with [ErrGivenUp] at this rank. Like a
+// collective with bad arguments, it leaves the communicator usable.
 //
 // A call that waits when ctx ends gives up:
 //
 //   - A receive or probe is withdrawn, as by Cancel. If a message had matched already, the call
 //     completes without an error.
-//   - A send goes on in the background. Its buffer belongs to the library until the send is
-//     complete, and nothing tells when that is. Use Isend and WaitContext where that matters.
+//   - A send continues in the background. Its buffer belongs to the library until the send is
+//     complete, and the program cannot learn when that is. Use Isend and WaitContext where that
+//     matters.
 //   - A collective fails at all ranks that have not finished it (ErrGivenUp here). It leaves the
 //     communicator unfit for collectives at this rank. It returns when the library no longer uses
 //     its buffers. So it waits for messages that are arriving already, even if their sender has

@@ -14,8 +14,10 @@ import (
 // Create makes a communicator of the ranks of a group, in its order (MPI 4.1, section 7.4.2). It is
 // a collective: all ranks of c call it. A rank that is not a member of the group that it passes
 // gets nil. All members of a group pass the same group. Groups without common members may be passed
-// in one call. Errors: ErrRank for a group that is not part of c, and if the members of a group
-// pass different ones; ErrComm, ErrFinalized, and those of the peers.
+// in one call.
+//
+// Errors: ErrRank for a group that is not part of c, and if the members of a group pass different
+// ones; ErrComm, ErrFinalized, and those of the peers.
 //
 // If a rank gives up because the context of its view ends, the same holds as for [Comm.Split].
 func (c *Comm) Create(g Group) (*Comm, error) {

@@ -12,7 +12,7 @@ import (
 type derivation struct {
 	op     calls.ID
 	suffix string
-	// refused is what is wrong with the arguments of this rank, or nil.
+	// refused is the error of this rank's arguments, or nil.
 	refused error
 	me      splitMember
 	// check, if not nil, examines the contributions of all ranks. These are the same at all ranks,

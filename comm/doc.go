@@ -101,10 +101,10 @@
 // number of times. Free ends it, and releases the memory that ranks of one host share for it, at
 // most coll.shared.bytes a rank.
 //
-// Starts have no order. So a start waits for a rank that has not started the collective, whatever
-// else that rank calls, as long as that rank keeps the request. The start fails, and Wait returns
-// the error, once that rank has freed the request, is gone or is in Finalize. After a start has
-// failed, all later starts fail.
+// Starts have no order. So a start waits for a rank that has not started the collective as long as
+// that rank keeps the request, even if it makes other calls. The start fails, and Wait returns the
+// error, once that rank has freed the request, is gone or is in Finalize. After a start has failed,
+// all later starts fail.
 //
 // If only arguments were wrong, or the context had ended before the call began, the communicator
 // can still be used. After any other failure it is unfit for collectives at the ranks where

@@ -11,8 +11,9 @@ import (
 // Isendrecv begins to send and to receive at the same time, under one request (MPI 4.1, section
 // 3.10). Both halves match ordinary sends and receives. The request is complete when both are; its
 // status is that of the receive. Cancel withdraws the receive if no message has matched it. The
-// send continues: the request is complete when the send is, with a cancelled status. Errors as for
-// Sendrecv; ErrBuffer if the slices overlap.
+// send continues: the request is complete when the send is, with a cancelled status.
+//
+// Errors as for Sendrecv; ErrBuffer if the slices overlap.
 func Isendrecv[T, U any](c *Comm, send []T, dest, sendtag int, recv []U, source, recvtag int) (Request, error) {
 	return c.isendrecv(elemOf[T](), elemOf[U](), pml.Sendrecv{
 		Send: bytesOf(send), Dest: dest, SendTag: sendtag,

@@ -30,9 +30,10 @@ import (
 // A Request is a small value, and all copies of it are equal. Goroutines may share it. The zero
 // Request is the null handle. Once a call of the Wait or Test families has returned the result of a
 // request, and once the request is freed, every copy is null too. A persistent request becomes
-// inactive instead of null, and can be started again until it is freed. No call waits for a null or
-// inactive request: the single calls return the empty status, and report that the operation is
-// complete.
+// inactive instead of null, and can be started again until it is freed.
+//
+// No call waits for a null or inactive request: the single calls return the empty status, and
+// report that the operation is complete.
 //
 // The buffers of a request belong to the library until a call has returned its result. The buffers
 // of a persistent request belong to the library while the request is active; the library keeps them
@@ -99,10 +100,11 @@ func StartAll(reqs ...Request) error { return request.StartAll(reqs...) }
 // Completed yields the requests as they complete, each with its index and its status. Err of the
 // status is the error of the request. Requests that are complete at the call come first, in the
 // order of the list. The iteration ends when no request is active any more, when ctx ends, or when
-// the loop is left early. Requests that were not yielded then keep their state. If the rank leaves
-// the job meanwhile, Completed yields the requests that are still active with the reason in Err.
-// All requests must belong to one rank. Otherwise Completed yields a single status, whose Err Is
-// [ErrRequest].
+// the loop is left early. Requests that were not yielded then keep their state.
+//
+// If the rank leaves the job meanwhile, Completed yields the requests that are still active with
+// the reason in Err. All requests must belong to one rank. Otherwise Completed yields a single
+// status, whose Err Is [ErrRequest].
 func Completed(ctx context.Context, reqs ...Request) iter.Seq2[int, Status] {
 	return request.Completed(ctx, reqs...)
 }

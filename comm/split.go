@@ -15,8 +15,9 @@ import (
 
 // Dup makes a communicator with the same ranks, in a matching space of its own. It is a collective:
 // all ranks of c call it. It ignores the context of a view of c. The duplicate has the topology of
-// c. Each attribute's key decides whether the duplicate gets a copy. Errors: ErrComm, ErrFinalized,
-// and those of the peers.
+// c. Each attribute's key decides whether the duplicate gets a copy.
+//
+// Errors: ErrComm, ErrFinalized, and those of the peers.
 func (c *Comm) Dup() (*Comm, error) {
 	d, err := c.WithContext(context.Background()).split(splitMember{}, calls.Dup, "dup")
 	if err == nil {

@@ -24,8 +24,10 @@ type valueBox[T any] struct{ V T }
 
 // SendValue sends a value of any type that encoding/gob supports. RecvValue receives it. It is
 // meant for control data, because it copies and allocates. The message is a message of bytes, which
-// any receive or probe can match. SendValue returns under the same conditions as Send. The error is
-// ErrType if gob does not support the value.
+// any receive or probe can match.
+//
+// SendValue returns under the same conditions as Send. The error is ErrType if gob does not support
+// the value.
 func SendValue[T any](c *Comm, v T, dest, tag int) error {
 	const op = calls.SendValue
 	b, bad := encodeValue(v)

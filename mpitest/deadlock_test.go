@@ -97,7 +97,7 @@ func TestHangReportNamesDeadlock(t *testing.T) {
 		want     []string
 		not      string
 	}{
-		// The call waits for the receive first. Its send is no operation that nobody waits for.
+		// The call waits for the receive first. The report does not list its send as unwaited.
 		"a send and receive": {
 			ranks: []body{
 				func(_ testing.TB, w *comm.Comm) error {

@@ -234,7 +234,7 @@ func (r *run) stop(cause error) {
 	r.once.Do(func() {
 		r.stopped.Store(true)
 		for _, rank := range r.ranks {
-			// On a goroutine, because a rank may hold its lock for ever.
+			// On a goroutine, because a rank may hold its lock forever.
 			go rank.Stop(cause)
 		}
 	})

@@ -232,7 +232,7 @@ func TestFatalEndsAllRanks(t *testing.T) {
 				if world.Rank() == 2 {
 					fatal(t)
 				}
-				// No message comes for the others.
+				// The others get no message.
 				_, err := comm.Recv(world, []int{0}, comm.AnySource, 0)
 				assert.ErrorIs(t, err, comm.ErrProcFailed)
 				after[world.Rank()] = true
@@ -391,7 +391,7 @@ func TestFailureIsReportedAtCallOfRun(t *testing.T) {
 	})
 }
 
-// soon is long enough for ranks that do nothing but call each other, on a busy machine too.
+// soon is long enough for ranks that only call each other, also on a busy machine.
 const soon = 3 * time.Second
 
 func TestHangInReceivesIsReported(t *testing.T) {
