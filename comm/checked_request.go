@@ -47,7 +47,9 @@ func newWatch(sends ...[]byte) *watch {
 }
 
 // startLine is the user's line on the stack, for a text.
-func startLine() string { return cmp.Or(callerLine(), "an unknown line") }
+func startLine() string { return cmp.Or(callerLine(), unknownLine) }
+
+const unknownLine = "an unknown line"
 
 // Started implements request.Auditor.
 func (w *watch) Started() {
@@ -88,7 +90,12 @@ func (w *watch) Look() error {
 }
 
 // started adds to an error the line that started the operation.
-func (w *watch) started(err error) error { return &startedError{err, w.line} }
+func (w *watch) started(err error) error {
+	if w.line == unknownLine {
+		return &startedError{err, ""}
+	}
+	return &startedError{err, w.line}
+}
 
 // Released implements request.Auditor.
 func (w *watch) Released() { w.released = true }

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -22,7 +23,8 @@ var library = func() (prefixes []string) {
 	for _, pkg := range []string{"comm", "request", "progress", "pml", "bml", "btl", "mpitest", "internal/calls"} {
 		prefixes = append(prefixes, names+"/"+pkg+".", names+"/"+pkg+"/", files+"/"+pkg+"/")
 	}
-	return append(prefixes, "runtime.", "internal/", "sync.")
+	// An iterator of the library may be called through the standard library.
+	return append(prefixes, "runtime.", "internal/", "sync.", "context.", "iter.", "maps.", "slices.")
 }()
 
 // callerLine is the line of user code on the stack, or "" on a goroutine of the library.
@@ -36,6 +38,14 @@ type startedError struct {
 }
 
 func (e *startedError) Unwrap() error { return e.error }
+
+// withReason adds a reason to an error. The line of a start stays.
+func withReason(err, why error) error {
+	if s, ok := err.(*startedError); ok {
+		return &startedError{withReason(s.error, why), s.line}
+	}
+	return fmt.Errorf("%w; %w", err, why)
+}
 
 // lineOf returns the line that belongs to an error, and the error without it. The line is that of
 // the operation's start if it is known, and otherwise the goroutine's current line.

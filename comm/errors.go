@@ -154,7 +154,7 @@ func (c *Comm) fail(call calls.ID, peer, tag int, err error) error {
 func (s *state) describe(op string, peer, tag int, err error) error {
 	if untold := s.job.untold; untold != nil && errors.Is(err, ErrUnreachable) {
 		if why := untold(); why != nil && !errors.As(err, new(*Error)) {
-			err = fmt.Errorf("%w; %w", err, why)
+			err = withReason(err, why)
 		}
 	}
 	return wrap(op, *s.name.Load(), peer, tag, err)

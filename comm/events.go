@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -35,9 +36,11 @@ func (k EventKind) String() string {
 type Event struct {
 	Time time.Time
 	Kind EventKind
-	Rank int    // the other rank, as a rank of the world
-	Rail string // as in RailStatus; "" if Kind is RankFailed
-	Err  error  // the cause, for RailFailed and RankFailed; else nil
+	Rank int // the other rank, as a rank of the world
+	// Rail and Remote are as in RailStatus. Of RankFailed they are "" and 0.
+	Rail   string
+	Remote int
+	Err    error // the cause, for RailFailed and RankFailed; else nil
 }
 
 // maxEvents is the capacity of a queue. Events of a job with many rails arrive together: two
@@ -53,9 +56,12 @@ const slowPeriod = int64(time.Second)
 // each event. It ends when ctx ends or, after the last event, when this rank leaves the job.
 //
 // The iterator has the events of all communicators. A rank notices them when it makes progress: in
-// a call that waits, tests or sends, or while [Request.Done] waits. Each call of Events has a queue
-// of its own until ctx ends. The queue keeps the latest 1024 events; a loop that falls further
-// behind loses the oldest ones.
+// a call that waits, tests or sends, or while [Request.Done] waits. It notices only what happens to
+// ranks with which it has exchanged messages. The end of a rank that has called Finalize is no
+// event.
+//
+// Each call of Events has a queue of its own until ctx ends. The queue keeps the latest 1024
+// events; a loop that falls further behind loses the oldest ones.
 //
 // A loop that was left early can be started again. Goroutines may call Events; only one at a time
 // may range over an iterator.
@@ -66,13 +72,8 @@ func (c *Comm) Events(ctx context.Context) iter.Seq[Event] {
 	j := c.job
 	queue := make(chan Event, maxEvents)
 	j.eng.Lock()
-	j.events.add(j, queue)
+	j.events.add(ctx, j, queue)
 	j.eng.Unlock()
-	context.AfterFunc(ctx, func() {
-		j.eng.Lock()
-		defer j.eng.Unlock()
-		j.events.remove(queue)
-	})
 	return func(yield func(Event) bool) {
 		for ctx.Err() == nil {
 			select {
@@ -88,24 +89,36 @@ func (c *Comm) Events(ctx context.Context) iter.Seq[Event] {
 
 // events passes events on to the program. The engine's lock guards it, and is held in all methods.
 type events struct {
-	queues []chan Event // of the calls of Events whose context has not ended
+	queues []eventQueue
 	ended  bool         // the rank has left the job
+	failed map[int]bool // the ranks of which RankFailed was told
 	slow   map[slowRail]bool
 	timer  *progress.Timer // looks for slow rails; nil: no queue
 }
 
-// slowRail names a rail of this rank that is slow.
-type slowRail struct {
-	peer int
-	rail string
+// eventQueue is the queue of a call of Events whose context has not ended.
+type eventQueue struct {
+	events    chan Event
+	stopWatch func() bool // ends the wait for the end of the context
 }
 
-func (e *events) add(j *job, queue chan Event) {
+// slowRail names a rail of this rank that is slow.
+type slowRail struct {
+	peer   int
+	rail   string
+	remote int
+}
+
+func (e *events) add(ctx context.Context, j *job, queue chan Event) {
 	if e.ended {
 		close(queue)
 		return
 	}
-	e.queues = append(e.queues, queue)
+	e.queues = append(e.queues, eventQueue{queue, context.AfterFunc(ctx, func() {
+		j.eng.Lock()
+		defer j.eng.Unlock()
+		e.remove(queue)
+	})})
 	if e.timer == nil {
 		e.slow = slowRails(j.pml.Rails())
 		e.lookLater(j)
@@ -113,36 +126,61 @@ func (e *events) add(j *job, queue chan Event) {
 }
 
 func (e *events) remove(queue chan Event) {
-	e.queues = slices.DeleteFunc(e.queues, func(q chan Event) bool { return q == queue })
+	e.queues = slices.DeleteFunc(e.queues, func(q eventQueue) bool { return q.events == queue })
 }
 
 // end ends all queues: there are no more events.
 func (e *events) end() {
 	for _, queue := range e.queues {
-		close(queue)
+		close(queue.events)
+		queue.stopWatch()
 	}
 	e.queues, e.ended = nil, true
 }
 
+// rankFailed tells that a rank has failed, once.
+func (e *events) rankFailed(rank int, why error) {
+	if e.failed[rank] {
+		return
+	}
+	if e.failed == nil {
+		e.failed = make(map[int]bool)
+	}
+	e.failed[rank] = true
+	e.tell(Event{Kind: RankFailed, Rank: rank, Err: why})
+}
+
+// onLost tells the program of a peer that is lost. A peer that leaves the job in order, when all
+// ranks are done, is lost too. Lock held.
+func (j *job) onLost(peer int, why error) {
+	if !errors.Is(why, ErrFinalized) {
+		j.events.rankFailed(peer, why)
+	}
+}
+
 // tell queues an event. It drops the oldest event of a full queue.
-func (e *events) tell(kind EventKind, rank int, rail string, why error) {
+func (e *events) tell(event Event) {
 	if len(e.queues) == 0 {
 		return
 	}
-	event := Event{Time: time.Now(), Kind: kind, Rank: rank, Rail: rail, Err: why}
+	event.Time = time.Now()
 	for _, queue := range e.queues {
-		for {
+		for !offer(queue.events, event) {
 			select {
-			case queue <- event:
-			default:
-				select {
-				case <-queue:
-				default: // the loop has taken the oldest event meanwhile
-				}
-				continue
+			case <-queue.events:
+			default: // the loop has taken the oldest event meanwhile
 			}
-			break
 		}
+	}
+}
+
+// offer queues an event if there is room.
+func offer(queue chan Event, event Event) bool {
+	select {
+	case queue <- event:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -162,12 +200,12 @@ func (e *events) lookLater(j *job) {
 func (e *events) look(rails []pml.RailStatus) {
 	slow := slowRails(rails)
 	for _, r := range rails {
-		id := slowRail{r.Peer, r.Rail}
+		id := slowRailOf(r)
 		switch {
 		case slow[id] && !e.slow[id]:
-			e.tell(RailSlow, r.Peer, r.Rail, nil)
+			e.tell(Event{Kind: RailSlow, Rank: r.Peer, Rail: r.Rail, Remote: r.Remote})
 		case !slow[id] && e.slow[id]:
-			e.tell(RailNormal, r.Peer, r.Rail, nil)
+			e.tell(Event{Kind: RailNormal, Rank: r.Peer, Rail: r.Rail, Remote: r.Remote})
 		}
 	}
 	e.slow = slow
@@ -177,8 +215,10 @@ func slowRails(rails []pml.RailStatus) map[slowRail]bool {
 	slow := make(map[slowRail]bool)
 	for _, r := range rails {
 		if r.Slow {
-			slow[slowRail{r.Peer, r.Rail}] = true
+			slow[slowRailOf(r)] = true
 		}
 	}
 	return slow
 }
+
+func slowRailOf(r pml.RailStatus) slowRail { return slowRail{r.Peer, r.Rail, r.Remote} }

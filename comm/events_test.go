@@ -160,6 +160,24 @@ func TestEventsEndWithContextAndGoOnAfterBreak(t *testing.T) {
 	}, comm.WithRails(2), comm.WithSetting("pml.notices", "false"))
 }
 
+// TestJobsThatEndInOrderHaveNoEvents: ranks leave one after the other, and close their rails.
+func TestJobsThatEndInOrderHaveNoEvents(t *testing.T) {
+	for range 50 {
+		var events [4]*eventList
+		run(t, 4, func(t rank, w *comm.Comm) {
+			events[w.Rank()] = collectEvents(context.Background(), w)
+			for r := range w.Size() { // all ranks are in touch
+				must(comm.Sendrecv(w, []int{1}, r, 0, []int{0}, r, 0))
+			}
+			check(w.Barrier())
+		})
+		for _, list := range events {
+			<-list.done
+			require.Empty(t, list.list)
+		}
+	}
+}
+
 // eventsProgram breaks a connection of the rank, and continues until both ranks have the events of
 // its failure and return.
 func eventsProgram(w *comm.Comm) error {

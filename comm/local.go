@@ -171,7 +171,7 @@ func (l *local) fail(rank int, err error) {
 	for _, j := range l.jobs {
 		if j.rank != rank {
 			j.eng.Lock()
-			j.events.tell(RankFailed, rank, "", err)
+			j.events.rankFailed(rank, err)
 			j.eng.Unlock()
 		}
 		j.stop(l.cause)

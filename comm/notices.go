@@ -121,8 +121,14 @@ func (n *notices) admit(now int64) (withheld int, ok bool) {
 	return withheld, true
 }
 
-// add handles an event. It returns a line to print at once, or "".
-func (n *notices) add(e pml.RailEvent, now int64) (line string) {
+// noticeLine is a line about a rail: a warning if the rail has failed.
+type noticeLine struct {
+	text  string // "": none
+	level slog.Level
+}
+
+// add handles an event. It returns a line to print at once, or none.
+func (n *notices) add(e pml.RailEvent, now int64) (line noticeLine) {
 	key, c := noticeRail{interfaceOf(e.Rail), e.Peer, e.Alternate}, connection{e.Rail, e.Remote}
 	r := n.rails[key]
 	if e.Up {
@@ -132,9 +138,9 @@ func (n *notices) add(e pml.RailEvent, now int64) (line string) {
 			}
 		}
 		if !e.Again && e.Rail != key.name {
-			return "" // the interface's first rail reports it
+			return line // the interface's first rail reports it
 		}
-		return describeRail(e)
+		return noticeLine{describeRail(e), slog.LevelInfo}
 	}
 	if r == nil {
 		r = &railNotices{down: map[connection]int{}, failed: map[connection]int{}, back: map[connection]bool{}}
@@ -144,7 +150,7 @@ func (n *notices) add(e pml.RailEvent, now int64) (line string) {
 		n.rails[key] = r
 	}
 	r.fail(c, e, now)
-	return ""
+	return line
 }
 
 // fail notes that a connection has failed.
@@ -166,11 +172,11 @@ func (r *railNotices) fail(c connection, e pml.RailEvent, now int64) {
 
 // returned notes that a connection is back. Connections whose failure one line has reported are
 // reported together, once all of them are back, or after noticeHold.
-func (r *railNotices) returned(c connection, now int64) (line string) {
+func (r *railNotices) returned(c connection, now int64) (line noticeLine) {
 	told := r.down[c]
 	delete(r.down, c)
 	if told == 0 {
-		return "" // the line about the failure says so
+		return line // the line about the failure says so
 	}
 	if len(r.back) == 0 {
 		r.backAt = now + noticeHold
@@ -178,15 +184,15 @@ func (r *railNotices) returned(c connection, now int64) (line string) {
 	r.back[c] = true
 	for _, other := range r.down {
 		if other == told {
-			return ""
+			return line
 		}
 	}
 	return r.tellBack()
 }
 
 // tellBack returns the line about the connections that are back.
-func (r *railNotices) tellBack() string {
-	line := describeReturn(r.event, nameOf(r.back))
+func (r *railNotices) tellBack() noticeLine {
+	line := noticeLine{describeReturn(r.event, nameOf(r.back)), slog.LevelInfo}
 	clear(r.back)
 	return line
 }
@@ -202,7 +208,7 @@ func (r *railNotices) failuresDue() int64 {
 }
 
 // tellFailures returns the lines about the failures that no line has reported yet.
-func (r *railNotices) tellFailures(now int64) (lines []string) {
+func (r *railNotices) tellFailures(now int64) (lines []noticeLine) {
 	r.lines++
 	back := map[connection]bool{}
 	for c := range r.failed {
@@ -214,12 +220,12 @@ func (r *railNotices) tellFailures(now int64) (lines []string) {
 	}
 	name := nameOf(r.failed)
 	if r.isMore || r.failures > 1 {
-		lines = append(lines, r.summary(name, len(back)))
+		lines = append(lines, noticeLine{r.summary(name, len(back)), slog.LevelWarn})
 		r.end = now + noticeWindow
 	} else {
-		lines = append(lines, describeFailure(r.event, name))
+		lines = append(lines, noticeLine{describeFailure(r.event, name), slog.LevelWarn})
 		if len(back) > 0 {
-			lines = append(lines, describeReturn(r.event, nameOf(back)))
+			lines = append(lines, noticeLine{describeReturn(r.event, nameOf(back)), slog.LevelInfo})
 		}
 	}
 	r.failures = 0
@@ -229,7 +235,7 @@ func (r *railNotices) tellFailures(now int64) (lines []string) {
 
 // due returns the lines that are due now, and the time of the next ones; 0: never. isOver reports
 // whether a peer is about to end or has ended: no more lines report its rails.
-func (n *notices) due(now int64, isOver func(peer int) bool) (lines []string, next int64) {
+func (n *notices) due(now int64, isOver func(peer int) bool) (lines []noticeLine, next int64) {
 	keys := slices.SortedFunc(maps.Keys(n.rails), func(a, b noticeRail) int {
 		return cmp.Or(a.peer-b.peer, cmp.Compare(a.name, b.name), compareBool(a.alternate, b.alternate))
 	})
@@ -302,18 +308,18 @@ func (j *job) onRail(e pml.RailEvent) {
 	}
 	switch {
 	case !e.Up:
-		j.events.tell(RailFailed, e.Peer, e.Rail, e.Cause)
+		j.events.tell(Event{Kind: RailFailed, Rank: e.Peer, Rail: e.Rail, Remote: e.Remote, Err: e.Cause})
 	case e.Again:
-		j.events.tell(RailReturned, e.Peer, e.Rail, nil)
+		j.events.tell(Event{Kind: RailReturned, Rank: e.Peer, Rail: e.Rail, Remote: e.Remote})
 	default:
-		j.events.tell(RailOpened, e.Peer, e.Rail, nil)
+		j.events.tell(Event{Kind: RailOpened, Rank: e.Peer, Rail: e.Rail, Remote: e.Remote})
 	}
 	if !j.settings.Bool("pml.notices") || j.ended != nil {
 		return
 	}
 	n := &j.notices
-	if line := n.add(e, j.eng.Now()); line != "" { // the line about a return
-		j.printNotice(slog.LevelInfo, line)
+	if line := n.add(e, j.eng.Now()); line.text != "" { // the line about a return
+		j.printNotice(line)
 	}
 	if len(n.rails) > 0 && (n.timer == nil || n.timerAt > j.eng.Now()+noticeHold) {
 		j.tellAt(j.eng.Now() + noticeHold)
@@ -337,7 +343,7 @@ func (j *job) tellDue() {
 	isOver := func(peer int) bool { return j.ended != nil || n.isEnding.Load() || j.pml.IsOver(peer) }
 	lines, next := n.due(j.eng.Now(), isOver)
 	for _, line := range lines {
-		j.printNotice(slog.LevelWarn, line)
+		j.printNotice(line)
 	}
 	if next != 0 {
 		j.tellAt(next)
@@ -349,12 +355,12 @@ func (j *job) tellDue() {
 func (j *job) tellRest() {
 	lines, _ := j.notices.due(math.MaxInt64, func(int) bool { return j.notices.isEnding.Load() })
 	for _, line := range lines {
-		j.printNotice(slog.LevelWarn, line)
+		j.printNotice(line)
 	}
 }
 
 // printNotice prints a line unless there were too many. Lock held.
-func (j *job) printNotice(level slog.Level, line string) {
+func (j *job) printNotice(line noticeLine) {
 	withheld, ok := j.notices.admit(j.eng.Now())
 	if !ok {
 		return
@@ -363,7 +369,7 @@ func (j *job) printNotice(level slog.Level, line string) {
 	if withheld > 0 {
 		more = fmt.Sprintf(" (%d such lines before this one are left out)", withheld)
 	}
-	j.log.Log(level, line+more)
+	j.log.Log(line.level, line.text+more)
 }
 
 // describeRail says in one line what happened to a rail, and what the rank does now.

@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -29,23 +30,29 @@ func TestDescribeErrors(t *testing.T) {
 // railTeller is notices with a clock that the test moves.
 type railTeller struct {
 	notices
-	now  int64
-	over bool
+	now    int64
+	over   bool
+	levels []slog.Level // of all lines
 }
 
 func (n *railTeller) event(e pml.RailEvent) (lines []string) {
 	if e.Rail == "" {
 		e.Rail = "tcp:r0"
 	}
-	if line := n.add(e, n.now); line != "" {
-		lines = append(lines, line)
+	if line := n.add(e, n.now); line.text != "" {
+		lines = append(lines, line.text)
+		n.levels = append(n.levels, line.level)
 	}
 	return lines
 }
 
 func (n *railTeller) after(d time.Duration) (lines []string) {
 	n.now += int64(d)
-	lines, _ = n.due(n.now, func(int) bool { return n.over })
+	due, _ := n.due(n.now, func(int) bool { return n.over })
+	for _, line := range due {
+		lines = append(lines, line.text)
+		n.levels = append(n.levels, line.level)
+	}
 	return lines
 }
 
@@ -70,6 +77,8 @@ func TestNoticeOfFailureWaits(t *testing.T) {
 	require.Empty(t, n.event(railCut))
 	require.Empty(t, n.event(railBack))
 	require.Equal(t, []string{failed, back}, n.after(time.Duration(noticeHold)))
+	const info, warn = slog.LevelInfo, slog.LevelWarn
+	require.Equal(t, []slog.Level{info, warn, info, warn, info}, n.levels)
 }
 
 // TestNoNoticeOfPeerThatEnds: no line reports the rails to a peer whose process ends.

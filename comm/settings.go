@@ -30,7 +30,7 @@ func pmlConfig(j *job, resolve func(peer int) ([]pml.Route, error)) pml.Config {
 		Beside:      j.settings.Bool("pml.beside"),
 		GraceNanos:  int64(j.settings.Duration("pml.grace")),
 		OnRail:      j.onRail,
-		OnLost:      func(peer int, why error) { j.events.tell(RankFailed, peer, "", why) },
+		OnLost:      j.onLost,
 		OnTransfer:  j.onTransfer(),
 		Tracer:      j.tracer(),
 		WindowBytes: max(j.settings.Bytes("pml.unexpected.bytes")/int64(j.size), leastWindowBytes),

@@ -247,7 +247,7 @@ failover_result() {
 # goes to the file $logs/results, because some run in another process.
 steps() {
     local name
-    wanted=("$@")
+    wanted=("$@") aside=""
     for name in "${wanted[@]}"; do
         grep -qE "^ *step(_once)? +$name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
     done
@@ -261,7 +261,10 @@ beside() {
     (
         renice -n 19 -p "$BASHPID" >/dev/null
         "$@"
+        true # the steps have told their results
     ) &
+    aside=$!
+    trap 'kill "$aside" 2>/dev/null; exit 130' INT TERM # no further step begins
 }
 
 # step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result. A
@@ -318,7 +321,7 @@ keep_logs() { touch "$logs/keep"; }
 # The logs go away if none failed and no step has called keep_logs.
 summary() {
     local failed
-    wait
+    [ -z "$aside" ] || wait "$aside" || { echo failed >>"$logs/results"; echo "FAIL: the steps beside ended early"; }
     failed=$(grep -c failed "$logs/results")
     echo "$(grep -c ok "$logs/results") passed, $failed failed"
     [ "$failed" -eq 0 ] && [ ! -e "$logs/keep" ] && rm -rf "$logs"

@@ -86,7 +86,7 @@ func (f AddressForm) Decode(b []byte, fields ...any) (owner AddressOwner, ok boo
 func (r *Module[E]) CheckOwner(peer int, theirs AddressOwner, ok bool, ours AddressOwner) error {
 	switch {
 	case !ok:
-		return fmt.Errorf("rail %s: %w: not an address of this kind of rail", r.attrs.Name, btl.ErrUnreachable)
+		return fmt.Errorf("rail %s: %w: not an address of this kind of rail, or of another version of it", r.attrs.Name, btl.ErrUnreachable)
 	case peer < 0 || peer >= int(ours.Size) || theirs.Rank != uint32(peer):
 		return fmt.Errorf("rail %s: %w: address of rank %d for rank %d", r.attrs.Name, btl.ErrUnreachable, theirs.Rank, peer)
 	case theirs.Size != ours.Size:

@@ -132,8 +132,10 @@ func send(world *comm.Comm, cfg config, over <-chan error) error {
 
 // length and value define the length of a message and its bytes. The bytes differ from message to
 // message, so the receiver detects bytes that are lost, duplicated or in a wrong place.
-func length(number int) int    { return longest >> (number % 21) }
-func value(number, i int) byte { return byte(number*31 + i + i>>8) }
+func length(number int) int { return longest >> (number % 21) }
+func value(number, i int) byte {
+	return byte((uint64(number)<<32 + uint64(i)) * 0x9e3779b97f4a7c15 >> 56)
+}
 
 // receive checks every byte of the messages, and prints the bandwidth meanwhile.
 func receive(world *comm.Comm, cfg config, out io.Writer) error {

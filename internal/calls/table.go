@@ -3,7 +3,8 @@ package calls
 import "strings"
 
 // ID is the number of a call: its place in the table of calls. What a call is, and how it is named,
-// is asked of its number. Numbers are those of one build; files and reports have names.
+// is asked of its number. Files and reports have names, because numbers are those of one build. In
+// collectives, ranks compare numbers, so all ranks of a job need the same version.
 type ID uint8
 
 // The calls that the code names. The forms of a collective have numbers too, which In returns.
