@@ -6,14 +6,14 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A device acknowledges what comes, and its rank looks at it later. If the device breaks in
-// between, the sender was told that the fragment is delivered, has forgotten it, and cannot send it
-// again: the receiver would wait for ever. So both ends count what they deliver and take by a rail
-// (btl.DeliveryCounter), and exchange the counts of an incarnation that is over with RAILDOWNACK,
-// PROBE and PROBEACK. The end that finds a message missing gives the peer up, and so tells it.
+// A device acknowledges a message before its rank reads it. If the device breaks in between, the
+// sender has already released the fragment, and the receiver would wait for ever. So both ends
+// count the messages that they deliver and take by a rail (btl.DeliveryCounter). RAILDOWNACK, PROBE
+// and PROBEACK carry the counts of a drained incarnation. The end that finds a message missing
+// gives the peer up, which also tells the peer.
 
-// countDelivered notes what a drained endpoint has counted. An endpoint that has carried nothing,
-// because it was never answered, leaves what was noted before.
+// countDelivered keeps the counts of a drained endpoint. An endpoint that was never answered has
+// carried nothing, and the earlier counts stay.
 func (rc *recovery) countDelivered(ep btl.Endpoint) {
 	t, counts := ep.(btl.DeliveryCounter)
 	if !counts {
@@ -24,15 +24,15 @@ func (rc *recovery) countDelivered(ep btl.Endpoint) {
 	}
 }
 
-// compareCounters compares what both ends have counted, once both have. It reports whether the peer
-// is given up.
+// compareCounters compares the counts of both ends, once both are known. It reports whether the
+// peer is given up.
 func (b *BML) compareCounters(rl *Rail) bool {
 	pr, ours, theirs := rl.peer, rl.recovery.ours, rl.recovery.theirs
 	if ours.epoch == 0 || ours.epoch != theirs.epoch || !pr.IsAlive() {
 		return false
 	}
-	// A message whose sender got an error may have been taken all the same, so more may be taken
-	// than delivered.
+	// A message that its sender saw fail may have arrived, so the peer may take more than was
+	// delivered.
 	side, missing := btl.SideLocal, int32(theirs.delivered-ours.taken)
 	if missing <= 0 {
 		side, missing = btl.SideRemote, int32(ours.delivered-theirs.taken)

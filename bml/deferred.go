@@ -1,20 +1,20 @@
 package bml
 
-// Work that must not be done inside a call of a BTL, or cannot be done yet, is deferred to the next
-// turn of progress. All of it goes through one queue, and runs in order in Progress.
+// Work that must not run inside a call of a BTL, or cannot run yet, is deferred to the next
+// progress call. Progress runs it in order, from one queue.
 
-// workKind says what is deferred.
+// workKind is a kind of deferred work.
 type workKind uint8
 
 const (
 	workRetry    workKind = iota // rail: post what its endpoint had no room for
 	workSettle                   // peer: post the replay queue, and resume what waited for a fence
 	workPull                     // peer: let transfers that wait for room go on
-	workResume                   // peer: let all of them go on
+	workResume                   // peer: let all transfers that wait for room go on
 	workFailPeer                 // peer: fail every endpoint to it
 	workFailRail                 // rail: fail its endpoint, with cause
 	workReject                   // rail: tell a lost peer that it is lost
-	workRejected                 // rail: fail the endpoint that told it, which end does
+	workRejected                 // rail: end fails the endpoint that told it
 	workRecheck                  // Upper.Recheck
 )
 
@@ -27,13 +27,13 @@ type work struct {
 	end   func()
 }
 
-// postpone queues work, and keeps the engine from sleeping before it is done.
+// postpone queues work, and keeps the engine awake until it has run.
 func (b *BML) postpone(w work) {
 	b.deferred = append(b.deferred, w)
 	b.eng.Wake()
 }
 
-// Progress implements progress.Poller. It does what was deferred, and returns the number of
+// Progress implements progress.Poller. It runs the deferred work, and returns the number of
 // operations that rails have taken.
 func (b *BML) Progress() int {
 	if len(b.deferred) == 0 {
@@ -76,7 +76,7 @@ func (b *BML) runDeferred() int {
 		}
 	}
 	clear(b.deferred)
-	// A rail without room wakes the engine when it has some, so the engine may sleep until then.
+	// A rail wakes the engine when it has room again, so the engine may sleep until then.
 	b.deferred, b.blocked = b.blocked, b.deferred[:0]
 	return n
 }

@@ -1,40 +1,39 @@
 // Package bml is the BTL management layer: one reliable, ordered channel to each peer over all
 // rails that lead there. It opens and chooses rails, stripes long messages over them, replays what
 // a failed rail did not deliver, and brings rails back. The layer above (package pml) knows peers,
-// operations and transfers; it never looks at a rail. It is for those who extend the library, and
-// may change with any version: programs use package comm.
+// operations and transfers; it never looks at a rail. Programs use package comm: this package is
+// for extending the library, and may change with any version.
 //
-// A rail is the path from one module of this rank (btl.Module) to one module of the peer. Each has
-// a tier, by the place of its transport in the user's list, and by how well it leads there. Rails
-// of later tiers are spare: they are opened when no rail of an earlier tier is up, or carry long
-// messages beside one (beside.go). On a switched network every module of one rank leads to every
-// one of the other. Most of these rails are alternates: such a rail is opened, and used, while one
-// of its modules has no other rail that is up and does well. So if different ports die at the two
-// ends, the ports that are left are used together.
+// A rail is the path from one module of this rank (btl.Module) to one module of the peer. Its tier
+// follows from the place of its transport in the user's list, and from the quality of the path.
+// Rails of later tiers are spare: they are opened when no rail of an earlier tier is up, or to
+// carry long messages beside one (beside.go). On a switched network every module of one rank
+// reaches every module of the other. Most of these rails are alternates: such a rail is used while
+// one of its modules has no other rail that is up and does well. So if different ports die at the
+// two ends, the remaining ports are used together.
 //
 // The package is a deterministic state machine: it has no goroutine, clock, I/O or randomness of
-// its own. The lock of the rank's progress engine guards everything in it, and every caller holds
-// that lock.
+// its own. Every caller holds the lock of the rank's progress engine, which guards everything here.
 //
 // # What the layer above sees
 //
 //   - [BML.Send] posts a fragment. A fragment of a numbered kind arrives exactly once and in order,
 //     whatever rails fail. Op.Then is called once: with nil when the fragment is delivered, or with
-//     the reason why it never will be.
-//   - A [Transfer] moves a long message in pieces over all rails that are up, and knows of each
-//     byte whether it is there.
-//   - Failover shows in three events: Op.Then (delivered, or it moves again), Upper.Resume (what a
-//     transfer waited for has happened) and Upper.Lost (this peer is lost).
-//   - The [Kind] table says for each kind of fragment how it is handed up.
+//     the reason why it cannot be.
+//   - A [Transfer] moves a long message in pieces over all rails that are up, and tracks which
+//     bytes have arrived.
+//   - Failover shows in three events: Op.Then (the piece moves again), Upper.Resume (the transfer
+//     can go on) and Upper.Lost (the peer is lost).
+//   - The [Kind] table says how each kind of fragment is handed up.
 //
 // # Failover
 //
-// Nothing is recorded for failover while all is well: each BTL reports what became of each
-// operation, and what did not succeed is done again. failover.go has the sequence from the first
-// error to the replay. ledger.go and fence.go say what of a long message goes again, and when its
-// buffer is given back. The rest is in errors.go (whose fault errors are), health.go (how far a
-// rail is trusted), pull.go (how rails share messages), probe.go (how a rail comes back), grace.go
-// (how long operations wait for a rail) and lost.go (the end of a peer).
+// The BML records nothing for failover while all is well: each BTL reports the result of each
+// operation, and operations that failed are posted again. failover.go has the sequence from the
+// first error to the replay. ledger.go and fence.go say which bytes of a long message go again, and
+// when its buffer is released. The rest is in errors.go (which side an error points to), health.go
+// (how far a rail is trusted), pull.go (how rails share messages), probe.go (how a rail comes
+// back), grace.go (how long operations wait for a rail) and lost.go (the end of a peer).
 //
 // # States of a peer
 //
@@ -82,9 +81,9 @@
 //   - It was posted again maxRetries times (failover.go).
 //   - A post returns an error that the contract of package btl does not name (tryPost in post.go).
 //
-// A device loses acknowledged messages if it breaks before its rank has read them (counters.go).
+// A device that breaks before its rank has read acknowledged messages loses them (counters.go).
 //
-// Whether a peer has called Finalize does not concern its rails; package pml keeps that.
+// Package pml tracks whether a peer has called Finalize: its rails do not depend on that.
 //
 // # States of a rail
 //

@@ -6,19 +6,20 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// The errors of a rail are counted by the side that the evidence points to, and by kind, as in LNet
-// health (Lustre manual). Where an operation waited for too long tells the side too:
+// Errors of a rail are counted by kind, and by the side that the evidence points to, as in LNet
+// health (Lustre manual). A timeout points to a side, too:
 //
-//   - It was posted, and not delivered: the path (probe.go, deadlines of transports).
-//   - It was delivered, and not answered: the peer, which may only be busy. That costs no health.
+//   - An operation was posted, and not delivered: the path (probe.go, deadlines of transports).
+//   - An operation was delivered, and not answered: the peer, which may only be busy. That costs no
+//     health.
 
-// ErrorCounts counts errors by kind; package btl explains the kinds. An end that closes a rail, or
-// whose process ends, is no error of the rail, nor is an operation that is wrong in itself.
+// ErrorCounts counts errors by kind; package btl explains the kinds. Three things are no errors of
+// the rail: an end closes it, a process ends, an operation is invalid.
 type ErrorCounts struct {
 	Path, Device, Timeout, Protocol uint64
 }
 
-// add counts an error. It reports false if the class is no error of a rail.
+// add counts an error. It reports false if the class is no rail error.
 func (c *ErrorCounts) add(class btl.Class) bool {
 	switch class {
 	case btl.ClassPath:
@@ -55,14 +56,14 @@ func (b *BML) countError(rl *Rail, err error) {
 	}
 }
 
-// countLate counts that the peer has not answered what was delivered to it by a rail.
+// countLate counts a PROBE that was delivered, and not answered.
 func (b *BML) countLate(rl *Rail) {
 	rl.errors.remote.Timeout++
 	b.stats.RemoteErrors++
 }
 
-// evidence is what an error says. An error that no transport has made, such as that of an endpoint
-// which takes nothing any more, is one of the path.
+// evidence returns the class and the side of an error. An error that is no *btl.Error, such as
+// btl.ErrFailed, points to the path.
 func evidence(err error) (class btl.Class, side btl.Side) {
 	var be *btl.Error
 	if !errors.As(err, &be) {

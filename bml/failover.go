@@ -10,7 +10,7 @@ import (
 // What happens when a rail fails, in this order:
 //
 //  1. The BTL reports the failure (Failed), and calls back what it had accepted. The rail takes no
-//     more traffic. Operations in its queue go by another rail.
+//     more traffic. The operations in its queue go by another rail.
 //  2. A piece of a transfer that was called back with an error goes by another rail at once. Other
 //     fragments go to the replay queue, except PROBEs.
 //  3. Each rank sends RAILDOWN by another rail when its half has failed. A rank that gets RAILDOWN
@@ -19,17 +19,17 @@ import (
 //     memory here any more. Each rank answers the other's RAILDOWN with RAILDOWNACK when its own
 //     half is drained.
 //  5. When no endpoint to the peer is draining, the replay queue is posted again, under the old
-//     numbers. The peer drops fragments that it has already.
-//  6. Transfers that are done, and wait until their buffers are safe (fence.go), go on.
+//     numbers. The peer drops duplicates.
+//  6. Finished transfers that waited until their buffers are safe (fence.go) go on.
 //
-// An alternate that is not needed any more fails in the same way, without being a failure: a
-// RAILDOWN asks the peer to begin (closeAlternate).
+// An alternate that is not needed any more is closed by the same steps, but does not count as
+// failed: a RAILDOWN asks the peer to begin (closeAlternate).
 //
-// If no other rail can carry RAILDOWN, the PROBE of the next incarnation tells the same (probe.go):
-// neither rank makes one before its half of the last one is drained.
+// If no other rail can carry RAILDOWN, the PROBE of the next incarnation stands for it (probe.go):
+// a rank makes the next incarnation only when its half of the last one is drained.
 
-// Failed implements btl.Events. A rail that a peer does not use concerns it only if the BTL says
-// that the peer's process has ended.
+// Failed implements btl.Events. A module that does not lead to a peer affects it only if the BTL
+// says that the peer's process has ended.
 func (b *BML) Failed(m btl.Module, to btl.Path, err *btl.Error) {
 	if to != btl.WholeModule {
 		if to.Peer < 0 || to.Peer >= len(b.peers) {
@@ -49,7 +49,7 @@ func (b *BML) Failed(m btl.Module, to btl.Path, err *btl.Error) {
 	}
 }
 
-// wayFailed takes the failure of what a module has to one peer.
+// wayFailed handles the failure of a way to a peer.
 func (b *BML) wayFailed(pr *Peer, w way, err *btl.Error) {
 	if pr.state == PeerLost || b.closed != nil {
 		return
@@ -74,7 +74,7 @@ func (b *BML) wayFailed(pr *Peer, w way, err *btl.Error) {
 	b.fail(pr, b.CauseOf(err), &w)
 }
 
-// railsFailed takes the rails out of use that go a way. It reports whether there are any.
+// railsFailed takes the rails of a way out of use. It reports whether there are any.
 func (b *BML) railsFailed(pr *Peer, w way, err error) bool {
 	rails := pr.on(w)
 	b.takeOut(pr, err, rails...)
@@ -84,21 +84,21 @@ func (b *BML) railsFailed(pr *Peer, w way, err error) bool {
 // railFailed takes a rail out of use.
 func (b *BML) railFailed(rl *Rail, err error) { b.takeOut(rl.peer, err, rl) }
 
-// takeOut takes rails to a peer out of use that have failed together. Their endpoints call back, or
-// have called back, what they have accepted.
+// takeOut takes rails to a peer that failed together out of use. Their endpoints call back the
+// operations that they have accepted, before or after.
 func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	var failed []*Rail
 	var wereUp RailSet
 	tookTraffic := pr.up
 	for _, rl := range rails {
 		if rl.state == railFailing || rl.state == railDown {
-			continue // it is out of use already
+			continue // already out of use
 		}
 		failed = append(failed, rl)
 		if rl.state == railUp {
 			wereUp |= 1 << rl.index
 		}
-		if rl.recovery.isClosing { // this end has asked for it
+		if rl.recovery.isClosing { // this end asked the peer to close it
 			b.stopRail(rl, rl.notNeeded())
 		} else {
 			b.stopRail(rl, err)
@@ -122,7 +122,7 @@ func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	}
 }
 
-// stopRail makes a rail failing, and notes what is known of its failure.
+// stopRail moves a rail to failing, and records the failure.
 func (b *BML) stopRail(rl *Rail, err error) {
 	pr, rc := rl.peer, &rl.recovery
 	wasUp := rl.state == railUp
@@ -131,7 +131,7 @@ func (b *BML) stopRail(rl *Rail, err error) {
 	b.stopTimer(&rl.timer)
 	rc.epoch = rl.endpoint.Epoch()
 	if wasUp || rc.cause == nil {
-		rc.cause = err // that it does not come back yet is no news
+		rc.cause = err // a failed probe does not replace the cause
 	}
 	if wasUp { // otherwise only probes were posted by it
 		rc.failedAt = b.eng.Now()
@@ -147,19 +147,19 @@ func isClosed(err error) bool {
 	return errors.As(err, &be) && be.Class == btl.ClassClosed
 }
 
-// drains notes that the endpoint of a way to the peer, or all of them, are to be drained.
+// drains notes that the endpoints of a way to the peer have to be drained.
 func (pr *Peer) drains(w way) {
 	if !slices.Contains(pr.draining, w) {
 		pr.draining = append(pr.draining, w)
 	}
 }
 
-// maxRetries is how often an operation is posted again: an operation that brings down every rail
-// that it is tried on is at fault itself.
+// maxRetries is how often an operation is posted again: an operation that fails every rail is
+// itself at fault.
 const maxRetries = 100
 
-// replay queues an operation, which a rail has called back with an error, to be posted again. If
-// that is of no use, the operation is over.
+// replay queues an operation that a rail has called back with an error, to be posted again. If
+// posting it again cannot help, the operation ends.
 func (b *BML) replay(op *Op, err error) {
 	pr := op.peer
 	if !pr.IsAlive() || b.closed != nil {
@@ -182,16 +182,16 @@ func (b *BML) replay(op *Op, err error) {
 	}
 	op.hasCopy = false
 	push(&pr.replay, op)
-	// With no endpoint draining, no Drained comes to post it; and it must not be posted from inside
-	// the BTL's call.
+	// Without a draining endpoint no Drained follows, and an operation must not be posted from
+	// inside the BTL's call.
 	if len(pr.draining) == 0 && !pr.isSettling {
 		pr.isSettling = true
 		b.postpone(work{kind: workSettle, peer: pr})
 	}
 }
 
-// finalError is what an operation ends with that rails called back with err: why its peer fails,
-// and not what followed from that.
+// finalError is the final error of an operation that a rail called back with err. If the peer is
+// failing, it is the cause of that, and not a consequence such as a flush.
 func (b *BML) finalError(pr *Peer, err error) error {
 	if !pr.IsAlive() {
 		return pr.cause
@@ -199,7 +199,7 @@ func (b *BML) finalError(pr *Peer, err error) error {
 	return b.CauseOf(err)
 }
 
-// sendRailDown tells the peer that this half of a rail has failed, now or when a rail is up.
+// sendRailDown tells the peer that this half of a rail has failed, as soon as a rail is up.
 func (b *BML) sendRailDown(rl *Rail) {
 	rc := &rl.recovery
 	if rc.isUntold = rl.peer.up == 0; rc.isUntold {
@@ -208,7 +208,7 @@ func (b *BML) sendRailDown(rl *Rail) {
 	b.sendAboutRail(rl, TagRailDown, railHeader{epoch: rc.epoch})
 }
 
-// sendAboutRail posts a message about a rail, by whichever rail is the first.
+// sendAboutRail posts a message about a rail by the first rail.
 func (b *BML) sendAboutRail(rl *Rail, tag btl.Tag, h railHeader) {
 	h.sender, h.receiver = rl.local, rl.remote
 	b.sendRailHeader(rl.peer, tag, h)
@@ -222,8 +222,8 @@ func (b *BML) sendRailHeader(pr *Peer, tag btl.Tag, h railHeader) {
 	b.Send(pr, op)
 }
 
-// railDownArrived takes a RAILDOWN: this half of that incarnation fails too, and so does this half
-// of an earlier one, whose failure may go unnoticed here.
+// railDownArrived handles a RAILDOWN: this half fails, too, if its incarnation is that of the
+// message or an earlier one, whose failure this rank may have missed.
 func (b *BML) railDownArrived(pr *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if h.gaveUp {
 		err := &btl.Error{Rail: by.Attrs().Name, Peer: pr.rank, Class: btl.ClassPath, Side: btl.SideRemote, Native: "RAILDOWN", Err: errGaveUp}
@@ -258,8 +258,8 @@ var (
 	errGaveUp   = errors.New("the peer has given this rank up")
 )
 
-// failRail fails this half of a rail. The endpoint is failed at the next turn, because this may be
-// inside a call of it.
+// failRail fails this half of a rail. The endpoint is failed in the next progress call, because
+// this may run inside a call of it.
 func (b *BML) failRail(rl *Rail, err *btl.Error) {
 	b.railFailed(rl, err)
 	b.postpone(work{kind: workFailRail, rail: rl, cause: err})
@@ -283,11 +283,11 @@ func (b *BML) Drained(m btl.Module, to btl.Path) {
 			b.wayDrained(pr, way{m, allModules})
 		}
 	}
-	// A request may wait for a peer of which nothing is known, and which only this rail led to.
+	// A request may wait for an unknown peer that only this module led to.
 	b.postpone(work{kind: workRecheck})
 }
 
-// wayDrained takes the end of what a module has to one peer.
+// wayDrained handles the drain of a way to a peer.
 func (b *BML) wayDrained(pr *Peer, w way) {
 	rails := pr.on(w)
 	pr.draining = slices.DeleteFunc(pr.draining, func(d way) bool {
@@ -302,7 +302,7 @@ func (b *BML) wayDrained(pr *Peer, w way) {
 	if len(pr.draining) == 0 {
 		pr.drained()
 	}
-	b.settled(pr) // others may have waited for a rail that was down before
+	b.settled(pr) // transfers may wait for a rail that was already down
 	b.loseDrained(pr)
 }
 
@@ -323,8 +323,8 @@ func (b *BML) railDrained(rl *Rail) {
 	b.settled(pr)
 }
 
-// settled posts the replay queue once all failed endpoints are drained here, and lets transfers go
-// on that waited for one.
+// settled posts the replay queue once all failed endpoints are drained here, and resumes the
+// transfers that waited for a fence.
 func (b *BML) settled(pr *Peer) {
 	if !pr.IsAlive() {
 		return
@@ -348,7 +348,7 @@ func (b *BML) settled(pr *Peer) {
 	b.switched(pr)
 }
 
-// switched records how long it took to go on without the rails that have failed.
+// switched records how long the failover took.
 func (b *BML) switched(pr *Peer) {
 	if pr.AwaitsPath() {
 		return

@@ -7,15 +7,15 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A piece that a rail ended with an error may still be under way in that incarnation of the rail:
-// a late write may touch the buffer until the half at the buffer's end is drained. So the buffer is
-// given back behind a fence:
+// After a rail has ended a piece with an error, a late write of that incarnation may still touch
+// the buffer, until the half at the buffer's end is drained. So a fence delays the buffer's
+// release:
 //
-//   - This rank's half: it waits until that is drained (IsSettled).
-//   - The peer's half, for remote writes: FIN names the incarnations (AppendFences). The peer
-//     brings its half down, as RAILDOWN does, and waits until that is drained (Fence).
+//   - This rank's half: this rank waits until it is drained (IsSettled).
+//   - The peer's half, for remote writes: FIN names the incarnations (AppendFences). The peer fails
+//     its half, as after RAILDOWN, and waits until it is drained (Fence).
 //
-// Fragments need no fence at the receiver, which copies them itself and knows the ranges it has.
+// Fragments need no fence: the receiver copies them itself, and knows the ranges that it has.
 
 // fence is an incarnation of a rail that has to be drained.
 type fence struct {
@@ -30,9 +30,9 @@ const fenceBytes = 8
 // MaxFencesBytes is the longest list of fences.
 const MaxFencesBytes = maxRails * fenceBytes
 
-// addFence notes that the present incarnation of a rail has ended a piece unknown. Later ones of a
-// rail stand for the earlier ones, which are drained before they begin. isAnother: an earlier one
-// has, too.
+// addFence notes that a rail's present incarnation ended a piece, and the result is unknown. It
+// replaces an earlier one of the rail, which was drained before this one began; isAnother: there
+// was one.
 func (t *Transfer) addFence(rl *Rail) (isAnother bool) {
 	return t.setFence(rl.index, rl.endpoint.Epoch())
 }
@@ -49,8 +49,8 @@ func (t *Transfer) setFence(rail uint8, epoch uint32) (isAnother bool) {
 	return false
 }
 
-// IsSettled reports whether nothing of a failed rail can touch the buffer at this end any more.
-// Otherwise Upper.Resume follows when that may have changed.
+// IsSettled reports whether no failed rail can touch the buffer at this end any more. Otherwise
+// Upper.Resume follows when that may have changed.
 func (b *BML) IsSettled(t *Transfer) bool {
 	for _, f := range t.fences {
 		rl := &t.peer.rails[f.rail]
@@ -62,8 +62,8 @@ func (b *BML) IsSettled(t *Transfer) bool {
 	return true
 }
 
-// AfterDrain has f called when no rail to the peer that has failed can touch memory here any more.
-// false: that is so now.
+// AfterDrain calls f when no failed rail to the peer can touch memory here any more. If none can
+// already, it returns false and does not call f.
 func (b *BML) AfterDrain(pr *Peer, f func()) bool {
 	if len(pr.draining) == 0 {
 		return false
@@ -72,7 +72,7 @@ func (b *BML) AfterDrain(pr *Peer, f func()) bool {
 	return true
 }
 
-// drained calls what was to be called after the drain.
+// drained calls the functions that AfterDrain was given.
 func (pr *Peer) drained() {
 	after := pr.afterDrain
 	pr.afterDrain = nil
@@ -99,7 +99,7 @@ func CheckFences(list []byte) error {
 	return nil
 }
 
-// Fence brings this rank's halves of the incarnations of a list down, if that did not happen yet.
+// Fence fails this rank's halves of the listed incarnations, unless they have failed already.
 // IsSettled tells when they are drained. A rail that this rank does not know has touched nothing.
 func (b *BML) Fence(t *Transfer, list []byte) {
 	pr := t.peer

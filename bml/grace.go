@@ -10,26 +10,24 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// The grace time bounds how long operations wait for a rail that delivers. It is over in one of two
-// cases:
+// The grace time bounds how long operations wait for a rail that delivers. It ends in two cases:
 //
 //   - No rail to the peer is up, and none has come back for that long.
-//   - An operation or a transfer fails again, its first failure was longer ago than the grace time,
-//     and every rail that is up has failed with it.
+//   - An operation or a transfer fails again after the grace time since its first failure, and
+//     every rail that is up has failed with it.
 //
 // The second case is for paths that deliver probes and lose what follows. A rail that comes back
-// does not restart that time; only delivery ends it.
+// does not restart the time; only delivery ends it.
 //
-// In the first case it does not end while a rail that was never needed before is probed for the
-// first time: that may have had to wait until others were probed (probe.go).
+// In the first case the time is extended while a rail that was never needed before is probed for
+// the first time: it may have had to wait until others were probed (probe.go).
 //
-// A timer counts the time in parts. So a rank that makes no calls for long, and tries nothing,
-// loses one part at most. A part in which a PROBE was delivered, but not answered, does not count:
-// the peer is only busy.
+// A timer counts the time in parts, so a rank that makes no calls for long loses one part at most.
+// A part in which a PROBE was delivered, but not answered, does not count: the peer is only busy.
 
 const (
-	// minGrace is the least grace time of what can be tried by another rail at once, and of a rail
-	// that was never needed, and has to be opened first.
+	// minGrace is the least grace time of an operation that another rail can take at once, and of a
+	// peer with a rail that was never needed, and has to be opened first.
 	minGrace = 2 * time.Second
 	// graceParts is how many parts the grace time has.
 	graceParts = 10
@@ -62,7 +60,8 @@ func (b *BML) gracePart() int64 {
 	return max(int64(grace)/graceParts, 1)
 }
 
-// startGrace is when, by the peer's clock, a time that begins now is over. It starts the clock.
+// startGrace starts the peer's clock, and returns when, by that clock, a time that begins now is
+// over.
 func (b *BML) startGrace(pr *Peer, nanos int64) uint32 {
 	end := pr.grace.parts + uint32(nanos/b.gracePart())
 	if pr.grace.timer != nil {
@@ -72,9 +71,9 @@ func (b *BML) startGrace(pr *Peer, nanos int64) uint32 {
 	return end
 }
 
-// startGracePart runs the clock for a part. If far more than the usual number of parts is left, the
-// timer counts several: a short grace time is long for a rail that was never needed (minGrace), and
-// a rank that makes few progress calls would wait for each part.
+// startGracePart runs the clock for a part. If far more than graceParts are left, the timer counts
+// several: with a short grace time, minGrace has many parts, and a rank that makes few progress
+// calls would wait for each.
 func (b *BML) startGracePart(pr *Peer) {
 	left := int32(pr.grace.until - pr.grace.parts)
 	if pr.AwaitsPath() {
@@ -114,8 +113,8 @@ func (b *BML) gracePartOver(pr *Peer, parts uint32) {
 	}
 }
 
-// mayTryAgain notes that rails have failed with an operation or a transfer. It reports false if
-// that is given up; the peer is failing then.
+// mayTryAgain notes that rails have failed with an operation or a transfer. It reports false if the
+// grace time is over, and the peer is failing then.
 func (b *BML) mayTryAgain(pr *Peer, t *trouble, by RailSet, err error) bool {
 	if t.by == 0 {
 		t.until = b.startGrace(pr, b.gracePart()*graceParts)
@@ -123,7 +122,7 @@ func (b *BML) mayTryAgain(pr *Peer, t *trouble, by RailSet, err error) bool {
 	}
 	t.by |= by
 	t.last = err
-	for i := range pr.rails { // why the rail failed says more than a flush
+	for i := range pr.rails { // the rail's cause says more than a flush
 		if by == 1<<i {
 			t.last = cmp.Or(pr.rails[i].recovery.cause, err)
 		}
@@ -183,7 +182,7 @@ func (pr *Peer) isUntried(rl *Rail) bool {
 	return rl.reopen != nil && !rl.recovery.wasUp && (rl.tier > pr.rails[0].tier || rl.alternate)
 }
 
-// hasUntried reports whether such a rail leads to the peer.
+// hasUntried reports whether an untried rail leads to the peer.
 func (pr *Peer) hasUntried() bool {
 	for i := range pr.rails {
 		if pr.isUntried(&pr.rails[i]) {
@@ -193,8 +192,8 @@ func (pr *Peer) hasUntried() bool {
 	return false
 }
 
-// triesUntried reports whether such a rail is being probed for the first time. That ends after
-// maxProbes periods at the latest.
+// triesUntried reports whether an untried rail is being probed for the first time. That takes at
+// most maxProbes periods.
 func (pr *Peer) triesUntried() bool {
 	for i := range pr.rails {
 		rl := &pr.rails[i]
@@ -205,7 +204,7 @@ func (pr *Peer) triesUntried() bool {
 	return false
 }
 
-// pathFound goes on with a peer to which a rail leads again.
+// pathFound posts what waited for a path to the peer.
 func (b *BML) pathFound(pr *Peer) {
 	pr.cause = nil
 	if !pr.grace.isNeeded() {

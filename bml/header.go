@@ -18,20 +18,20 @@ const (
 
 // railHeader is the header of a message about a rail.
 type railHeader struct {
-	// The modules at the two ends of the rail: that of the message's sender, and of its receiver.
+	// The rail's modules at the message's sender and at its receiver.
 	sender, receiver uint8
 	version          uint8
 	gaveUp           bool // in RAILDOWN: the sender has given the receiver up
 	notNeeded        bool // in RAILDOWN: the rail is up, and is to be closed unless it is needed
 	epoch            uint32
-	// counters are of an incarnation that is drained at the sender.
+	// counters of an incarnation that is drained at the sender.
 	counters deliveryCounters
-	// padding is how many bytes follow: a PROBE is as long as the longest fragment.
+	// padding is the number of bytes that follow: a PROBE is as long as the longest fragment.
 	padding uint32
 }
 
-// deliveryCounters are what one end has counted of an incarnation that is drained there. The zero
-// value says that it has counted nothing.
+// deliveryCounters are the counts of one end for an incarnation that is drained there. The zero
+// value: no counts.
 type deliveryCounters struct {
 	epoch            uint32
 	delivered, taken uint32 // as btl.DeliveryCounter has them
@@ -68,7 +68,7 @@ func (h *railHeader) decode(p []byte, version uint8) error {
 	return nil
 }
 
-// remoteKey is a remote key descriptor: where memory is for one module, for remote access.
+// remoteKey is a remote key descriptor: it says where a module finds memory for remote access.
 type remoteKey struct {
 	module uint8 // of the rank whose memory it is
 	offset uint64

@@ -9,16 +9,16 @@ import (
 )
 
 // health says how far a rail to a peer, or the module at one of its ends, is trusted, from 0 to
-// fullHealth. A failure lowers it, by the side that the error is evidence against; what is
-// delivered raises it. The idea is that of LNet health (Lustre manual).
+// fullHealth. A failure lowers the health of the side that the error points to; deliveries raise
+// it. The idea is that of LNet health (Lustre manual).
 type health int
 
 const (
 	fullHealth health = 1000
-	// trusted is what a rail needs to be the first because of its latency.
+	// trusted is the least health of a rail that is preferred for its latency.
 	trusted health = 500
-	// modulePenalty is what the failure of a rail takes from a module that may be at fault: after
-	// three failures in a row the module has nothing left.
+	// modulePenalty is what a rail's failure takes from a module that may be at fault: three
+	// failures in a row leave nothing.
 	modulePenalty health = 400
 
 	// A rail or module gains recoverStep for each recoverPeriod in which something was delivered:
@@ -31,8 +31,9 @@ const (
 type recovery struct {
 	cause error  // of the last failure while it was up, or why it never was; nil if none
 	epoch uint32 // of the incarnation that failed last
-	// wasUp: it has been up at some time. A rail with an endpoint when the peer was resolved starts
-	// up, before the peer has answered by it. The peer may have had none, and see it otherwise.
+	// wasUp: it has been up at some time. A rail that had an endpoint when the peer was resolved
+	// starts up, before the peer has answered by it. The peer may have had no endpoint, and see the
+	// rail as never up.
 	wasUp bool
 
 	failedAt int64 // engine's time of the failure; 0 once its operations were posted again
@@ -49,8 +50,8 @@ type recovery struct {
 	attempts  int             // to make the next incarnation, since the last one was up
 	probes    int             // periods in which this incarnation has not delivered a PROBE
 	isProbing bool            // a PROBE is under way
-	hasPlace  bool            // and is counted among those of the module (ownModule.probes)
-	isClosing bool            // the peer is asked to close it: it is not needed here
+	hasPlace  bool            // and counts in ownModule.probes
+	isClosing bool            // it is not needed here, and the peer is asked to close it
 	delivers  bool            // a PROBE was delivered: the path works, the peer is busy
 	flaps     int             // failures since the rail was calm last
 	upSince   int64           // engine's time
@@ -63,9 +64,9 @@ type RailEvent struct {
 	// Remote is the number of the peer's module at the other end.
 	Remote int
 	Up     bool
-	// Again: the rail had been up before, or was opened when the peer was resolved.
+	// Again: the rail was up before, or was opened when the peer was resolved.
 	Again bool
-	// Alternate: it leads to another module of the peer than the other rail of this name.
+	// Alternate: another rail has the same name, and leads to another module of the peer.
 	Alternate bool
 	// Cause of the failure.
 	Cause error
@@ -86,15 +87,15 @@ func (b *BML) tellRail(rl *Rail, cause error) {
 	b.cfg.OnRail(RailEvent{Rail: rl.name(), Peer: rl.peer.rank, Remote: int(rl.remote), Up: cause == nil, Again: rl.recovery.wasUp, Alternate: rl.alternate || rl.isFurther(), Cause: cause, Left: left})
 }
 
-// isFurther reports whether another rail of the same module, and so of the same name, comes before.
+// isFurther reports whether an earlier rail has the same module, and so the same name.
 func (rl *Rail) isFurther() bool { return rl.peer.by(rl.module, 1<<rl.index-1) != nil }
 
-// trustee is what has health: a rail, a module of this rank, or a module of one peer as this rank
-// sees it. What happens on a rail counts for the modules at its ends, and so for every rail that
-// uses them.
+// trustee has health: it is a rail, a module of this rank, or a peer's module as this rank sees it.
+// Events on a rail count for the modules at its ends, and so for every rail that uses them.
 type trustee struct {
 	health health
-	// deliveredBytes went by its rails, with headers; seenBytes of them before this period.
+	// deliveredBytes went by its rails, with headers; seenBytes is their number when this period
+	// began.
 	deliveredBytes, seenBytes int64
 	peak                      peak            // highest rate of its rails
 	timer                     *progress.Timer // of the period; nil in full health
@@ -124,7 +125,7 @@ type ownModule struct {
 	probes int // PROBEs under way, of those that count
 }
 
-// ownModuleOf returns what is known of a module.
+// ownModuleOf returns the record of a module.
 func (b *BML) ownModuleOf(m btl.Module) *ownModule {
 	for _, d := range b.ownModules {
 		if d.module == m {
@@ -146,11 +147,11 @@ func (pr *Peer) farEnd(remote int) *trustee {
 	return &trustee{health: fullHealth, peer: pr}
 }
 
-// trust is how far a rail is trusted: no more than the modules at its ends.
+// trust is how far a rail is trusted: its own health, or that of a module at its ends if it is
+// lower.
 func (rl *Rail) trust() health { return min(rl.health, rl.own.health, rl.far.health) }
 
-// penalize takes from the health of a rail that has failed, and of the module that the error is
-// evidence against.
+// penalize lowers the health of a rail that has failed, and of the module that the error points to.
 func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	rc := &rl.recovery
 	if wasUp && !isClosed(err) {
@@ -161,8 +162,8 @@ func (b *BML) penalize(rl *Rail, err error, wasUp bool) {
 	if !isEvidence(class) {
 		return
 	}
-	// A rail that was only ever probed may lead nowhere, which says nothing of its modules. One
-	// that had an endpoint from the start is expected to lead there.
+	// A rail that was only ever probed may lead nowhere: its failure is no evidence against its
+	// modules. A rail that had an endpoint from the start should lead there.
 	if rc.wasUp {
 		own, far := penaltyOf(class, side)
 		b.penalizeEnd(&rl.own.trustee, own)
@@ -176,8 +177,8 @@ func isEvidence(class btl.Class) bool {
 	return class != btl.ClassUsage && class != btl.ClassClosed && class != btl.ClassFlushed
 }
 
-// penaltyOf is what an error takes from the modules at the ends of its rail. This rank knows that
-// its own port or device does not work, and only suspects all else.
+// penaltyOf is what an error takes from the health of the modules at its rail's ends. Only failures
+// of this rank's own port or device are certain.
 func penaltyOf(class btl.Class, side btl.Side) (own, far health) {
 	switch {
 	case !isEvidence(class):
@@ -194,8 +195,7 @@ func penaltyOf(class btl.Class, side btl.Side) (own, far health) {
 	return 0, 0
 }
 
-// penalizeEnd takes from the health of a module. What was delivered before in this period gives
-// nothing back.
+// penalizeEnd lowers the health of a module. Earlier deliveries in this period give nothing back.
 func (b *BML) penalizeEnd(t *trustee, penalty health) {
 	if penalty == 0 {
 		return
@@ -203,15 +203,14 @@ func (b *BML) penalizeEnd(t *trustee, penalty health) {
 	b.stopTimer(&t.timer)
 	if before := t.health; before > 0 {
 		t.health = max(before-penalty, 0)
-		b.preferBy(t) // looks at all peers, to each of which a rail may have failed just now
+		b.preferBy(t) // a rail to each of its peers may have failed just now
 	}
 	b.recover(t)
 }
 
-// recover gives health back for what is delivered: one step for each period in which something was.
-// If nothing was, a rail of it that is up and idle is tried. The delivery of that gives a step at
-// once, which is the only one of its period. Without a rail that is up this ends, and goes on when
-// one returns.
+// recover gives health back: one step for each period with a delivery. Without a delivery, a TRIAL
+// goes by an idle rail of the trustee. Its delivery gives a step at once, the only one of its
+// period. While no rail of the trustee is up, recovery stops.
 func (b *BML) recover(t *trustee) {
 	if t.timer != nil || t.health == fullHealth {
 		return
@@ -238,7 +237,7 @@ func (b *BML) recover(t *trustee) {
 	})
 }
 
-// isIdle reports whether nothing is under way by a rail, or waits for it.
+// isIdle reports whether no operation is under way on a rail, or waits for it.
 func (rl *Rail) isIdle() bool { return rl.underWay == 0 && rl.queue.Empty() }
 
 // gain gives a step of health back.
@@ -258,8 +257,7 @@ func (b *BML) stopTimer(t **progress.Timer) {
 	}
 }
 
-// preferBy chooses anew among the rails, and alternates, to the peers that a trustee's rails lead
-// to.
+// preferBy chooses anew the rails and alternates to the peers of a trustee's rails.
 func (b *BML) preferBy(t *trustee) {
 	var last *Peer
 	for _, rl := range b.railsOf(t) {
@@ -271,7 +269,7 @@ func (b *BML) preferBy(t *trustee) {
 	}
 }
 
-// later runs f after a time, in place of what was to come next for the rail.
+// later runs f after a time, in place of the rail's scheduled step.
 func (b *BML) later(rl *Rail, after time.Duration, f func(rl *Rail)) {
 	rc := &rl.recovery
 	b.stopTimer(&rc.timer)

@@ -8,48 +8,45 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Reading the state of the rails, for reports and simulations. Nothing here changes anything.
+// This file reads the state of the rails, for reports and simulations. It changes nothing.
 
 // RailStatus is the state of one rail to a peer.
 type RailStatus struct {
-	// Peer is a rank of the job, Rail the name of the rail.
+	// Peer is a rank in the job, Rail the name of the rail.
 	Peer int
 	Rail string
-	// Remote is the number of the peer's module at the other end. Of two rails with the same name,
-	// each leads to another one.
+	// Remote is the number of the peer's module at the other end. Rails with the same name lead to
+	// different modules.
 	Remote int
-	// Alternate: it is used only while one of its modules has no other rail that is up, or while no
-	// rail that leads there better is.
+	// Alternate: it is used only while one of its modules has no better rail that is up.
 	Alternate bool
-	// State is "up", "failing", "down", "probing", or "closed" if the peer was lost or has left, or
-	// this rank has.
+	// State is "up", "failing", "down" or "probing", or "closed" if the peer was lost, or if the
+	// peer or this rank has finalized.
 	State string
 	// First: short messages go by it.
 	First bool
 	// Health, from 0 to 1000, is how far the rail and its modules are trusted since they last
 	// failed.
 	Health int
-	// Slow: the rail is up, had as much to carry as it takes at a time, and delivered it at less
-	// than a quarter of the rate of another one to the peer.
+	// Slow: the rail is up and loaded, and delivers at less than a quarter of the rate of another
+	// rail to the peer.
 	Slow bool
-	// ShortNanos is how long it takes until a short operation on it is known to be delivered, and
-	// MBps how many 10⁶ bytes a second it carries while it is busy. 0: not known. They are measured
-	// only while several rails to the peer are up. A rail that has little to carry shows a low
-	// rate.
+	// ShortNanos is the time until a short operation is acknowledged, and MBps the rate in 10⁶
+	// bytes a second while the rail is busy. 0: not known. They are measured only while several
+	// rails to the peer are up. A rail with little load shows a low rate.
 	ShortNanos, MBps int64
-	// Bytes of this rank's operations on the rail that were delivered: sent or written to the peer,
-	// or read from it. The headers of fragments count.
+	// Bytes delivered by this rank's operations on the rail: sent or written to the peer, or read
+	// from it. The headers of fragments count.
 	Bytes int64
 	// LocalErrors, PathErrors and RemoteErrors count its errors that are evidence against this
-	// rank's module, the path, and the peer. A lost link is the module's, whichever end of the
-	// cable has lost it. Each failed try to open the rail again counts, too: about two a second.
+	// rank's module, the path, and the peer. A lost link counts against the module, whichever end
+	// of the cable lost it. Each failed attempt to reopen the rail counts, too: about two a second.
 	LocalErrors, PathErrors, RemoteErrors ErrorCounts
-	// Cause of its last failure while it was up, or why it was down from the start; nil if there
-	// was none.
+	// Cause of its last failure while it was up, or why it started down; nil if neither applies.
 	Cause error
 }
 
-// Rails lists the rails to all peers that are known, by peer.
+// Rails lists the known rails to all peers, by peer.
 func (b *BML) Rails() []RailStatus {
 	var out []RailStatus
 	now := b.eng.Now()
@@ -78,8 +75,8 @@ func (b *BML) Rails() []RailStatus {
 // Channel counts the numbered fragments between this rank and a peer.
 type Channel struct {
 	Peer int
-	// Posted counts those to the peer, delivered or not, and Taken those that have come from it in
-	// their turn.
+	// Posted counts those to the peer, delivered or not, and Taken those from the peer that were
+	// handed up.
 	Posted, Taken uint64
 }
 
@@ -109,7 +106,7 @@ type RailMessage struct {
 	Epoch            uint32
 }
 
-// DecodeRail reads a message about a rail; false if a fragment with this tag is none.
+// DecodeRail reads a message about a rail. isAboutRail is false for other tags.
 func DecodeRail(tag btl.Tag, frag []byte, version uint8) (m RailMessage, isAboutRail bool, err error) {
 	if tag < TagRailDown || tag > TagProbeAck {
 		return m, false, nil
@@ -119,9 +116,9 @@ func DecodeRail(tag btl.Tag, frag []byte, version uint8) (m RailMessage, isAbout
 	return RailMessage{int(h.sender), int(h.receiver), h.epoch}, true, err
 }
 
-// RailState is the state here of the rail that a message is about, and how the epoch of its present
-// incarnation compares to the message's. sent: this rank has sent the message to the peer, and not
-// received it. false: the rail is not known.
+// RailState is the local state of the rail that a message is about, and whether its present epoch
+// is older or newer than the message's. sent: this rank sent the message. false: the rail is not
+// known.
 func (pr *Peer) RailState(m RailMessage, sent bool) (string, bool) {
 	local, remote := m.Receiver, m.Sender
 	if sent {
@@ -137,8 +134,8 @@ func (pr *Peer) RailState(m RailMessage, sent bool) (string, bool) {
 	return rl.state.String() + [...]string{", older", "", ", newer"}[1+cmp.Compare(rl.endpoint.Epoch(), m.Epoch)], true
 }
 
-// Turn says whether the number of a fragment is behind what is expected next (−1: it has been
-// here), next (0), or ahead (1).
+// Turn says whether the number of a fragment is that of a duplicate (−1), the next one (0), or
+// ahead (1).
 func (pr *Peer) Turn(number uint32) int {
 	next := uint32(pr.recvSeq)
 	if _, here := pr.early[pr.recvSeq+uint64(number-next)]; here {
@@ -157,7 +154,7 @@ func (pr *Peer) RailsUp() (up, all int) {
 	return up, len(pr.rails)
 }
 
-// Leftovers lists what should not be there when every operation is complete and every rail is up.
+// Leftovers lists what should be gone when every operation is complete and every rail is up.
 func (b *BML) Leftovers() []string {
 	var out []string
 	add := func(is bool, format string, args ...any) {

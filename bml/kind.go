@@ -10,22 +10,22 @@ import (
 // NumKinds bounds the tags of fragments.
 const NumKinds = 32
 
-// Kind says how the fragments with a tag are handed up. The table of kinds is the one place where
-// arriving fragments are told apart.
+// Kind says how the fragments with a tag are handed up. Only the table of kinds tells arriving
+// fragments apart.
 type Kind struct {
 	// Name in the wire format: MATCH, RNDV, …
 	Name string
 	// Numbered fragments arrive exactly once and in order: they have a sequence number, and are
-	// replayed when a rail fails. Others may come twice, late or never.
+	// replayed when a rail fails. Others may come twice, late or not at all.
 	Numbered bool
-	// During is the states of the peer in which a fragment of this kind counts. In another state it
-	// is dropped.
+	// During is the peer states in which a fragment of this kind counts. In other states it is
+	// dropped.
 	During StateSet
-	// Check, if set, says what is wrong with a numbered fragment, before it is dropped as a
-	// duplicate or kept for later. It is at least MatchBytes long.
+	// Check, if set, checks a numbered fragment, which is at least MatchBytes long. It runs before
+	// the fragment is dropped as a duplicate or kept for later.
 	Check func(frag []byte) error
 	// Handle takes a fragment that came by a module, a numbered one in its turn. frag is valid
-	// inside the call. An error says that the fragment breaks the protocol, and the peer fails.
+	// during the call. An error says that the fragment breaks the protocol, and the peer fails.
 	Handle func(pr *Peer, by btl.Module, frag []byte) error
 }
 
@@ -47,8 +47,8 @@ func (b *BML) addKinds() {
 	b.kinds[TagTrial] = Kind{Name: "TRIAL", During: Alive, Handle: b.aboutRail(noReaction)}
 }
 
-// noReaction is that to a RAILDOWNACK, of which only the delivery counters matter, and to a TRIAL,
-// whose sender learns from its BTL that it was delivered.
+// noReaction handles RAILDOWNACK and TRIAL. Of a RAILDOWNACK only the delivery counters matter, and
+// the sender of a TRIAL learns from its BTL that it was delivered.
 func noReaction(*Peer, btl.Module, *Rail, railHeader) {}
 
 // isNumbered reports whether fragments with a tag are numbered.
@@ -64,7 +64,7 @@ func (b *BML) Arrived(m btl.Module, rank int, tag btl.Tag, frag []byte) {
 	switch pr.state {
 	case PeerLost:
 		if !b.isReject(tag, frag) {
-			b.reject(pr, m) // its requests have failed here; the peer may not know
+			b.reject(pr, m) // the peer may not know that it is lost here
 		}
 		return
 	case PeerFailing:
@@ -104,8 +104,8 @@ type earlyFragment struct {
 	frag []byte // a copy
 }
 
-// sequenced hands a numbered fragment up if it is the next one. Otherwise it keeps the fragment
-// until it is.
+// sequenced hands a numbered fragment up if it is the next one. It keeps a later one, and drops a
+// duplicate.
 func (b *BML) sequenced(pr *Peer, m btl.Module, tag btl.Tag, frag []byte) error {
 	kind := &b.kinds[tag]
 	if len(frag) < b.cfg.MatchBytes {
@@ -147,7 +147,7 @@ func (b *BML) keepEarly(pr *Peer, seq uint64, e earlyFragment) error {
 		b.stats.Duplicates++
 		return nil
 	}
-	e.frag = slices.Clone(e.frag) // before it is looked at: the peer may still write the original
+	e.frag = slices.Clone(e.frag) // before Admit reads it: the peer may still write the original
 	if err := b.upper.Admit(pr, e.tag, e.frag, true); err != nil {
 		return err
 	}
@@ -159,12 +159,11 @@ func (b *BML) keepEarly(pr *Peer, seq uint64, e earlyFragment) error {
 	return nil
 }
 
-// IsNext reports whether a fragment with a number is the next one of a peer, and would be handed up
-// at once.
+// IsNext reports whether the fragment with this number would be handed up at once.
 func (pr *Peer) IsNext(seq uint32) bool {
 	return seq == uint32(pr.recvSeq) && len(pr.early) == 0 && pr.via != nil && pr.state < PeerFailing
 }
 
-// TakeNext counts n fragments, for the first of which IsNext was true, and which the layer above
-// has handled itself.
+// TakeNext counts n fragments that the layer above has handled itself. IsNext was true for the
+// first of them.
 func (pr *Peer) TakeNext(n int) { pr.recvSeq += uint64(n) }

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// A rail lags while it delivers much less than both its modules have delivered by some rail
-// recently, and another rail to the same peer delivers what its modules can: else the peer
-// computes, or takes more than its port can carry, and no other pair of ports would do better. An
-// alternate may do better than a rail that lags (needs).
+// A rail lags while it delivers much less than each of its modules delivered by some rail recently,
+// and another rail to the same peer does not. If all rails are slow, the peer computes, or its port
+// is overloaded, and no other pair of ports would do better. An alternate may do better than a rail
+// that lags (needs).
 
-// peakMemory is how long the highest rate of a module counts: a link may have become slower for
-// good.
+// peakMemory is how long the highest rate of a module counts: a link may stay slower.
 const peakMemory = time.Minute
 
 // peak is the highest recent rate, in bytes a nanosecond.
@@ -60,7 +59,7 @@ func (b *BML) findLagging(pr *Peer, now int64) {
 // could is what both modules of a rail have delivered.
 func (rl *Rail) could() float64 { return min(rl.own.peak.rate, rl.far.peak.rate) }
 
-// noneLags forgets which rails lag: there is nothing to carry any more.
+// noneLags forgets which rails lag, when there is no traffic any more.
 func (b *BML) noneLags(pr *Peer, now int64) {
 	for i := range pr.rails {
 		pr.judge.Lags(i, 0, now)

@@ -10,20 +10,19 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// The end of a peer: its process has ended, or its last rail has failed and will not come back.
-// Success means delivered, so what the BTLs have told the peer's side must arrive here first: a BTL
-// hands that up, and calls back what is under way, before it says that the endpoint is drained.
+// A peer ends when its process has ended, or its last rail has failed and will not come back.
+// Success means delivered: fragments that the peer's sends completed with must still arrive here. A
+// BTL hands them up, and calls back what is under way, before it reports the endpoint drained.
 // Until then the peer is failing:
 //
-//   - What comes from it is handed up as ever, unless it has broken the protocol.
+//   - Fragments from it are handed up, unless it has broken the protocol.
 //   - Nothing is posted to it any more. New operations wait in the queue of the first rail.
 //   - Its other endpoints are failed too.
 //
-// When the last endpoint is drained nothing can come any more, and nothing touches memory: the peer
-// is lost, and every operation to it ends.
+// When the last endpoint is drained, no fragment can come and no device touches memory any more:
+// the peer is lost, and every operation to it ends.
 
-// fallenRail is a module of this rank that has failed as a whole, and by which no endpoint was made
-// since.
+// fallenRail is a module of this rank that has failed as a whole, and has made no endpoint since.
 type fallenRail struct {
 	module  btl.Module
 	cause   error
@@ -51,14 +50,14 @@ func (b *BML) whyFallen(m btl.Module) error {
 	return btl.ErrFailed
 }
 
-// isUsage reports whether an error is about an operation, and says nothing of the rail.
+// isUsage reports whether an error is about an operation, and is no evidence against the rail.
 func isUsage(err error) bool {
 	var be *btl.Error
 	return errors.As(err, &be) && be.Class == btl.ClassUsage && !IsRefused(err)
 }
 
-// CauseOf is what a rail's error means to the operations that it ends: it Is ErrProcFailed or
-// ErrUnreachable, unless it says something else already.
+// CauseOf makes the error of the operations that a rail's error ends. It Is ErrProcFailed or
+// ErrUnreachable, unless a rail refused the operation.
 func CauseOf(err error) error {
 	if errors.Is(err, request.ErrProcFailed) || errors.Is(err, request.ErrUnreachable) || IsRefused(err) {
 		return err
@@ -70,7 +69,7 @@ func CauseOf(err error) error {
 	return fmt.Errorf("%w: %w", request.ErrUnreachable, err)
 }
 
-// CauseOf is CauseOf, but for what Leave explains.
+// CauseOf is the function CauseOf, except that a rail that closes after Leave gives Leave's cause.
 func (b *BML) CauseOf(err error) error {
 	if b.leaving != nil && isClosed(err) {
 		return b.leaving
@@ -81,7 +80,7 @@ func (b *BML) CauseOf(err error) error {
 // Fail gives a peer up.
 func (b *BML) Fail(pr *Peer, cause error) { b.fail(pr, cause, nil) }
 
-// fail gives a peer up, because of what a module has to it; nil if no module has said so.
+// fail gives a peer up. w is the way whose failure says so, nil if there is none.
 func (b *BML) fail(pr *Peer, cause error, w *way) {
 	if pr.state == PeerLost || b.closed != nil {
 		return
@@ -98,8 +97,8 @@ func (b *BML) fail(pr *Peer, cause error, w *way) {
 	}
 }
 
-// failLater has every endpoint to a peer failed at the next turn, because this may be inside a call
-// of one.
+// failLater has every endpoint to a peer failed in the next progress call, because this may run
+// inside a call of one.
 func (b *BML) failLater(pr *Peer) {
 	pr.isFailDeferred = true
 	b.postpone(work{kind: workFailPeer, peer: pr})
@@ -128,10 +127,10 @@ func (b *BML) loseDrained(pr *Peer) {
 	}
 }
 
-// ProtocolError gives a peer up that has sent what cannot be right. There is no going on: what it
-// meant would be missing from the sequence, or from a message. So nothing of it is handed up any
-// more. It is lost when its rails are drained, as any failing peer: until then they may read and
-// write the buffers of its operations.
+// ProtocolError gives up a peer that has sent an invalid fragment. Without that fragment the
+// sequence, or a message, has a gap, so nothing from the peer is handed up any more. The peer is
+// lost when its rails are drained: until then they may read and write the buffers of its
+// operations.
 func (b *BML) ProtocolError(pr *Peer, err error) {
 	b.stats.Malformed++
 	pr.isIgnored = true
@@ -139,7 +138,7 @@ func (b *BML) ProtocolError(pr *Peer, err error) {
 	b.fail(pr, fmt.Errorf("%w: rank %d broke the protocol: %w", request.ErrUnreachable, pr.rank, err), nil)
 }
 
-// lose ends all that has to do with a peer, for good. cause is why.
+// lose ends every operation to a peer, with cause.
 func (b *BML) lose(pr *Peer, cause error) {
 	if pr.state == PeerLost {
 		return
@@ -154,7 +153,7 @@ func (b *BML) lose(pr *Peer, cause error) {
 	pr.stopInline()
 	b.stopGrace(pr)
 	if !wasFailing && len(pr.rails) > 0 {
-		b.failLater(pr) // the peer must learn of it too
+		b.failLater(pr) // so that the peer learns of it
 	}
 	if pr.heard != nil && !errors.Is(cause, request.ErrProcFailed) {
 		b.reject(pr, pr.heard) // its half was up then, and may still be

@@ -7,17 +7,17 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Memory for remote access has to be registered with each rail that is to reach it. Memory that
-// AddMemory has made known is registered once for each kind of access, when a rail first needs
-// that. Any other buffer is registered for as long as the request that it belongs to needs it,
-// because memory that the garbage collector has taken back must not stay registered (M2).
+// Remote access needs memory that is registered with each rail. Memory from AddMemory is registered
+// once for each kind of access, when a rail first needs it. Any other buffer is registered only
+// while its request needs it, because memory that the garbage collector has taken back must not
+// stay registered (M2).
 
-// AddMemory makes known that mem, which is not empty, stays where it is until RemoveMemory. So it
-// can be registered for longer than one message.
+// AddMemory says that mem, which is not empty, stays where it is until RemoveMemory. So it can be
+// registered for longer than one message.
 func (b *BML) AddMemory(mem []byte) { b.pinned.Add(mem) }
 
-// RemoveMemory takes AddMemory back: no peer can reach the memory any more when it returns. No
-// active request uses it.
+// RemoveMemory undoes AddMemory: when it returns, no peer can reach the memory any more. No active
+// request may use the memory.
 func (b *BML) RemoveMemory(mem []byte) { b.pinned.Remove(mem) }
 
 // ErrUnregistered says that a rail can no longer register a buffer.
@@ -28,17 +28,16 @@ type Registration struct {
 	peer    *Peer
 	access  btl.Access
 	bytes   int     // of the buffer
-	asked   RailSet // the rails that were asked for a region
-	set     RailSet // those that have one
+	asked   RailSet // the rails asked for a region
+	set     RailSet // the rails that have one
 	regions [maxRails]btl.Region
 	offset  [maxRails]uint64 // of the buffer in the region
 	own     RailSet          // the regions that are to be released
 	revoked int              // pinned.Memory.Revoked when it was made
 }
 
-// register makes buf reachable on those of a peer's rails, of a set, that can reach it. A
-// registration that is kept from an earlier transfer of the same buffer is taken as it is if it
-// fits.
+// register registers buf on those rails of a set that can reach it. It keeps a registration from an
+// earlier transfer of the same buffer if that fits.
 func (b *BML) register(g *Registration, pr *Peer, set RailSet, buf []byte, access btl.Access) {
 	isSame := g.peer == pr && g.access == access && g.bytes == len(buf) && g.asked == set
 	if g.set != 0 && isSame && (g.own == g.set || g.revoked == b.pinned.Revoked()) {
@@ -86,32 +85,31 @@ func (g *Registration) sameModule(rails []Rail, i int) int {
 	return -1
 }
 
-// Release gives a registration up: nothing reaches the buffer by it any more.
+// Release ends a registration: no rail reaches the buffer by it any more.
 func (g *Registration) Release() {
 	if g.set == 0 {
 		return
 	}
 	for i := range g.regions {
 		if g.own.Has(i) {
-			_ = g.regions[i].Release() // it was registered, so nothing can go wrong
+			_ = g.regions[i].Release() // cannot fail: it was registered
 		}
 	}
 	*g = Registration{}
 }
 
-// revoke is Release, and takes the regions that are a block's from the block too: they are made
-// anew when they are needed. Other transfers that are about to use them find them gone, and move
-// their message in fragments.
+// revoke is Release, and removes regions of a block from the block, too: they are made anew when
+// they are needed. Other transfers that are about to use them move their messages in fragments.
 func (b *BML) revoke(g *Registration) {
 	b.pinned.Revoke(g.regions[:])
 	g.Release()
 }
 
-// Expose makes buf reachable for the peer's remote reads, or writes, by every rail that can and is
-// up, or may come back, and returns the list of remote key descriptors; nil if no rail can, or the
-// message moves better otherwise. The list is valid until the transfer ends. The caller passes only
-// the bytes that the message has: a key reaches no farther than the message, except in memory of
-// AddMemory, where it reaches the whole block.
+// Expose exposes buf to the peer's remote reads or writes, by every suitable rail that is up or may
+// come back. It returns the list of remote key descriptors, which is valid until the transfer ends;
+// nil if no rail is suitable, or the message moves better in fragments. The caller passes only the
+// bytes of the message: a key reaches no farther, except in memory of AddMemory, where it reaches
+// the whole block.
 func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	pr := t.peer
 	set := pr.exposed(len(buf), access)
@@ -126,8 +124,8 @@ func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	return t.keys
 }
 
-// Reach prepares to read, or write, what a list of remote key descriptors of the peer names, to or
-// from buf. It reports false if no rail can.
+// Reach prepares remote reads into buf, or writes from it, of the memory that the peer's remote key
+// descriptors name. It reports false if no rail can.
 func (b *BML) Reach(t *Transfer, keys []byte, buf []byte, by Access) bool {
 	pr := t.peer
 	usable := pr.getters
@@ -142,8 +140,8 @@ func (b *BML) Reach(t *Transfer, keys []byte, buf []byte, by Access) bool {
 	return t.mine.set&pr.up != 0
 }
 
-// returning are the rails with remote access that have failed and may come back while a message
-// moves.
+// returning returns the rails with remote access that have failed and may come back during the
+// message.
 func (pr *Peer) returning(access btl.Access) (set RailSet) {
 	for i := range pr.rails {
 		if rl := &pr.rails[i]; rl.state != railUp && rl.recovery.wasUp && !pr.isSpare(rl) {
@@ -156,8 +154,8 @@ func (pr *Peer) returning(access btl.Access) (set RailSet) {
 	return set & pr.getters
 }
 
-// Revoke takes back what Expose has given out: a peer that comes to read finds nothing any more,
-// and asks for fragments. A buffer of which nothing is exposed is released.
+// Revoke undoes Expose: the peer's reads fail, and it asks for fragments. A buffer that is not
+// exposed is released.
 func (b *BML) Revoke(t *Transfer) {
 	if t.mine.access != btl.AccessLocal {
 		b.revoke(&t.mine)
@@ -173,8 +171,8 @@ func (t *Transfer) ReleaseLocal() {
 	}
 }
 
-// MoveBuffer has a transfer that writes go on from another buffer. It returns the registration of
-// the old one.
+// MoveBuffer makes a transfer write from another buffer. It returns the registration of the old
+// one.
 func (b *BML) MoveBuffer(t *Transfer, buf []byte) (old Registration) {
 	old, t.mine = t.mine, Registration{}
 	b.register(&t.mine, t.peer, t.theirs.set, buf, btl.AccessLocal)
@@ -184,8 +182,8 @@ func (b *BML) MoveBuffer(t *Transfer, buf []byte) (old Registration) {
 // IsRegistered reports whether a buffer is registered for the transfer.
 func (t *Transfer) IsRegistered() bool { return t.mine.set != 0 }
 
-// RebindLocal makes the registration of a write that is not posted that of the transfer's present
-// buffer. It reports false if the write's rail has none.
+// RebindLocal gives a write that is not posted the registration of the transfer's present buffer.
+// It reports false if the write's rail has none.
 func (t *Transfer) RebindLocal(op *Op) bool {
 	op.Local = t.mine.regions[op.rail]
 	return op.Local != nil
@@ -206,15 +204,14 @@ func (g *Registration) appendKeys(to []byte, rails []Rail) []byte {
 	return to
 }
 
-// remoteKeys says where a peer's buffer is, by rail.
+// remoteKeys are the keys and offsets of a peer's buffer, by rail.
 type remoteKeys struct {
 	set    RailSet
 	key    [maxRails]btl.Key
 	offset [maxRails]uint64
 }
 
-// decode reads a list of remote key descriptors. Those of rails that are not in the set are left
-// out.
+// decode reads a list of remote key descriptors. It skips rails that are not usable.
 func (k *remoteKeys) decode(pr *Peer, list []byte, usable RailSet) {
 	k.set = 0
 	for ; len(list) >= remoteKeyBytes; list = list[remoteKeyBytes:] {

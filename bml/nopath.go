@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// maxCauses is how many rails an error of a peer without a path names.
+// maxCauses is the most causes that the error of a peer without a path lists.
 const maxCauses = 4
 
-// whyNoPath is why the last rail to a peer has failed, with the causes of the others.
+// whyNoPath is the error of the last rail to fail, with the causes of the others.
 func (pr *Peer) whyNoPath() error {
 	err, told, more := pr.cause, []string{pr.cause.Error()}, 0
 	for i := range pr.rails {

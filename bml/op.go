@@ -10,46 +10,44 @@ import (
 // operation again once Then is called.
 type Op struct {
 	btl.Op
-	// Request is the layer above's, and untouched here.
+	// Request belongs to the layer above.
 	Request any
 	// Then is called once, possibly from inside the post. nil: the fragment is delivered, or the
-	// remote access done. A *RefusedError: every rail calls the operation wrong in itself. Any
-	// other error: it will never be delivered, because the peer is failing or lost. A piece of a
-	// transfer that is to be moved again ends with ErrMovesAgain.
+	// remote access done. *RefusedError: every rail calls the operation invalid. ErrMovesAgain: the
+	// piece is moved again. Any other error: the peer is failing or lost.
 	Then func(op *Op, err error)
-	// Answered: an answer of the peer shows that the fragment was delivered, whatever its rail
-	// says.
+	// Answered: the peer's answer shows that the fragment was delivered, whatever its rail reports.
 	Answered bool
 
 	peer     *Peer
 	transfer *Transfer // of a piece
-	rail     uint8     // index of the rail that it is, or was last, posted by
+	rail     uint8     // index of the last rail that it was posted by
 	state    opState
-	// bound operations are made for their rail; another one cannot take them.
+	// bound: no other rail can take the operation.
 	bound bool
 	// numbered: the header has its sequence number.
 	numbered bool
 	// isReplacement: it was posted by SendInPlace.
 	isReplacement bool
-	// bytes is its length since it was last posted, and mark what its rail's rating keeps of it.
+	// bytes is its length when it was last posted, and mark is its rail's rating mark.
 	bytes   int32
 	mark    rating.Mark
 	isRated bool
-	// What a piece has of its message. isAgain: it was handed out before. Its twin has the same
-	// bytes, by another rail. isCovered: they are there by a twin.
+	// The piece's bytes of the message. isAgain: they were handed out before. Its twin carries the
+	// same bytes by another rail. isCovered: the twin has delivered them.
 	span
 	isAgain, isCovered bool
 	twin               *Op
-	// A numbered fragment that an endpoint has is in the list of its peer. hasCopy: a copy was sent
-	// by another rail. isCopy: it is one.
+	// Links in the peer's list of posted numbered fragments. hasCopy: a copy was sent by another
+	// rail. isCopy: it is such a copy.
 	older, younger  *Op
 	hasCopy, isCopy bool
-	isResent        bool  // a rail had taken it, and it is to go again
+	isResent        bool  // a rail took it, and it goes again
 	retries         uint8 // how often it was posted again
-	mistakes        uint8 // how often a rail called it wrong in itself
+	mistakes        uint8 // how often a rail called it invalid
 	trouble         trouble
-	// replacement is the payload from which the operation goes on when the BTL has called it back,
-	// and released is called when no device reads the old one; nil without an incomplete Rebind.
+	// replacement is the new payload after an incomplete Rebind, else nil: the operation uses it
+	// once the BTL has called it back. released is called when no device reads the old payload.
 	replacement []byte
 	released    func()
 }
@@ -74,7 +72,7 @@ func (b *BML) Init(op *Op) {
 	op.Owner, op.Done = op, b.opDone
 }
 
-// GetOp takes an operation from the pool.
+// GetOp returns an operation from the pool.
 func (b *BML) GetOp() *Op {
 	if last := len(b.freeOps) - 1; last >= 0 {
 		op := b.freeOps[last]
@@ -86,10 +84,10 @@ func (b *BML) GetOp() *Op {
 	return op
 }
 
-// maxFreeOps bounds the pool: about 2 MiB, so that a burst does not cost its memory for ever.
+// maxFreeOps bounds the pool to about 2 MiB, so that memory is released after a burst.
 const maxFreeOps = 1 << 13
 
-// PutOp gives an operation from GetOp back.
+// PutOp returns an operation to the pool.
 func (b *BML) PutOp(op *Op) {
 	op.Reset()
 	if len(b.freeOps) < maxFreeOps {
@@ -97,7 +95,7 @@ func (b *BML) PutOp(op *Op) {
 	}
 }
 
-// Reset makes an operation as new, so that it can be posted as another one.
+// Reset clears an operation, so that it can be posted as another one.
 func (op *Op) Reset() {
 	op.Request, op.Then, op.Payload, op.Local = nil, nil, nil, nil
 	op.peer, op.transfer, op.state = nil, nil, opIdle
@@ -108,13 +106,12 @@ func (op *Op) Reset() {
 	op.hasCopy, op.isCopy, op.isResent = false, false, false
 }
 
-// opOf is the operation that a BTL or a queue holds.
+// opOf is the Op around a btl.Op from a BTL or a queue.
 func opOf(op *btl.Op) *Op { return op.Owner.(*Op) }
 
-// Rebind has an operation that is under way go on from payload, a copy of what op.Payload holds. It
-// reports false if a device still reads the old memory. Then released is called when the device is
-// done with it, within the BTL's own deadline (btl, C10), and the operation goes on from payload if
-// it is posted again.
+// Rebind makes an operation that is under way use payload, a copy of op.Payload. It reports false
+// if a device still reads the old memory. Then the BML calls released when the device is done,
+// within the BTL's own deadline (btl, C10), and uses payload if the operation is posted again.
 func (b *BML) Rebind(op *Op, payload []byte, released func()) bool {
 	switch {
 	case op.state == opIdle:
@@ -137,7 +134,7 @@ func (b *BML) EndQueued(op *Op, err error) {
 	b.end(op, err, false)
 }
 
-// Peer that the operation was posted to last.
+// Peer is the peer that the operation was last posted to.
 func (op *Op) Peer() *Peer { return op.peer }
 
 // IsQueued reports whether an operation waits here to be posted.
@@ -152,8 +149,8 @@ func (pr *Peer) queues() []*btl.Queue {
 	return append(all, pr.emptied...)
 }
 
-// empty hands the operations in a queue on, in order. Some of them may end meanwhile (EndQueued):
-// to hand one on may call back another one. Those that are queued anew are not handed on.
+// empty hands on the operations of a queue, in order. Handing one on may end others (EndQueued), or
+// queue new ones, which stay in the queue.
 func (pr *Peer) empty(q *btl.Queue, handOn func(op *Op)) {
 	if q.Empty() {
 		return

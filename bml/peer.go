@@ -35,8 +35,7 @@ const (
 	awaitsPath StateSet = 1<<PeerConnecting | 1<<PeerNoPath
 	// Alive is every state of a peer that is not given up.
 	Alive = 1<<PeerNew | awaitsPath | hasPath
-	// Reachable is every state in which fragments from the peer count: a failing peer's last ones
-	// do.
+	// Reachable is every state in which fragments from the peer count: those of a failing peer do.
 	Reachable = Alive | 1<<PeerFailing
 )
 
@@ -57,10 +56,10 @@ type Peer struct {
 	rank  int
 	state PeerState
 
-	// first takes all operations but the pieces of transfers; nil while the peer is new. The next
-	// fields are what a short message needs to know of it: useFirst sets them, and stopInline
-	// clears them when the path is gone, or fragments wait for room. What a short message
-	// reads and writes stands here together, in two cache lines.
+	// first takes all operations but the pieces of transfers; nil while the peer is new. useFirst
+	// sets the next fields for short messages, and stopInline clears them when the path is gone, or
+	// fragments wait for room. The fields that a short message uses stand together, in two cache
+	// lines.
 	first         *Rail
 	inliner       btl.Inliner       // nil: nothing goes inline
 	shortSender   btl.ShortSender   // the inliner, if it is one
@@ -71,12 +70,12 @@ type Peer struct {
 	sendSeq, recvSeq uint64
 	// early holds numbered fragments beyond recvSeq, by number.
 	early map[uint64]earlyFragment
-	// via is the module by which the peer's fragments came first; nil before.
+	// via is the module that brought the peer's first fragment; nil before.
 	via        btl.Module
 	eagerBytes int // longest message to go with its header
 	// eagerCopyBytes is the same where the message cannot be read in place.
 	eagerCopyBytes int
-	rdmaBytes      int // shortest message that remote access moves better; 0: no rail has it
+	rdmaBytes      int // shortest message for remote access; 0: no rail has it
 	// posted counts the numbered fragments that did not go inline.
 	posted uint64
 
@@ -84,26 +83,27 @@ type Peer struct {
 	cause error
 
 	puller
-	// chosen is the rail of the tier that short messages go by because it is faster; nil: none.
+	// chosen is the rail that carries short messages because it is the fastest; nil: none.
 	chosen *Rail
 
 	rails   []Rail
-	hasLong bool // long messages go to the peer, and may go by rails of several tiers
-	// inlineRail is the last rail that has taken fragments inline, or may have; 0 if none has.
+	hasLong bool // a long message was sent to the peer, and may use several tiers
+	// inlineRail is the last rail that may have taken fragments inline; 0 if there was none.
 	inlineRail uint8
-	modules    int // of this rank that lead there with remote access, as far as maxModules
-	// getters and putters are the rails with remote reads and writes; up are the rails that take
-	// traffic. first is one of up, if there is one.
+	modules    int // of this rank with remote access to the peer, at most maxModules
+	// getters and putters are the rails with remote reads and writes. up are the rails that take
+	// traffic; unless it is empty, first is one of them.
 	getters, putters, up RailSet
 
-	// heard is the module by which something came while the peer was failing, or made it fail.
+	// heard is the module that last brought a fragment while the peer was failing, or that made it
+	// fail.
 	heard btl.Module
-	// isIgnored: it has broken the protocol, and nothing that comes from it is handed up any more.
+	// isIgnored: the peer has broken the protocol, and its fragments are dropped.
 	isIgnored bool
 
-	// waiting holds operations that no rail was up for.
+	// waiting holds operations that wait for a rail to come up.
 	waiting btl.Queue
-	// replay holds operations that a rail has called back with an error, until draining is empty.
+	// replay holds operations that a rail called back with an error, until draining is empty.
 	replay btl.Queue
 	// emptied are queues that are being handed on, the innermost last.
 	emptied []*btl.Queue
@@ -152,7 +152,7 @@ func (pr *Peer) IsFailing() bool { return pr.state == PeerFailing }
 // IsAlive reports whether the peer is neither failing nor lost.
 func (pr *Peer) IsAlive() bool { return pr.state < PeerFailing }
 
-// IsResolved reports whether rails to the peer are known, or were.
+// IsResolved reports whether rails to the peer were found.
 func (pr *Peer) IsResolved() bool { return pr.first != nil }
 
 // HasPath reports whether a rail to the peer is up.
@@ -184,7 +184,7 @@ func (pr *Peer) HasInline() bool { return pr.inliner != nil }
 // IsIdle reports whether a fragment would be posted at once: a rail is up, and nothing waits.
 func (pr *Peer) IsIdle() bool { return hasPath.has(pr.state) && pr.first.queue.Empty() }
 
-// IsRemote reports whether a message of so many bytes is worth remote access.
+// IsRemote reports whether a message of this length is worth remote access.
 func (pr *Peer) IsRemote(bytes int64) bool { return pr.rdmaBytes > 0 && bytes >= int64(pr.rdmaBytes) }
 
 // Getters are the rails that are up and have remote reads.
@@ -204,7 +204,7 @@ func (b *BML) move(pr *Peer, to PeerState) {
 	pr.state = to
 }
 
-// refresh makes the state of a peer that has a path what its rails say.
+// refresh sets the state of a peer that has a path, by its rails: up or degraded.
 func (b *BML) refresh(pr *Peer) {
 	if pr.up == 0 || !pr.IsAlive() {
 		return
@@ -218,7 +218,7 @@ func (b *BML) refresh(pr *Peer) {
 	b.move(pr, to)
 }
 
-// stopInline keeps fragments from going inline: the first rail is down, or others wait for it.
+// stopInline stops inline fragments: the first rail is down, or fragments wait for it.
 func (pr *Peer) stopInline() {
 	pr.inliner, pr.shortSender, pr.shortReceiver, pr.runReceiver, pr.inlineBytes = nil, nil, nil, nil, 0
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Send posts a fragment by the peer's first rail. Without a rail that is up it waits for one. Then
-// may be called inside.
+// Send posts a fragment by the peer's first rail, as soon as a rail is up. It may call Then before
+// it returns.
 func (b *BML) Send(pr *Peer, op *Op) {
 	op.peer = pr
 	if err := b.Resolve(pr); err != nil {
@@ -27,8 +27,8 @@ func (b *BML) Send(pr *Peer, op *Op) {
 	b.post(pr.first, op)
 }
 
-// SendInline sends a fragment of a numbered kind with nothing to call back, if that can be done
-// now. hdr has the number from NextSeq.
+// SendInline sends a fragment of a numbered kind without a callback, if it can go now. hdr has the
+// number from NextSeq.
 func (pr *Peer) SendInline(tag btl.Tag, hdr, payload []byte) bool {
 	if !pr.inliner.SendInline(tag, hdr, payload) {
 		return false
@@ -44,9 +44,8 @@ func (pr *Peer) ShortSender() (btl.ShortSender, uint32) { return pr.shortSender,
 // CountSent counts a numbered fragment that a ShortSender took.
 func (pr *Peer) CountSent() { pr.sendSeq++ }
 
-// ShortReceiver returns the endpoint that can hand over the next fragment of the peer without
-// Arrived, nil if there is none, and the number of that fragment. TakeNext counts what was
-// handed over.
+// ShortReceiver returns the endpoint that can hand over the peer's next fragment without Arrived,
+// nil if there is none, and the number of that fragment. TakeNext counts the fragments handed over.
 func (pr *Peer) ShortReceiver() (btl.ShortReceiver, uint32) {
 	if len(pr.early) > 0 || pr.via == nil || pr.state >= PeerFailing {
 		return nil, 0
@@ -65,23 +64,23 @@ func (pr *Peer) RunReceiver() (btl.RunReceiver, uint32) {
 // Inlined is the number of fragments that have gone inline.
 func (pr *Peer) Inlined() uint64 { return pr.sendSeq - pr.posted }
 
-// InlineRail is the place in Rails, among those to the peer, of the rail that took them. If several
+// InlineRail is the index of the rail that took them, among the peer's entries in Rails. If several
 // rails did, it is the last one.
 func (pr *Peer) InlineRail() int { return int(pr.inlineRail) }
 
 // NextSeq is the number of the next numbered fragment.
 func (pr *Peer) NextSeq() uint32 { return uint32(pr.sendSeq) }
 
-// SendInPlace posts a fragment under the number of an operation that Then was called for with a
-// *RefusedError, so that the sequence has no gap.
+// SendInPlace posts a fragment under the number of an operation that ended with a *RefusedError, so
+// that the sequence has no gap.
 func (b *BML) SendInPlace(op, of *Op) {
 	setSequence(op.Hdr[:], sequenceOf(of.Hdr[:]))
 	op.numbered, op.isReplacement = true, true
 	b.Send(of.peer, op)
 }
 
-// post hands an operation to a rail's endpoint. It queues the operation behind others that the
-// endpoint had no room for, and while the peer is failing. Then may be called inside.
+// post hands an operation to a rail's endpoint. It queues the operation if others wait for the
+// endpoint, or the peer is failing. It may call Then before it returns.
 func (b *BML) post(rl *Rail, op *Op) {
 	pr := rl.peer
 	op.peer = pr
@@ -104,7 +103,7 @@ func (b *BML) post(rl *Rail, op *Op) {
 	pr.isBusy = true
 	b.startPulling(pr)
 	if rl == pr.first {
-		pr.stopInline() // until the queue is empty: fragments do not overtake each other
+		pr.stopInline() // until the queue is empty, so that fragments stay in order
 	}
 	if pr.IsAlive() && !rl.isRetrying {
 		rl.isRetrying = true
@@ -121,8 +120,8 @@ const (
 	railIsDown
 )
 
-// tryPost posts an operation once. An endpoint that takes nothing any more has failed. An operation
-// that is wrong in itself is called back with an error, and counts as accepted.
+// tryPost posts an operation once. An endpoint that returns ErrFailed fails its rail. An invalid
+// operation is called back with an error, and counts as accepted.
 func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 	if rl.state == railFailing || rl.state == railDown {
 		return railIsDown
@@ -154,7 +153,7 @@ func (b *BML) tryPost(rl *Rail, op *Op) outcome {
 	case errors.Is(err, btl.ErrTooLong), isUsage(err):
 		b.end(op, rl.usageError(err), true)
 		return accepted
-	default: // no other rail would take it either, and its owner must not wait for ever
+	default: // an error outside the contract: the owner must not wait for ever
 		b.fail(rl.peer, CauseOf(err), nil)
 	}
 	return noRoom
@@ -170,11 +169,11 @@ func (b *BML) divert(rl *Rail, op *Op) {
 	}
 }
 
-// retry posts what a rail had no room for, until it has none again. It returns how many were taken.
+// retry posts a rail's queue until the rail has no room. It returns how many operations were taken.
 func (b *BML) retry(rl *Rail) int {
 	n := 0
 	for rl.peer.IsAlive() && !rl.queue.Empty() {
-		// It leaves the queue first: once posted, it is the BTL's to link.
+		// It leaves the queue first: once posted, the BTL owns its link.
 		op := pop(&rl.queue)
 		switch b.tryPost(rl, op) {
 		case noRoom:
@@ -195,7 +194,7 @@ func (b *BML) retry(rl *Rail) int {
 }
 
 // number gives an operation of a numbered kind the next sequence number when it is first posted,
-// whatever it waits for then.
+// even if it has to wait.
 func (b *BML) number(op *Op) {
 	if op.numbered || !b.isNumbered(op.Tag) {
 		return
@@ -206,7 +205,7 @@ func (b *BML) number(op *Op) {
 	op.peer.posted++
 }
 
-// sequenceOf is the number in the header of a numbered fragment, which is long enough.
+// sequenceOf is the number in the header of a numbered fragment, which has at least MatchBytes.
 func sequenceOf(hdr []byte) uint32 { return binary.LittleEndian.Uint32(hdr[12:]) }
 
 func setSequence(hdr []byte, seq uint32) { binary.LittleEndian.PutUint32(hdr[12:], seq) }
@@ -214,8 +213,7 @@ func setSequence(hdr []byte, seq uint32) { binary.LittleEndian.PutUint32(hdr[12:
 // onOpDone is called when a BTL is done with an operation.
 func (b *BML) onOpDone(done *btl.Op, err error) { b.end(opOf(done), err, false) }
 
-// end ends an operation, or keeps it to be replayed. isPosting: this is inside the post of the
-// operation.
+// end ends an operation, or queues it for replay. isPosting: end runs inside the operation's post.
 func (b *BML) end(op *Op, err error, isPosting bool) {
 	wasPosted := op.state == opPosted
 	if wasPosted {

@@ -7,39 +7,39 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// How a rail comes back: when this half of the failed incarnation is drained, the next one is made
-// after a while, and a PROBE goes by it. The peer makes or joins that incarnation, and answers with
-// a PROBEACK. A delivered PROBEACK puts the rail in use at its sender, an arriving one at its
-// receiver.
+// A rail comes back as follows. When this half of the failed incarnation is drained, this rank
+// waits, makes the next incarnation and sends a PROBE by it. The peer makes or joins that
+// incarnation, and answers with a PROBEACK. The rail is up at the peer when the PROBEACK is
+// delivered, and here when it arrives.
 
 const (
-	// firstReopen is how soon the next incarnation is made. It doubles with each attempt in vain,
-	// up to maxReopen, and with each failure of a rail that had come back, up to maxHold. A rail
-	// that stays up for calmPeriod has one failure forgiven.
+	// firstReopen is the delay before the next incarnation is made. It doubles with each failed
+	// attempt, up to maxReopen, and with each failure of a rail that had come back, up to maxHold.
+	// A rail that stays up for calmPeriod has one failure forgiven.
 	firstReopen = 5 * time.Millisecond
 	maxReopen   = 500 * time.Millisecond
 	maxHold     = 30 * time.Second
 	calmPeriod  = 10 * time.Second
 
-	// A PROBE that was not delivered is sent again after probePeriod; after maxProbes of them the
-	// incarnation is given up. A PROBE that was delivered, and not answered, is sent again after
-	// reminderPeriod: the peer is busy, or could not answer then.
+	// A PROBE that was not delivered is sent again after probePeriod; after maxProbes such periods
+	// the incarnation fails. A PROBE that was delivered, and not answered, is sent again after
+	// reminderPeriod: the peer is busy, or could not answer.
 	probePeriod    = 200 * time.Millisecond
 	maxProbes      = 10
 	reminderPeriod = 2 * time.Second
 
 	// maxModuleProbes is how many PROBEs a module has under way. Each is as long as the longest
 	// fragment, and takes room from fragments to other peers. Rails that have never been up may
-	// have no path, so they leave most of these to other rails, and give their place to another one
-	// if their PROBE is not delivered within probePeriod: many may lead nowhere.
+	// have no path, so at most maxUnprovenProbes of them are probed at a time. Such a rail gives
+	// its place to another one if its PROBE is not delivered within probePeriod.
 	maxModuleProbes, maxUnprovenProbes = 32, 8
 
 	// An alternate that has not been needed for idleAlternate is closed.
 	idleAlternate = 5 * time.Second
 )
 
-// planReopen has the next incarnation of a rail that is down made after a while. That of a spare
-// rail is made when the rail is needed.
+// planReopen schedules the next incarnation of a rail that is down. A spare rail is reopened only
+// when it is needed.
 func (b *BML) planReopen(rl *Rail) {
 	rc := &rl.recovery
 	if rl.peer.isSpare(rl) {
@@ -61,8 +61,8 @@ func (b *BML) planReopen(rl *Rail) {
 	})
 }
 
-// useAlternates opens the alternates that are of use now, and closes others after a while. Those
-// that recover recover first (health.go): they may be needed again before.
+// useAlternates opens the alternates that are needed, and closes the others after idleAlternate. A
+// rail that recovers health stays open: it may be needed again (health.go).
 func (b *BML) useAlternates(pr *Peer) {
 	for i := range pr.rails {
 		switch rl := &pr.rails[i]; {
@@ -78,10 +78,9 @@ func (b *BML) useAlternates(pr *Peer) {
 	}
 }
 
-// closeAlternate asks the peer to close an alternate that is not needed here, now and while the
-// peer needs it. What is up at both ends has to be closed by an end that was told: to the other one
-// it would look like a failure, which would lower the health of its modules, so that alternates
-// were needed again.
+// closeAlternate asks the peer to close an alternate that is not needed here, and repeats that
+// while the peer needs it. The end that was asked closes the rail. Without asking, the peer would
+// see a failure, lower the health of its modules, and need alternates again.
 func (b *BML) closeAlternate(rl *Rail) {
 	if rl.state != railUp || rl.peer.needs(rl) || rl.peer.up == 0 {
 		return
@@ -96,18 +95,18 @@ func (rl *Rail) notNeeded() *btl.Error {
 	return &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassClosed, Side: btl.SideLocal, Native: "not needed"}
 }
 
-// open has the next incarnation of a rail made, unless that is under way.
+// open schedules the next incarnation of a rail, unless that has been done.
 func (b *BML) open(rl *Rail) {
 	if rl.state == railDown && rl.recovery.timer == nil {
 		b.planReopen(rl)
 	}
 }
 
-// reopen makes the next incarnation, whose rail is railProbing then. If that cannot be now, it is
-// tried again later, unless the rail has no Reopen.
+// reopen makes the next incarnation, and the rail is probing then. If that fails, it is tried again
+// later. A rail without Reopen stays down.
 func (b *BML) reopen(rl *Rail) {
 	rc := &rl.recovery
-	if rl.reopen == nil { // a peer may send a PROBE all the same
+	if rl.reopen == nil { // a peer may still send a PROBE
 		return
 	}
 	rc.attempts++
@@ -118,7 +117,7 @@ func (b *BML) reopen(rl *Rail) {
 		b.fail(rl.peer, b.CauseOf(err), nil)
 		return
 	case rl.alternate && errors.Is(err, btl.ErrUnreachable):
-		return // and never will be
+		return // the modules have no path
 	case err != nil:
 		b.countError(rl, err)
 		b.planReopen(rl)
@@ -155,7 +154,7 @@ func (b *BML) probe(rl *Rail) {
 	case rc.delivers:
 		period = reminderPeriod
 		b.countLate(rl)
-	case !hasRoom: // it is not tried now
+	case !hasRoom: // not probed now
 	default:
 		if rc.probes++; rc.probes > maxProbes {
 			b.failRail(rl, &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassTimeout, Native: "PROBE"})
@@ -176,7 +175,7 @@ func (b *BML) probe(rl *Rail) {
 	}
 }
 
-// giveUpPlace lets another rail of the module be probed in place of this one, if it has a place.
+// giveUpPlace frees the rail's place among the module's PROBEs, if it has one.
 func (rl *Rail) giveUpPlace() {
 	if rl.recovery.hasPlace {
 		rl.recovery.hasPlace = false
@@ -184,9 +183,9 @@ func (rl *Rail) giveUpPlace() {
 	}
 }
 
-// postProbe posts a PROBE or PROBEACK, and says whether it was delivered by the incarnation that is
-// being probed at that time, while the peer is alive. It is as long as the longest fragment: a path
-// that loses those, and no short ones, does not work.
+// postProbe posts a PROBE or PROBEACK. isDelivered says that it was delivered, and that the same
+// incarnation is still being probed. The message is as long as the longest fragment: a path may
+// lose only long ones.
 func (b *BML) postProbe(rl *Rail, tag btl.Tag, then func(isDelivered bool)) {
 	epoch := rl.endpoint.Epoch()
 	h := railHeader{epoch: epoch, counters: rl.recovery.ours, padding: uint32(rl.sendBytes - railBytes)}
@@ -213,10 +212,10 @@ func (b *BML) postAbout(rl *Rail, tag btl.Tag, h railHeader, then func(err error
 	b.post(rl, op)
 }
 
-// probeArrived takes a PROBE, by an incarnation that the peer has begun or joined.
+// probeArrived handles a PROBE, by an incarnation that the peer has made or joined.
 func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if rl == nil || rl.module != by {
-		return // of a rail that this rank does not use
+		return // this rank does not use the rail
 	}
 	if rl.state == railDown {
 		b.reopen(rl)
@@ -231,14 +230,14 @@ func (b *BML) probeArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	})
 }
 
-// probeAckArrived takes a PROBEACK.
+// probeAckArrived handles a PROBEACK.
 func (b *BML) probeAckArrived(_ *Peer, by btl.Module, rl *Rail, h railHeader) {
 	if rl != nil && rl.module == by && rl.state == railProbing && h.epoch == rl.endpoint.Epoch() {
 		b.railReturned(rl)
 	}
 }
 
-// railReturned puts a rail in use again.
+// railReturned puts a probed rail in use.
 func (b *BML) railReturned(rl *Rail) {
 	pr, rc := rl.peer, &rl.recovery
 	b.moveRail(rl, railUp)

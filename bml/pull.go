@@ -10,31 +10,32 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// While several rails to a peer are up they pull: a rail takes the next piece of a long message
-// when it has room. Package rating measures the rails and decides; here it gets its samples, and
-// what it decides is done. No rail fails for being slow: a rail fails by an error of its transport,
-// which also notices silence.
+// While several rails to a peer are up, they pull: a rail takes the next piece of a long message
+// when it has room. Package rating measures the rails and decides. This file gives it samples and
+// acts on its decisions. No rail fails for being slow: only an error of its transport, which also
+// detects silence, fails a rail.
 //
-// A tick looks at what happens without a delivery: a rail that is overdue lets another one take the
-// piece that waits for it, a piece at the end of a message is sent twice, and a rail that carries
-// nothing is tried. Without traffic there are no ticks.
+// A tick acts without a delivery: a piece that waits for an overdue rail goes by another one, a
+// piece at the end of a message is sent twice, and an unused rail gets a TRIAL. Without traffic
+// there are no ticks.
 
 const (
-	// longTick is the time between ticks while a long message moves: a fifth of rating's target.
+	// longTick is the time between ticks during a long message: a fifth of rating's target.
 	longTick = time.Millisecond
-	// shortTick is the same with short messages only, which wait on one rail meanwhile.
+	// shortTick is the time between ticks with short messages only, which wait on one rail
+	// meanwhile.
 	shortTick = 25 * time.Millisecond
-	// awayNanos without a tick is time in which this rank stood still. What was under way then
-	// tells nothing of the rails.
+	// awayNanos without a tick means that this rank made no progress. Operations that were under
+	// way then are no samples of the rails.
 	awayNanos = 100e6
 	// pipelineDepth is how many pieces of one message may be under way on the only rail.
 	pipelineDepth = 8
-	// remotePieceBytes is the longest piece of remote access: long enough that its cost does not
-	// count, short enough that rails share a message that is not very long.
+	// remotePieceBytes is the longest piece of remote access: long enough that the cost of a piece
+	// does not count, short enough that several rails share a message of a few pieces.
 	remotePieceBytes = 256 << 10
 )
 
-// puller is what a peer to which several rails lead has for them.
+// puller is the part of a Peer that shares messages between several rails.
 type puller struct {
 	judge   *rating.Judge // nil until two rails are up for the first time
 	timer   *progress.Timer
@@ -42,18 +43,18 @@ type puller struct {
 	at      int64   // of the last tick
 	isBusy  bool    // something was posted since the last tick
 	lagging RailSet // at the last tick
-	// shorts are the numbered fragments that endpoints have, in the order in which they were
-	// posted. There were none at idleAt last, or the first rail has changed then.
+	// shorts are the numbered fragments that endpoints have, in posting order. At idleAt the list
+	// was last empty, or the first rail changed.
 	shorts shorts
 	idleAt int64
-	// transfers are under way. Those in waitRoom wait for room, those in waitFence for a rail to be
-	// drained here.
+	// transfers are under way. Those in waitRoom wait for room, and those in waitFence until a rail
+	// is drained here.
 	transfers, waitRoom, waitFence []*Transfer
-	// left is what transfers have to hand out, and wanting how many have something.
+	// left is how many bytes transfers have to hand out, and wanting how many transfers have some.
 	left    int64
 	wanting int
-	// isPulling: pull is running. isPullDeferred: it is deferred, and so is resumeAll with
-	// isResumeDeferred.
+	// isPulling: pull is running. isPullDeferred and isResumeDeferred: pull and resumeAll are
+	// deferred.
 	isPulling, isPullDeferred, isResumeDeferred bool
 }
 
@@ -85,7 +86,7 @@ func (b *BML) rateRails(pr *Peer) {
 	b.startPulling(pr)
 }
 
-// begin counts an operation that is about to be given to the endpoint.
+// begin counts an operation just before it is posted.
 func (b *BML) begin(rl *Rail, op *Op) {
 	pr := rl.peer
 	op.bytes = int32(op.Len())
@@ -104,7 +105,7 @@ func (b *BML) begin(rl *Rail, op *Op) {
 	}
 }
 
-// finish counts an operation that the endpoint is done with, or did not take.
+// finish counts an operation that the endpoint has completed, or did not take.
 func (b *BML) finish(op *Op, isDelivered bool) {
 	rl := &op.peer.rails[op.rail]
 	rl.underWay--
@@ -119,7 +120,7 @@ func (b *BML) finish(op *Op, isDelivered bool) {
 	}
 	op.isRated = false
 	pr, now := rl.peer, b.eng.Now()
-	pr.noticeAway(now) // what came meanwhile is delivered before the tick
+	pr.noticeAway(now) // deliveries are handled before the next tick
 	if op.numbered && !op.isCopy {
 		if pr.shorts.remove(op); pr.shorts.isEmpty() {
 			pr.idleAt = now
@@ -132,8 +133,8 @@ func (b *BML) finish(op *Op, isDelivered bool) {
 	}
 }
 
-// choose chooses the rail for the next piece of a transfer, and its length; a negative rail if the
-// piece has to wait.
+// choose chooses the rail for the next piece of a transfer, and the piece's length. The rail is
+// negative if the piece has to wait.
 func (b *BML) choose(t *Transfer, by Access, headerBytes int) (rail int, bytes int64) {
 	pr := t.peer
 	set := t.rails(by)
@@ -153,7 +154,7 @@ func (b *BML) choose(t *Transfer, by Access, headerBytes int) (rail int, bytes i
 	return pr.judge.Next(rating.Set(set), t.demand(by == Fragments), longest, b.eng.Now())
 }
 
-// withRoom are the rails of a set whose endpoints have taken all that was posted.
+// withRoom returns the rails of a set whose queues are empty.
 func (pr *Peer) withRoom(set RailSet) RailSet {
 	for i := range pr.rails {
 		if !pr.rails[i].queue.Empty() {
@@ -205,7 +206,7 @@ func (b *BML) pullTick(pr *Peer) {
 	b.tryStale(pr, now)
 }
 
-// noticeAway tells the judge if this rank has stood still since the last tick.
+// noticeAway tells the judge if this rank has made no progress since the last tick.
 func (pr *Peer) noticeAway(now int64) {
 	if pr.timer != nil && now-pr.at > awayNanos {
 		pr.judge.Returned(pr.at, now)
@@ -213,7 +214,7 @@ func (pr *Peer) noticeAway(now int64) {
 	}
 }
 
-// tryStale sends a TRIAL by rails that carry nothing, and of which nothing is known any more.
+// tryStale sends a TRIAL by unused rails whose samples are old.
 func (b *BML) tryStale(pr *Peer, now int64) {
 	stale := pr.judge.Stale(rating.Set(pr.withRoom(pr.up)), now)
 	for i := range pr.rails {
@@ -229,9 +230,9 @@ func (b *BML) try(rl *Rail, then func(err error)) {
 	b.postAbout(rl, TagTrial, h, then)
 }
 
-// helpTails helps all transfers at their ends.
+// helpTails calls helpTail for all transfers.
 func (b *BML) helpTails(pr *Peer, now int64) {
-	for i := len(pr.transfers) - 1; i >= 0; i-- { // which may end some of them
+	for i := len(pr.transfers) - 1; i >= 0; i-- { // helpTail may end some of them
 		if i < len(pr.transfers) {
 			b.returnQueued(pr.transfers[i])
 		}
@@ -241,15 +242,15 @@ func (b *BML) helpTails(pr *Peer, now int64) {
 	}
 }
 
-// helpTail sends pieces that are due last again by another rail, if everything is handed out and
-// they would be there much sooner. Only fragments can be left behind: a slow remote access still
-// uses the buffer.
+// helpTail sends the pieces that are due last by another rail, too, if everything is handed out and
+// they would arrive much sooner. Only fragments are sent twice: a slow remote access would still
+// use the buffer.
 func (b *BML) helpTail(t *Transfer, now int64) {
 	for t.place > 0 && t.left == 0 && len(t.pieces) > 0 && t.peer.isShared() && b.sendTwice(t, now) {
 	}
 }
 
-// sendTwice sends the piece that is due last by another rail too, if that is worth it.
+// sendTwice sends the piece that is due last by another rail, too, if that gains enough.
 func (b *BML) sendTwice(t *Transfer, now int64) bool {
 	pr := t.peer
 	var last *Op
@@ -277,7 +278,7 @@ func (b *BML) sendTwice(t *Transfer, now int64) bool {
 	return true
 }
 
-// returnQueued has the pieces at the end of a message that wait here for one rail go by any.
+// returnQueued lets any rail take the pieces at the end of a message that are queued for one rail.
 func (b *BML) returnQueued(t *Transfer) {
 	for i := len(t.pieces) - 1; i >= 0 && t.left == 0; i-- {
 		if i < len(t.pieces) && t.pieces[i].IsQueued() {
@@ -286,8 +287,8 @@ func (b *BML) returnQueued(t *Transfer) {
 	}
 }
 
-// cover notes that the bytes of a piece are there by its twin. If the endpoint can go on from a
-// copy, the piece is left behind.
+// cover notes that the twin of a piece has delivered its bytes. If the endpoint can go on from a
+// copy, the transfer does not wait for the piece.
 func (b *BML) cover(op *Op) {
 	op.isCovered = true
 	if op.IsQueued() {

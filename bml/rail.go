@@ -14,22 +14,22 @@ import (
 type Route struct {
 	Module   btl.Module
 	Endpoint btl.Endpoint
-	// Local and Remote number the modules at its two ends: Local here is Remote there. Together
-	// they name the rail in headers. Each is at most 255.
+	// Local and Remote number the modules at its two ends, as the rail's headers name them: Local
+	// here is Remote at the peer. Each is at most 255.
 	Local, Remote int
-	// Tier: only rails of the lowest tier that has one which is up take traffic. The others are
+	// Tier: only the lowest tier with a rail that is up takes traffic. Rails of other tiers are
 	// spare.
 	Tier int
-	// Extra: one of its modules has another rail, and this one may lead nowhere. That it is up for
-	// the first time is not reported.
+	// Extra: one of its modules has another rail, and this one may lead nowhere. Its first time up
+	// is not reported.
 	Extra bool
-	// Alternate: its modules have rails to other modules, which come first. It is used while one of
-	// them has no such rail that is up. The peer has to find the same alternates.
+	// Alternate: the rail is used only while one of its modules has no other rail that is up. The
+	// peer has to find the same alternates.
 	Alternate bool
 	// Beside: it may carry long messages beside rails of a lower tier (beside.go).
 	Beside bool
-	// Reopen makes the next incarnation of a drained endpoint. nil: a rail that has failed stays
-	// down. With Reopen, Endpoint may be nil: the rail is down at first, for the reason in Down.
+	// Reopen makes the next incarnation of a drained endpoint. nil: a failed rail stays down. With
+	// Reopen, Endpoint may be nil: the rail is down at first, for the reason in Down.
 	Reopen func() (btl.Endpoint, error)
 	Down   error
 }
@@ -78,7 +78,7 @@ func (b *BML) moveRail(rl *Rail, to railState) {
 	rl.state = to
 }
 
-// way is what a module has to a peer: one path, or all of them.
+// way is one path, or all paths, from a module of this rank to a peer.
 type way struct {
 	module btl.Module
 	remote int // the module at the peer, or allModules
@@ -86,11 +86,11 @@ type way struct {
 
 const allModules = -1
 
-// way is the one that the rail's endpoint takes.
+// way is the path of the rail's endpoint.
 func (rl *Rail) way() way { return way{rl.module, int(rl.remote)} }
 
-// on lists the rails that go a way. A BTL may not know the number of a peer's module, if that is
-// the only one that its own module leads to.
+// on lists the rails of a way. A BTL may not know the number of a peer's module if its own module
+// leads to no other.
 func (pr *Peer) on(w way) (found []*Rail) {
 	for i := range pr.rails {
 		if rl := &pr.rails[i]; rl.module == w.module && (w.remote == allModules || w.remote == int(rl.remote)) {
@@ -109,7 +109,7 @@ func (pr *Peer) on(w way) (found []*Rail) {
 type Rail struct {
 	trustee
 	module   btl.Module
-	endpoint btl.Endpoint // nil before the first one of a rail that was down at first
+	endpoint btl.Endpoint // nil if the rail started down and none was made
 	// Remote access by this endpoint, nil without it or if the settings forbid it.
 	getter    btl.Getter
 	putter    btl.Putter
@@ -122,7 +122,7 @@ type Rail struct {
 	mayBeBeside   bool
 	tier          int
 	sendBytes     int // longest fragment
-	pieceBytes    int // longest fragment of a message that goes in several
+	pieceBytes    int // longest fragment of a long message
 	latencyNanos  int64
 
 	state    railState
@@ -135,8 +135,8 @@ type Rail struct {
 	// isRejecting: a RAILDOWN for a lost peer is under way (reject.go).
 	isRejecting bool
 
-	// queue holds operations in the order in which they are to be posted, while the endpoint has no
-	// room. Later ones queue behind them.
+	// queue holds operations, in posting order, while the endpoint has no room. Later operations
+	// queue behind them.
 	queue      btl.Queue
 	isRetrying bool // workRetry is deferred
 }
@@ -144,9 +144,9 @@ type Rail struct {
 // name of the rail, for errors and reports.
 func (rl *Rail) name() string { return rl.module.Attrs().Name }
 
-// Resolve finds the rails to a peer if they are not known yet. The result is nil while the peer is
-// alive, and the reason why it is failing or lost otherwise. If the peer had rails before it began
-// to fail, the result is nil until it is lost: operations queue until then.
+// Resolve finds the rails to a peer if they are not known yet. It returns nil while the peer is
+// alive, and otherwise why it is failing or lost. For a failing peer that had rails, it returns nil
+// until the peer is lost: operations queue until then.
 func (b *BML) Resolve(pr *Peer) error {
 	switch {
 	case pr.state == PeerLost:
@@ -183,11 +183,11 @@ func (b *BML) Resolve(pr *Peer) error {
 	return pr.cause
 }
 
-// MaxRoutes is the most routes to a peer. A Resolve that finds more chooses among them: which ones
-// are left has to be the same at both ends.
+// MaxRoutes is the most routes to a peer. A Resolve that finds more has to choose the same ones at
+// both ends.
 const MaxRoutes = maxRails
 
-// useRoutes makes rails of routes, by tier, and in a tier by latency.
+// useRoutes makes rails of routes, sorted by tier, and in a tier by latency.
 func (b *BML) useRoutes(pr *Peer, routes []Route) error {
 	err := errors.New("no rail leads there")
 	routes = slices.DeleteFunc(slices.Clone(routes), func(r Route) bool {
@@ -300,7 +300,7 @@ func (b *BML) checkRails(pr *Peer) {
 		if rl.state == railDown {
 			b.planReopen(rl)
 		}
-		b.recover(&rl.own.trustee) // its rails to other peers may all be down
+		b.recover(&rl.own.trustee) // all its rails to other peers may be down
 	}
 	rl := &pr.rails[0]
 	b.checkPath(rl, cmp.Or(rl.recovery.cause, b.whyFallen(rl.module)))
@@ -314,10 +314,10 @@ func orderOf(alternate bool) int {
 	return 0
 }
 
-// prefer finds the rails that take traffic and the first of them. Traffic goes by the lowest tier
-// that has a rail which is up, and by rails that may be beside those. The first is, of the trusted
-// ones, the one that was chosen for its speed, else that of the lowest latency; without a trusted
-// one, the healthiest.
+// prefer finds the rails that take traffic, and the first rail. Traffic goes by the lowest tier
+// with a rail that is up, and by the rails that may be beside it. The first rail is trusted: the
+// one chosen for its speed, or that of the lowest latency. If none is trusted, the healthiest is
+// the first.
 func (b *BML) prefer(pr *Peer) {
 	best, before := -1, pr.up
 	pr.up = 0
@@ -343,8 +343,8 @@ func (b *BML) prefer(pr *Peer) {
 	}
 }
 
-// comesBefore reports whether a rail is to be the first instead of another one, which promises the
-// same latency or less.
+// comesBefore reports whether a rail replaces other as the first rail. other promises the same
+// latency or less.
 func (rl *Rail) comesBefore(other *Rail) bool {
 	if rl == rl.peer.chosen && rl.trust() >= trusted && rl.tier == other.tier {
 		return true
@@ -352,7 +352,7 @@ func (rl *Rail) comesBefore(other *Rail) bool {
 	return other.trust() < trusted && rl.trust() > other.trust()
 }
 
-// useFirst makes a rail the first, and notes what short messages need to know of it.
+// useFirst makes a rail the first, and sets the peer's fields for short messages.
 func (b *BML) useFirst(pr *Peer, index int) {
 	first := &pr.rails[index]
 	a := first.module.Attrs()
@@ -379,8 +379,8 @@ func (b *BML) useFirst(pr *Peer, index int) {
 	}
 }
 
-// leastSendBytes is the longest fragment that every rail to the peer takes: a fragment that one
-// rail did not deliver goes by another.
+// leastSendBytes is the longest fragment that every rail to the peer takes: a fragment must be able
+// to change its rail.
 func (pr *Peer) leastSendBytes() int {
 	least := pr.rails[0].sendBytes
 	for i := range pr.rails {
@@ -389,9 +389,9 @@ func (pr *Peer) leastSendBytes() int {
 	return least
 }
 
-// needs reports whether an alternate is of use: one of its modules has no other rail of the tier
-// that is up, trusted, and as fast as its modules can be. What is known of this rank's module is
-// not held against a rail: errors with other peers may be theirs.
+// needs reports whether an alternate is needed: one of its modules has no other rail of the tier
+// that is up, trusted, and does not lag. The health of this rank's module does not count: its
+// errors with other peers may be theirs.
 func (pr *Peer) needs(alternate *Rail) bool {
 	local, remote := false, false
 	for i := range pr.rails {
@@ -413,7 +413,7 @@ func (pr *Peer) between(local, remote uint8) *Rail {
 	return nil
 }
 
-// by is the first rail of a module among those of a set, nil if there is none.
+// by is the first rail of a module in a set, nil if there is none.
 func (pr *Peer) by(m btl.Module, among RailSet) *Rail {
 	for i := range pr.rails {
 		if among.Has(i) && pr.rails[i].module == m {
@@ -423,7 +423,7 @@ func (pr *Peer) by(m btl.Module, among RailSet) *Rail {
 	return nil
 }
 
-// uses reports whether a module leads to the peer, or brings its fragments.
+// uses reports whether a module leads to the peer, or brought its first fragment.
 func (pr *Peer) uses(m btl.Module) bool { return pr.via == m || pr.by(m, ^RailSet(0)) != nil }
 
 // isSpare reports whether a rail would take no traffic if it were up.

@@ -7,14 +7,12 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A rail may call an operation wrong in itself: it refuses the operation for its length, or ends
-// it with an error of ClassUsage. That is no evidence against the path. The operation is tried by
-// other rails. When none takes it, it ends with a *RefusedError, and the layer above puts another
-// fragment in its place. If every rail refuses that fragment too, or an operation that has no
-// number, the peer is given up.
+// A rail may call an operation invalid: it refuses the operation for its length, or ends it with an
+// error of ClassUsage. That is no evidence against the path, and other rails are tried. When none
+// takes the operation, it ends with a *RefusedError, and the layer above posts a replacement. If
+// every rail refuses the replacement, or an operation without a number, the peer is given up.
 
-// maxMistakes is how often an operation is called wrong before it is refused; it is tried at least
-// once by each rail.
+// maxMistakes is how often an operation may be called invalid; each rail is tried at least once.
 const maxMistakes = 3
 
 // RefusedError ends an operation that no rail takes, though nothing is wrong with the rails.
@@ -32,7 +30,7 @@ func IsRefused(err error) bool {
 	return errors.As(err, &r)
 }
 
-// isRefused reports whether so many mistakes are enough to give up what was tried.
+// isRefused reports whether an operation with this many mistakes is refused.
 func (pr *Peer) isRefused(mistakes int) bool { return mistakes > max(maxMistakes, len(pr.rails)) }
 
 // refuse ends an operation that no rail takes.
@@ -45,8 +43,8 @@ func (b *BML) refuse(op *Op, err error) {
 	op.Then(op, &RefusedError{err})
 }
 
-// usageError is the error of an operation that a rail has refused when it was posted, as if the
-// rail had taken it and called it wrong.
+// usageError is the error of an operation that a rail refused when it was posted: the same as if
+// the rail had taken it and called it invalid.
 func (rl *Rail) usageError(err error) error {
 	var be *btl.Error
 	if errors.As(err, &be) && be.Class == btl.ClassUsage {
@@ -55,8 +53,8 @@ func (rl *Rail) usageError(err error) error {
 	return &btl.Error{Rail: rl.name(), Peer: rl.peer.rank, Class: btl.ClassUsage, Side: btl.SideLocal, Err: err}
 }
 
-// nextRail is the rail for an operation that was called wrong: the one that is up after the last
-// that it was tried on.
+// nextRail is the rail for an operation that was called invalid: the next one that is up after the
+// last one tried.
 func (pr *Peer) nextRail(last uint8) *Rail {
 	n := len(pr.rails)
 	for i := 1; i <= n; i++ {

@@ -6,24 +6,24 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// A peer that is lost here may not know: it may have had nothing to send when the rails to it were
-// failed, and then wait for an answer. When something comes from it, this rank opens the rail once
-// more and sends a RAILDOWN that says so. The peer then gives this rank up too. If it has done so
-// already, it does not answer.
+// A peer that is lost here may not know it: a peer that sends nothing may not see its rails fail,
+// and would wait for an answer. When a fragment comes from a lost peer, this rank opens the rail
+// once more and sends a RAILDOWN with "gave up". The peer then gives this rank up, too. If it has
+// done so already, it does not answer.
 
-// reject begins to tell a lost peer, by all rails of a module by which it was heard: it may probe
-// any of them.
+// reject starts to tell a lost peer, by all rails of the module that brought its fragment: the peer
+// may probe any of them.
 func (b *BML) reject(pr *Peer, m btl.Module) {
 	for _, rl := range pr.on(way{m, allModules}) {
 		if rl.reopen == nil || rl.isRejecting || b.closed != nil {
 			continue
 		}
 		rl.isRejecting = true
-		b.postpone(work{kind: workReject, rail: rl}) // not from inside a call of the endpoint
+		b.postpone(work{kind: workReject, rail: rl}) // this may run inside a call of the endpoint
 	}
 }
 
-// isReject reports whether a fragment says that its sender has given this rank up.
+// isReject reports whether a fragment is a RAILDOWN with "gave up".
 func (b *BML) isReject(tag btl.Tag, frag []byte) bool {
 	var h railHeader
 	return tag == TagRailDown && h.decode(frag, b.cfg.Version) == nil && h.gaveUp
@@ -43,9 +43,9 @@ func (b *BML) rejectBy(rl *Rail, tries int) {
 	b.sendReject(rl, ep, tries)
 }
 
-// sendReject sends RAILDOWN by an endpoint to a lost peer, and then fails the endpoint. If it has
-// no room, takes nothing now, or fails by itself, that is tried again: the peer may send nothing
-// that would cause another attempt.
+// sendReject sends RAILDOWN by an endpoint to a lost peer, and then fails the endpoint. If the
+// endpoint has no room or fails, the send is tried again: no further fragment of the peer may come
+// to cause another attempt.
 func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 	if b.closed != nil {
 		return
@@ -60,7 +60,7 @@ func (b *BML) sendReject(rl *Rail, ep btl.Endpoint, tries int) {
 	h.encode(op.Hdr[:])
 	op.Then = func(op *Op, err error) {
 		b.PutOp(op)
-		if err != nil && tries > 0 && b.closed == nil { // it has failed by itself
+		if err != nil && tries > 0 && b.closed == nil { // the endpoint has failed
 			b.eng.After(int64(firstReopen), func() { b.rejectBy(rl, tries-1) })
 			return
 		}

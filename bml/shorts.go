@@ -7,8 +7,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Numbered fragments go by the first rail, so that they arrive in order. With several rails up it
-// is the one that is expected to deliver them soonest.
+// Numbered fragments go by the first rail, so that they arrive in order. With several rails up, the
+// first rail is the one that should deliver them soonest.
 
 // shorts is a list of numbered fragments that endpoints have.
 type shorts struct{ oldest, youngest *Op }
@@ -38,9 +38,9 @@ func (l *shorts) remove(op *Op) {
 	op.older, op.younger = nil, nil
 }
 
-// chooseFirst chooses the first rail anew. It is called when nothing numbered is under way, so that
-// no fragment overtakes another one; or when there was something for long, and the first rail may
-// have more than it can carry. What waits there for room goes by the new one.
+// chooseFirst chooses the first rail anew. It is called when no numbered fragment is under way, so
+// that fragments stay in order, or when some were under way for long, and the first rail may be
+// overloaded. Fragments queued for the old first rail go by the new one.
 func (b *BML) chooseFirst(pr *Peer, now int64) {
 	var set rating.Set
 	for i := range pr.rails {
@@ -68,8 +68,7 @@ func (b *BML) chooseFirst(pr *Peer, now int64) {
 const shortBytes = 64
 
 // copyShorts sends copies of the oldest numbered fragments by another rail, if that would deliver
-// them much sooner than their own: all later ones wait for them at the peer. The peer drops what
-// comes second.
+// them much sooner: all later ones wait for them at the peer. The peer drops the duplicate.
 func (b *BML) copyShorts(pr *Peer, now int64) {
 	for op := pr.shorts.oldest; op != nil; op = op.younger {
 		if op.hasCopy {
@@ -90,8 +89,8 @@ func (b *BML) copyShorts(pr *Peer, now int64) {
 	}
 }
 
-// copyDone is called when a copy was delivered, or not. What it was a copy of is delivered then,
-// and left behind on its rail if the endpoint can go on from a copy of the payload.
+// copyDone is called when a copy has ended. A delivered copy delivers the original, too. If the
+// original's endpoint can go on from a copy of the payload, the original ends at once.
 func (b *BML) copyDone(c *Op, err error) {
 	op := c.twin
 	if op != nil {
@@ -109,7 +108,7 @@ func (b *BML) copyDone(c *Op, err error) {
 	}
 	pr.shorts.remove(op)
 	op.isCopy = true
-	// Its owner has it back, in the shape of another operation.
+	// The endpoint still has the original, so the owner gets another operation in its place.
 	stub := b.GetOp()
 	stub.Tag, stub.HdrLen, stub.Hdr, stub.Request, stub.peer = op.Tag, op.HdrLen, op.Hdr, op.Request, pr
 	then := op.Then

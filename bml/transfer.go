@@ -15,21 +15,21 @@ const (
 	// Fragments: the sender posts fragments.
 	Fragments Access = iota
 	// Write: the sender writes into the receiver's buffer. Rails without remote writes carry
-	// fragments beside.
+	// fragments.
 	Write
 	// Read: the receiver reads from the sender's buffer.
 	Read
 )
 
-// ErrMovesAgain ends a piece whose bytes go again as, or in, another piece.
+// ErrMovesAgain ends a piece whose bytes go again in other pieces.
 var ErrMovesAgain = errors.New("piece moves again")
 
 // Transfer moves one long message in pieces. It belongs to one request at a time, which posts the
-// pieces. A piece that a rail did not deliver, as far as is known, goes by another one at once: the
-// same bytes twice do no harm in a buffer that is still the library's. So the buffer is given back
-// only when IsDone and IsSettled both hold.
+// pieces. A piece whose delivery is not confirmed goes by another rail at once: until the buffer is
+// released, writing the same bytes twice does no harm. So the buffer is released only when IsDone
+// and IsSettled both hold.
 type Transfer struct {
-	// Owner is the layer above's.
+	// Owner belongs to the layer above.
 	Owner any
 
 	ledger
@@ -39,15 +39,16 @@ type Transfer struct {
 	keys   []byte // the list of remote key descriptors of mine, while it is being sent
 	pieces []*Op  // queued or posted
 	place  int    // in Peer.transfers, counted from 1; 0 if it is not there
-	// fences are the incarnations of rails that have ended a piece unknown, at either end.
+	// fences are the rail incarnations, at either end, that ended a piece with an unknown result.
 	fences []fence
 	waits  waitsFor
 
-	// wrong is the error of a remote access that a rail called wrong in itself: there is no other.
+	// wrong is the error that stopped remote access: a rail called an access invalid, or failed
+	// again with one.
 	wrong error
 	trouble
-	// mistakes is how often a rail called the same fragment wrong in itself, at most. avoid has
-	// these rails, and mistake the last error.
+	// mistakes is the most often that rails called one fragment invalid. avoid has these rails, and
+	// mistake the last error.
 	mistakes int
 	avoid    RailSet
 	mistake  error
@@ -58,16 +59,15 @@ type waitsFor uint8
 
 const (
 	waitsForNothing waitsFor = iota
-	waitsForRoom             // Peer.waitRoom: a rail is to have room, or to come up
-	waitsForFence            // Peer.waitFence: a rail is to be drained here
+	waitsForRoom             // in Peer.waitRoom, until a rail has room or comes up
+	waitsForFence            // in Peer.waitFence, until a rail is drained here
 )
 
-// maxFreeTransfers bounds the pool: 2 to 4 MiB with the lists that transfers keep, so that a burst
-// does not cost its memory for ever.
+// maxFreeTransfers bounds the pool to 2 to 4 MiB, with the transfers' lists, so that memory is
+// released after a burst.
 const maxFreeTransfers = 1 << 11
 
-// Transfer gives a transfer to or from a peer that Resolve has found: t, if that was kept, else
-// another one.
+// Transfer returns a transfer to or from a resolved peer: t, if it was kept, or a new one.
 func (b *BML) Transfer(t *Transfer, pr *Peer, owner any) *Transfer {
 	if last := len(b.freeTransfers) - 1; t == nil && last >= 0 {
 		t = b.freeTransfers[last]
@@ -80,9 +80,9 @@ func (b *BML) Transfer(t *Transfer, pr *Peer, owner any) *Transfer {
 	return t
 }
 
-// EndTransfer ends a transfer none of whose pieces is under way. With keep its registration stays
-// for the next transfer of the same buffer, and the result is true. After a failure it never stays:
-// the peer may still be about to reach what it was told of.
+// EndTransfer ends a transfer without pieces under way. With keep, the registration stays for the
+// next transfer of the same buffer, and the result is true. After a failure it is always released:
+// the peer may still try to reach the buffer.
 func (b *BML) EndTransfer(t *Transfer, keep, failed bool) (kept bool) {
 	t.stop()
 	t.wrong, t.trouble, t.mistakes, t.avoid, t.mistake = nil, trouble{}, 0, 0, nil
@@ -100,7 +100,7 @@ func (b *BML) EndTransfer(t *Transfer, keep, failed bool) (kept bool) {
 	return false
 }
 
-// Begin starts to move the bytes from..to of the message. No piece is under way.
+// Begin starts to move the bytes from..to of the message. No piece may be under way.
 func (t *Transfer) Begin(from, to int64) {
 	t.stop()
 	t.begin(from, to)
@@ -127,16 +127,17 @@ func (t *Transfer) stop() {
 	t.left, t.fences = 0, t.fences[:0]
 }
 
-// CarryOn has the transfer go on in fragments after remote access failed: what is there stays.
+// CarryOn continues the transfer in fragments after remote access failed. Bytes that have arrived
+// stay.
 func (t *Transfer) CarryOn() { t.wrong = nil }
 
-// GiveUp hands out nothing more. No piece is under way.
+// GiveUp stops handing out pieces. No piece may be under way.
 func (t *Transfer) GiveUp() {
 	t.peer.addLeft(0, t.left)
 	t.left, t.again, t.next = 0, t.again[:0], t.to
 }
 
-// From is where the first byte is that is not known to be there, and End the end of the message.
+// From is the offset of the first byte not known to have arrived, and End the end of the message.
 func (t *Transfer) From() int64 {
 	first := t.next
 	for _, s := range t.again {
@@ -149,24 +150,24 @@ func (t *Transfer) From() int64 {
 }
 func (t *Transfer) End() int64 { return t.to }
 
-// FragmentBytes is how many bytes of the message are there and came in fragments.
+// FragmentBytes is how many bytes of the message have arrived in fragments.
 func (t *Transfer) FragmentBytes() int64 { return t.fragments }
 
-// IsDone reports whether every byte is there, as far as this rank's rails know.
+// IsDone reports whether every byte has arrived, as far as this rank's rails know.
 func (t *Transfer) IsDone() bool { return t.left == 0 && len(t.pieces) == 0 }
 
 // HasPieces reports whether pieces are under way.
 func (t *Transfer) HasPieces() bool { return len(t.pieces) > 0 }
 
-// IsRefused reports whether rails have called fragments wrong so often that it is of no use to try
-// again. LastMistake is what one of them said last.
+// IsRefused reports whether rails have called fragments invalid too often to try again. LastMistake
+// is the last such error.
 func (t *Transfer) IsRefused() bool    { return t.peer.isRefused(t.mistakes) }
 func (t *Transfer) LastMistake() error { return t.mistake }
 
-// Pieces lists the pieces that are under way. It is valid until the next call.
+// Pieces lists the pieces that are under way. The list is valid until the next call.
 func (t *Transfer) Pieces() []*Op { return t.pieces }
 
-// rails are the rails that can move the next piece now.
+// rails returns the rails that can move the next piece now.
 func (t *Transfer) rails(by Access) RailSet {
 	up := t.peer.up
 	switch remote := t.theirs.set & t.mine.set & up; {
@@ -181,16 +182,16 @@ func (t *Transfer) rails(by Access) RailSet {
 	return up
 }
 
-// CanMove reports whether pieces can go on: no access was refused, and a rail that is up can move
-// them, or none is up yet.
+// CanMove reports whether pieces can still move: remote access was not refused, and either a rail
+// that is up can move them or no rail is up.
 func (t *Transfer) CanMove(by Access) bool {
 	return t.wrong == nil && (t.peer.up == 0 || t.rails(by) != 0)
 }
 
-// NextPiece gives an operation for the next piece, of the bytes from..to of the message, which the
-// caller fills in and posts with PostPiece. The piece of a Write is a fragment if its Tag is not
-// TagPut; headerBytes is the length of the header of a fragment. nil: all were given out, or
-// the transfer has to wait, and Upper.Resume follows; or it cannot move.
+// NextPiece returns an operation for the next piece, the bytes from..to of the message. The caller
+// fills it in and posts it with PostPiece. The piece of a Write is a fragment if its Tag is not
+// TagPut; headerBytes is the length of a fragment's header. nil: every byte was handed out, the
+// transfer cannot move, or it has to wait, and Upper.Resume follows.
 func (b *BML) NextPiece(t *Transfer, by Access, headerBytes int) (op *Op, from, to int64) {
 	if t.left == 0 || !t.CanMove(by) {
 		return nil, 0, 0
@@ -240,11 +241,11 @@ func (t *Transfer) reaches(i int) bool { return (t.theirs.set & t.mine.set).Has(
 // isFragment reports whether an operation goes as a fragment.
 func (op *Op) isFragment() bool { return op.Tag != TagPut && op.Tag != TagGet }
 
-// PostPiece posts a piece. Then may be called inside.
+// PostPiece posts a piece. It may call Then before it returns.
 func (b *BML) PostPiece(op *Op) { b.post(&op.transfer.peer.rails[op.rail], op) }
 
-// pieceDone is called when a piece was moved, or not. isPosting: this is inside its PostPiece.
-// wasPosted: an endpoint has accepted it, so that it is not known what an error means.
+// pieceDone is called when a piece has ended. isPosting: it runs inside the piece's PostPiece.
+// wasPosted: an endpoint had accepted the piece, so after an error its result is unknown.
 func (b *BML) pieceDone(op *Op, err error, isPosting, wasPosted bool) {
 	t, pr := op.transfer, op.transfer.peer
 	t.forget(op)
@@ -257,7 +258,7 @@ func (b *BML) pieceDone(op *Op, err error, isPosting, wasPosted bool) {
 		failedBefore = t.addFence(&pr.rails[op.rail]) && failedBefore
 	}
 	switch {
-	case op.isCovered: // its bytes are there
+	case op.isCovered: // its bytes have arrived
 		err = nil
 	case err == nil:
 		t.arrived(op.span, op.isAgain, op.isFragment())
@@ -269,7 +270,7 @@ func (b *BML) pieceDone(op *Op, err error, isPosting, wasPosted bool) {
 		}
 	case !pr.IsAlive():
 		err = pr.cause
-	case twin != nil: // that may still arrive
+	case twin != nil: // the twin may still arrive
 		err = ErrMovesAgain
 	default:
 		err = b.moveAgain(op, err, wasPosted, failedBefore)
@@ -278,16 +279,16 @@ func (b *BML) pieceDone(op *Op, err error, isPosting, wasPosted bool) {
 	if err == nil && t.left == 0 && pr.isShared() {
 		b.helpTail(t, b.eng.Now())
 	}
-	if isPosting { // its request may be in the midst of posting
+	if isPosting { // its request may be posting
 		b.pullLater(pr)
 	} else {
 		b.pull(pr)
 	}
 }
 
-// moveAgain takes a piece back that a rail did not deliver. The result is what the piece ends with.
-// failedBefore: so did an earlier incarnation of the rail, and nothing was delivered since then. A
-// path may carry fragments and no remote access, so the rest does not go by that.
+// moveAgain takes back a piece that a rail did not deliver, and returns the error that ends the
+// piece. failedBefore: an earlier incarnation of the rail failed with a piece, too, and nothing was
+// delivered since. A path may carry fragments and no remote access, so the rest goes in fragments.
 func (b *BML) moveAgain(op *Op, err error, wasPosted, failedBefore bool) error {
 	t, pr := op.transfer, op.transfer.peer
 	isWrong := isUsage(err) || errors.Is(err, ErrUnregistered)
@@ -313,7 +314,7 @@ func (b *BML) moveAgain(op *Op, err error, wasPosted, failedBefore bool) error {
 	return ErrMovesAgain
 }
 
-// forget takes a piece that has ended out of the list.
+// forget removes a piece that has ended from the list.
 func (t *Transfer) forget(op *Op) {
 	last := len(t.pieces) - 1
 	t.pieces[slices.Index(t.pieces, op)] = t.pieces[last]
@@ -321,8 +322,8 @@ func (t *Transfer) forget(op *Op) {
 	t.pieces = t.pieces[:last]
 }
 
-// demand is what the messages to the peer have to hand out, when t wants a piece. Fragments can be
-// sent twice.
+// demand is how much the messages to the peer have to hand out, when t wants a piece. Only
+// fragments can be sent twice.
 func (t *Transfer) demand(asFragment bool) rating.Demand {
 	return rating.Demand{Left: t.left, All: t.peer.left, Messages: t.peer.wanting, Stays: !asFragment, Full: rating.Set(t.peer.up &^ t.peer.withRoom(t.peer.up))}
 }

@@ -2,8 +2,7 @@ package bml
 
 import "slices"
 
-// awaits puts a transfer in the list of its peer for what it waits for, and takes it out of the
-// other one.
+// awaits moves a transfer to its peer's list for what it waits for.
 func (t *Transfer) awaits(what waitsFor) {
 	if t.waits == what {
 		return
@@ -28,7 +27,7 @@ func (pr *Peer) waitList(what waitsFor) *[]*Transfer {
 	return nil
 }
 
-// pull lets the transfers that wait for room go on, in turn, until one finds none.
+// pull resumes the transfers that wait for room, in turn, until one finds none.
 func (b *BML) pull(pr *Peer) {
 	if pr.isPulling {
 		return
@@ -45,7 +44,7 @@ func (b *BML) pull(pr *Peer) {
 	pr.isPulling = false
 }
 
-// pullLater is pull, at the next turn.
+// pullLater runs pull in the next progress call.
 func (b *BML) pullLater(pr *Peer) {
 	if len(pr.waitRoom) > 0 && !pr.isPullDeferred {
 		pr.isPullDeferred = true
@@ -53,13 +52,14 @@ func (b *BML) pullLater(pr *Peer) {
 	}
 }
 
-// ResumeLater has Upper.Resume called at the next turn.
+// ResumeLater calls Upper.Resume in the next progress call.
 func (b *BML) ResumeLater(t *Transfer) {
 	t.awaits(waitsForRoom)
 	b.pullLater(t.peer)
 }
 
-// resumeAll lets all transfers of a list go on: other rails are up than before, or one is drained.
+// resumeAll resumes all transfers of a list: the set of rails that are up has changed, or a rail is
+// drained.
 func (b *BML) resumeAll(pr *Peer, what waitsFor) {
 	list := pr.waitList(what)
 	for n := len(*list); n > 0 && len(*list) > 0 && pr.IsAlive(); n-- {

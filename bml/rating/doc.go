@@ -4,28 +4,28 @@
 //
 // Rails pull: a rail takes the next piece when it has room. Its room is what it delivers in a short
 // time, by its measured rate. So a rail that slows down takes less, a faster one takes more, and
-// what a dead rail had under way is bounded. The package never calls a rail slow or dead: a rail
-// fails by an error of its own or by silence, which are no questions of rates.
+// what a dead rail had under way is bounded. The package never fails a rail: errors and silence do
+// that, not rates.
 //
-// The package is pure: it has no clock, and knows no rail, operation or peer. Samples go in
+// The package is pure: it has no clock, and knows rails only by number. Samples go in
 // ([Judge.Posted], [Judge.Delivered]), and answers come out. The same samples give the same
 // answers. A Judge has no lock; its caller serializes the calls.
 //
-// Times are in nanoseconds, by a clock that never goes back. Rates are in bytes a nanosecond.
+// Times are in nanoseconds, by a monotonic clock. Rates are in bytes a nanosecond.
 //
 // # Measuring
 //
 // A rail's rate is the mean of what it delivered while something was under way, with a memory of
-// memoryNanos. Time without a delivery counts at once, so the rate of a rail that falls silent
-// falls. The base round trip is taken from pieces that met almost nothing of this rank on the rail:
-// a round trip under its own load grows with that load, and the room would grow without end. The
-// room starts at leastRoom and grows by what was delivered, which doubles it each round trip: a
-// token bucket lets the first bytes pass at line rate, so the first sample may be far too high.
+// memoryNanos. Time without a delivery counts at once, so the rate of a silent rail falls. The base
+// round trip comes from pieces that were posted on an almost empty rail: a round trip under load
+// grows with the room, and the room would grow without end. The room starts at leastRoom and grows
+// by the delivered bytes, which doubles it each round trip: a token bucket passes the first bytes
+// at line rate, so the first sample may be far too high.
 //
 // # Choosing
 //
-// A piece goes by the rail that is expected to deliver it first, of those with room. If a rail
-// without room would deliver the rest of the message before that, the piece waits. At the end of a
-// message, a piece that a slow rail would deliver late may go by another rail too ([Judge.Again]),
-// within a budget of bytes.
+// Of the rails with room, a piece goes by the one that should deliver it first. If a rail without
+// room would deliver the rest of the message even sooner, the piece waits. At the end of a message,
+// a piece that a slow rail would deliver late may go by another rail too ([Judge.Again]), within a
+// budget of bytes.
 package rating

@@ -14,15 +14,14 @@ type Set uint32
 // Has reports whether a rail is in the set.
 func (s Set) Has(rail int) bool { return s>>rail&1 != 0 }
 
-// Judge rates the rails to one peer. Use New. A rail is a number below the length that New was
-// given.
+// Judge rates the rails to one peer. Use New. Rails are numbered from 0.
 type Judge struct {
 	meters []meter
 	budget float64 // bytes that may be sent twice
 	batch  batch
 }
 
-// New makes a Judge of up to Most rails, which promise the given rates, in bytes a nanosecond.
+// New makes a Judge of up to Most rails. promised are their rates, in bytes a nanosecond.
 func New(promised []float64, now int64) *Judge {
 	j := &Judge{meters: make([]meter, len(promised)), budget: firstBudget}
 	for i, rate := range promised {
@@ -31,10 +30,10 @@ func New(promised []float64, now int64) *Judge {
 	return j
 }
 
-// Promise says which round trip a rail promises, in nanoseconds. That counts until one is measured.
+// Promise sets the round trip of a rail, in nanoseconds, until one is measured.
 func (j *Judge) Promise(rail int, trip float64) { j.meters[rail].promisedTrip = max(trip, 0) }
 
-// Renew forgets what is known of a rail, and what it has under way: its next incarnation begins.
+// Renew forgets the samples of a rail, and what it has under way: its next incarnation begins.
 func (j *Judge) Renew(rail int, now int64) {
 	promisedTrip := j.meters[rail].promisedTrip
 	j.meters[rail] = newMeter(j.meters[rail].promised, now)
@@ -51,13 +50,11 @@ func (j *Judge) Delivered(rail int, n int64, mark Mark, now int64) {
 	j.budget = min(j.budget+budgetShare*float64(n), mostBudget)
 }
 
-// Dropped says that n bytes that were posted were not delivered, or that it is not known whether
-// they were. That is no sample.
+// Dropped says that the delivery of n posted bytes is not confirmed. It is no sample.
 func (j *Judge) Dropped(rail int, n int64) { j.meters[rail].delivered += n }
 
-// Returned says that this process makes progress again, after it had stood still since then for so
-// long that what was posted before tells nothing about the rails. A rail that was silent before is
-// still silent.
+// Returned says that this process made no progress from since to now, for so long that operations
+// posted before now are no samples. A rail that was silent before is still silent.
 func (j *Judge) Returned(since, now int64) {
 	for i := range j.meters {
 		m := &j.meters[i]
@@ -68,8 +65,8 @@ func (j *Judge) Returned(since, now int64) {
 // Under is how many bytes a rail has under way.
 func (j *Judge) Under(rail int) int64 { return j.meters[rail].under() }
 
-// Measured is the rate of a rail in bytes a nanosecond, 0 if nothing was measured, or by a nil
-// Judge.
+// Measured is the rate of a rail in bytes a nanosecond, 0 if it was not measured, or if the Judge
+// is nil.
 func (j *Judge) Measured(rail int, now int64) float64 {
 	if j == nil || !j.meters[rail].isMeasured() {
 		return 0
@@ -85,29 +82,27 @@ func (j *Judge) RoundTrip(rail int) int64 {
 	return int64(max(j.meters[rail].base, 0))
 }
 
-// Demand is what messages to the peer have that was not handed out yet.
+// Demand is how much the messages to the peer still have to hand out.
 type Demand struct {
-	// Left is what the message has that wants the next piece, at least 1 byte.
+	// Left is what the message that wants the next piece has left, at least 1 byte.
 	Left int64
-	// All is what all messages have together, and Messages how many have something.
+	// All is what all messages have left, and Messages how many have something left.
 	All      int64
 	Messages int
-	// Stays: a piece cannot be sent twice, so the message waits for it however long its rail
-	// stalls.
+	// Stays: a piece cannot be sent twice, so the message waits for it even if its rail stalls.
 	Stays bool
-	// Full are rails whose endpoints take nothing now.
+	// Full are the rails whose endpoints have no room.
 	Full Set
 }
 
-// bytes is how much has to be moved until the message is there, as far as it is known which
-// message's pieces come first: they take turns.
+// bytes estimates how much has to be moved until the message has arrived, if messages take turns.
 func (d *Demand) bytes() float64 {
 	return max(float64(d.Left), min(float64(d.Left)*float64(d.Messages), float64(d.All)))
 }
 
 // Next chooses the rail of a set that takes the next piece of a message, and the length of the
 // piece, at most longest(rail). The rail is negative if the piece has to wait for the next
-// delivery: no rail has room, or one without room will have delivered everything before.
+// delivery: no rail has room, or one without room would deliver everything sooner.
 func (j *Judge) Next(set Set, d Demand, longest func(rail int) int64, now int64) (rail int, bytes int64) {
 	all, load := 0.0, d.bytes()
 	for i := range j.meters {
@@ -144,8 +139,8 @@ func (j *Judge) Next(set Set, d Demand, longest func(rail int) int64, now int64)
 	return some, j.meters[some].piece(d, longest(some), all, now)
 }
 
-// soonest is when all that the rails have to carry is expected to be there, if this rail is the
-// last.
+// soonest is the expected time until the load of all rails has arrived, if this rail delivers last.
+// load is that time without round trip and stalls.
 func (m *meter) soonest(load float64, stays bool, now int64) float64 {
 	at := load + m.trip()/2 + m.stallNow(0, now)
 	if stays {
@@ -154,12 +149,12 @@ func (m *meter) soonest(load float64, stays bool, now int64) float64 {
 	return at
 }
 
-// Due is how long a piece that a rail has under way still takes until it is there, in nanoseconds.
+// Due is how long a piece under way still takes until it arrives, in nanoseconds.
 func (j *Judge) Due(rail int, piece Mark, now int64) float64 { return j.meters[rail].due(piece, now) }
 
-// Again chooses the rail of a set that should send a piece too, which is under way and due in so
-// many nanoseconds; negative if that gains too little, or the budget is spent. The rail that has it
-// under way is never sooner. The caller posts the piece: the budget is charged.
+// Again chooses the rail of a set that should also send a piece that is under way, and due in due
+// nanoseconds. The rail is negative if that gains too little, or the budget is spent. It is never
+// the rail that has the piece. The caller has to post the piece: the budget is charged.
 func (j *Judge) Again(set Set, bytes int64, due float64, now int64) (rail int) {
 	rail = -1
 	if j.budget < float64(bytes) {
@@ -171,7 +166,7 @@ func (j *Judge) Again(set Set, bytes int64, due float64, now int64) (rail int) {
 		if !set.Has(i) || !m.hasRoom(now) {
 			continue
 		}
-		// What a rail stalls though nothing is wrong with it says nothing of another one.
+		// The stalls of a rail that is not late now are no reason to use another one.
 		if at := m.expect(bytes, now) + m.trip()/2; at < soonest && at < due-m.stallNow(0, now) {
 			rail, soonest = i, at
 		}
@@ -182,9 +177,9 @@ func (j *Judge) Again(set Set, bytes int64, due float64, now int64) (rail int) {
 	return rail
 }
 
-// Short chooses the rail of a set for a short message, which the present rail keeps unless another
-// one that is measured delivers it much sooner. The present rail need not be in the set. Messages
-// arrive in order only if nothing is under way by the present rail, so the caller asks only then.
+// Short chooses the rail of a set for short messages. The present rail stays unless another
+// measured one delivers much sooner. It need not be in the set. To keep messages in order, the
+// caller should ask while nothing is under way by the present rail.
 func (j *Judge) Short(set Set, present int, bytes, now int64) (rail int) {
 	if set&(set-1) == 0 { // one rail, or none
 		if set == 0 {
@@ -212,12 +207,12 @@ func (j *Judge) Short(set Set, present int, bytes, now int64) (rail int) {
 	return rail
 }
 
-// expectShort is expect for a short message, which waits however long the rail stalls.
+// expectShort is expect for a short message, which waits while the rail stalls.
 func (m *meter) expectShort(n, now int64) float64 { return m.expect(n, now) + m.stallNow(0, now) }
 
-// Stale are the rails of a set that are unused and were not measured for long. Each should carry a
-// trial of LeastPiece bytes while a long message is under way: else a rail that lost its share
-// would never show that it has recovered.
+// Stale returns the unused rails of a set whose last sample is old. Each should carry a trial of
+// LeastPiece bytes while a long message is under way: without traffic a slow rail never shows that
+// it has recovered.
 func (j *Judge) Stale(set Set, now int64) (stale Set) {
 	for i := range j.meters {
 		if set.Has(i) && j.meters[i].isStale(now) {
@@ -227,8 +222,8 @@ func (j *Judge) Stale(set Set, now int64) (stale Set) {
 	return stale
 }
 
-// Slow are the rails of a set that have their room full, and deliver less than a quarter of what
-// another one delivers. A rail that is given little shows nothing, nor does a nil Judge.
+// Slow returns the rails of a set that have their room full, and deliver less than a quarter of
+// what another one delivers. A rail with little load is not called slow. A nil Judge returns none.
 func (j *Judge) Slow(set Set, now int64) (slow Set) {
 	if j == nil {
 		return 0
@@ -247,8 +242,8 @@ func (j *Judge) Slow(set Set, now int64) (slow Set) {
 	return slow
 }
 
-// Lags reports whether a rail has delivered much less than it could, in bytes a nanosecond, for
-// some time. The caller asks at each tick. Only a rail that has much under way shows it.
+// Lags reports whether a rail has delivered much less than could, in bytes a nanosecond, for
+// lagNanos. The caller asks at each tick. A rail with little under way does not lag.
 func (j *Judge) Lags(rail int, could float64, now int64) bool {
 	m := &j.meters[rail]
 	switch {

@@ -2,24 +2,24 @@ package rating
 
 import "math"
 
-// meter is what is known of one rail.
+// meter measures one rail.
 type meter struct {
 	promised float64 // rate, used until the first sample
 	// posted and delivered count the bytes since the incarnation began; their difference is under
 	// way.
 	posted, delivered int64
-	// bytes and busy are what was delivered, and in what time something was under way. Both fade.
+	// bytes were delivered during busy, the time with something under way. Both fade.
 	bytes, busy float64
-	// full is how much of busy the rail had all under way that its room allows. Only then is its
-	// rate all that it can deliver.
+	// full is the part of busy in which the rail's room was full. Only then is the rate all that
+	// the rail can deliver.
 	full    float64
-	last    int64   // when something was delivered last, or the rail became busy
-	sampled int64   // when something was delivered last
-	isFirst bool    // nothing was delivered since the rail became busy
+	last    int64   // time of the last delivery, or when the rail became busy
+	sampled int64   // time of the last sample
+	isFirst bool    // no sample since the rail became busy
 	base    float64 // round trip of an empty rail; negative: not known
 	// promisedTrip is the round trip that counts until base is known.
 	promisedTrip float64
-	room         float64 // as far as it has grown
+	room         float64 // bytes, as far as it has grown
 	slack        slack
 	// stall is the longest recent time without a delivery while something was under way, beyond the
 	// base round trip. It fades from stalledAt on.
@@ -27,12 +27,12 @@ type meter struct {
 	stalledAt int64
 	// lagsSince is when the rail began to lag; 0: it does not.
 	lagsSince int64
-	// away is when this process came back after it had stood still. What was posted before tells
-	// nothing about the rail.
+	// away is when this process last made progress again after a pause. Operations posted before
+	// are no samples.
 	away int64
 }
 
-// Mark is what the caller keeps of a piece from Posted to Delivered.
+// Mark is what the caller keeps for a piece from Posted to Delivered.
 type Mark struct {
 	at    int64 // when it was posted
 	end   int64 // meter.posted, with the piece
@@ -79,14 +79,14 @@ func (m *meter) deliver(n int64, was Mark, b *batch, now int64) {
 	}
 	m.takeRoundTrip(was, now)
 	m.stall, m.stalledAt = min(m.stallNow(n, now), mostStallNanos), now
-	if was.under < LeastPiece { // a short message alone shows the round trip, and no rate
+	if was.under < LeastPiece { // a short message alone shows only the round trip
 		m.last = now
 		return
 	}
 	m.slack.deliver(m, b, now)
 	wasFull := m.isFull(n, now)
 	span := float64(now - m.last)
-	if m.isFirst { // it has the round trip in it
+	if m.isFirst { // span includes the round trip
 		span = max(span-m.trip(), span/2)
 		m.isFirst = false
 	}
@@ -101,16 +101,16 @@ func (m *meter) deliver(n int64, was Mark, b *batch, now int64) {
 	m.room = min(max(m.room, leastRoom)+float64(n), m.aim(now))
 }
 
-// takeRoundTrip takes the round trip of a piece. One that met almost nothing shows the base round
-// trip, which may be longer than before. Others show only a shorter one.
+// takeRoundTrip takes the round trip of a piece. A piece on an almost empty rail sets the base
+// round trip, which may have become longer. Other pieces can only lower it.
 func (m *meter) takeRoundTrip(was Mark, now int64) {
 	trip := float64(now - was.at)
 	isAlone := m.base < 0 || was.under <= leastRoom
 	if !isAlone && trip >= m.base {
 		return
 	}
-	// The time of its own bytes does not count. If nothing is left without it, all of it does: else
-	// rate and base would explain each other, and the base would stay 0.
+	// The time to send its bytes does not count. If that is all of the time, the whole trip counts:
+	// otherwise the base would stay 0.
 	if own := float64(was.under) / m.rate(now); m.isMeasured() && trip > own {
 		trip -= own
 	}
@@ -122,7 +122,7 @@ func (m *meter) takeRoundTrip(was Mark, now int64) {
 }
 
 // stallNow is how long a piece may be held up, by the recent stalls of the rail. ended bytes were
-// delivered just now, and are no longer under way.
+// delivered just now.
 func (m *meter) stallNow(ended, now int64) float64 {
 	faded := m.stall * math.Exp(-float64(now-m.stalledAt)/stallMemoryNanos)
 	if m.under()+ended == 0 {
@@ -143,10 +143,10 @@ func (m *meter) rate(now int64) float64 {
 	return min(max(m.bytes/max(busy, m.bytes/mostRate), leastRate), mostRate)
 }
 
-// isFull reports whether the rail has all under way that its room allows, ended bytes included.
+// isFull reports whether the rail's room is full, with the ended bytes.
 func (m *meter) isFull(ended, now int64) bool { return float64(m.under()+ended) >= m.roomNow(now) }
 
-// isTried reports whether the rail had its room full for most of the time that its rate is of.
+// isTried reports whether the rail's room was full for most of busy.
 func (m *meter) isTried(now int64) bool {
 	busy, full := m.busy, m.full
 	if m.under() > 0 {
@@ -173,8 +173,8 @@ func (m *meter) hasRoom(now int64) bool {
 	return m.under() == 0 || !m.isFull(0, now)
 }
 
-// piece is how long the next piece is, in bytes. all is the sum of the rates of the rails that it
-// may go by. Pieces get shorter at the end, so that the rails end together.
+// piece is the length of the next piece, in bytes. all is the sum of the rates of the rails that it
+// may go by. Pieces get shorter at the end, so that the rails finish together.
 func (m *meter) piece(d Demand, longest int64, all float64, now int64) int64 {
 	n := float64(LeastPiece)
 	if m.isMeasured() {
@@ -184,13 +184,13 @@ func (m *meter) piece(d Demand, longest int64, all float64, now int64) int64 {
 	return min(int64(n), longest, d.Left)
 }
 
-// expect is how long n more bytes take until they are there.
+// expect is how long n more bytes take until they arrive.
 func (m *meter) expect(n, now int64) float64 {
 	at := m.trip()/2 + float64(m.under()+n)/m.rate(now)
 	return m.overdue(at, now)
 }
 
-// overdue corrects when something is expected: what is overdue will take as long again.
+// overdue corrects an expected time: an overdue delivery should take as long again.
 func (m *meter) overdue(at float64, now int64) float64 {
 	if m.under() == 0 {
 		return at
@@ -198,7 +198,7 @@ func (m *meter) overdue(at float64, now int64) float64 {
 	return max(at, float64(now-m.last)-m.trip())
 }
 
-// due is how long a piece that is under way still takes until it is there.
+// due is how long a piece under way still takes until it arrives.
 func (m *meter) due(piece Mark, now int64) float64 {
 	ahead := float64(max(piece.end-m.delivered, 0))
 	at := ahead/m.rate(now) - float64(now-m.last)

@@ -2,17 +2,17 @@ package rating
 
 import "math"
 
-// A process that loses its processor for longer than the room lasts leaves its rails empty. That
-// shows when it comes back: no rail has delivered anything for that long, and then everything that
-// was under way is acknowledged at once. Slack is the time by which the room has to last longer. A
-// rail that stalls alone, because it loses packets, gets none.
+// A process that loses its processor for longer than the room lasts leaves its rails empty. Its
+// return shows that: no rail delivers for that long, and then everything under way is acknowledged
+// at once. Slack is the time by which the room has to last longer. A rail that stalls alone,
+// because it loses packets, gets none.
 
 // batch is the deliveries of one progress call, by any rail to the peer.
 type batch struct {
 	number uint64
-	last   int64 // when something was delivered last
-	gap    int64 // how long nothing had been delivered when the batch began
-	// isShared: several rails had something under way then, so that none of them stalled alone.
+	last   int64 // time of the last delivery
+	gap    int64 // time without a delivery before the batch
+	// isShared: several rails had something under way, so none of them stalled alone.
 	isShared bool
 }
 
@@ -36,7 +36,7 @@ func (b *batch) deliver(meters []meter, now int64) {
 type slack struct {
 	nanos float64
 	at    int64  // when it was computed
-	batch uint64 // the last one that the rail had a part in
+	batch uint64 // the last one with deliveries by the rail
 	end   int64  // meter.posted when that part began; 0 once all of it was delivered
 }
 
