@@ -13,8 +13,8 @@ type Auditor interface {
 	// Completed is called when the operation ends with err, which may be nil. Its result is the
 	// error of the request. It is not called if the operation was cancelled, or the request freed.
 	Completed(err error) error
-	// Look is called when a call looks at a request that has completed without an error, and was
-	// not observed yet. Its result is the error of the request.
+	// Look is called when a call tests a request that has completed without an error, and was not
+	// observed yet. Its result is the error of the request.
 	Look() error
 	// Released is called when the user has learned of the completion without observing it.
 	Released()
@@ -22,14 +22,14 @@ type Auditor interface {
 	Ended()
 }
 
-// Audit has an auditor watch the operation until it is observed, or for a persistent request until
-// it is freed. An audited operation takes no shortcut. Lock held.
+// Audit makes an auditor watch the operation until its completion is observed, or until a
+// persistent request is freed. An audited operation takes no shortcut. Lock held.
 func (o *Object) Audit(a Auditor) {
 	o.auditor = a
 	o.ending |= isAudited
 }
 
-// Unaudit reverts Audit, for an operation that has not begun. Lock held.
+// Unaudit undoes Audit, for an operation that has not begun. Lock held.
 func (o *Object) Unaudit() {
 	o.auditor = nil
 	o.ending &^= isAudited
@@ -57,10 +57,10 @@ func (o *Object) auditStart() {
 	}
 }
 
-// An audited handle has an object of its own, which stands for the object of the operation. Only
-// copies of the handle refer to it. So the collector tells when the user has none any more. Its
-// generation is that of no handle: thus what looks for valid handles finds it when it has found the
-// handle stale, and handles that are not audited cost nothing.
+// An audited handle points to an object of its own, which stands for the operation's object. Only
+// copies of the handle refer to it, so the garbage collector detects that the user has lost them
+// all. No valid handle has its generation: code checks for an audited handle only when a handle
+// seems stale, so other handles cost nothing.
 const noGeneration = math.MaxUint64
 
 // AuditedHandle is Handle of an object that is audited. lost is called, on some goroutine and
@@ -72,15 +72,15 @@ func (o *Object) AuditedHandle(lost func(a Auditor)) Request {
 	return Request{stand, o.gen}
 }
 
-// lostHandle is an audited handle of which no copy is left.
+// lostHandle is an audited handle without any copy left.
 type lostHandle struct {
 	o    *Object
 	gen  uint64
 	lost func(a Auditor)
 }
 
-// collected is called by the runtime, for handles of requests that are over too. It must not wait
-// for the lock.
+// The runtime calls collected, also for handles of completed requests. It must not wait for the
+// lock.
 func (h lostHandle) collected() {
 	if h.o.eng.TryLock() {
 		h.report()
@@ -92,10 +92,10 @@ func (h lostHandle) collected() {
 	}()
 }
 
-// report calls lost if the handle is lost. It gives the lock back.
+// report calls lost if the handle is lost. It releases the lock.
 func (h lostHandle) report() {
 	a := h.o.Auditor()
-	// Calls that may give the lock back keep their handles until they end. So no call is under way.
+	// Calls that may release the lock keep their handles until they end. So no call is under way.
 	isLost := a != nil && h.o.gen == h.gen && h.o.Outstanding()
 	h.o.eng.Unlock()
 	if isLost {

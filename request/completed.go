@@ -47,7 +47,7 @@ func Completed(ctx context.Context, reqs ...Request) iter.Seq2[int, Status] {
 	}
 }
 
-// completions returns how many operations of the rank have completed so far.
+// completions returns how many operations of the rank have completed.
 func completions(call calls.ID, reqs []Request) (uint64, error) {
 	l, err := lock(call, reqs)
 	if err != nil || l.eng == nil {

@@ -6,20 +6,20 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// closedChannel is what Done returns if there is nothing to wait for.
+// closedChannel is the result of Done if there is nothing to wait for.
 var closedChannel = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// Done returns a channel for select that is closed when the present start of the operation has
-// ended: it is complete, with or without an error, or was freed, or the job has ended. Then Wait
-// and Test return at once, and have the status and the error. For a null, inactive or complete
-// request the channel is closed already. Calls during one start return the same channel.
+// Done returns a channel for select. It is closed when the present start of the operation has
+// ended: it completed or failed, it was freed, or the job has ended. Then Wait and Test return at
+// once, with the status and the error. For a null, inactive or complete request the channel is
+// closed already. Calls during one start return the same channel.
 //
-// Progress goes on without a call: a goroutine of the library waits for the request as Wait does,
-// until it ends. Goroutines may share the request.
+// Progress needs no call: a goroutine of the library waits for the request as Wait does. Goroutines
+// may share the request.
 func (r Request) Done() <-chan struct{} {
 	o := r.enter()
 	if o == nil {

@@ -12,16 +12,16 @@ import (
 // list is the requests of one call. All belong to one rank, whose engine is locked.
 type list struct {
 	eng    *progress.Engine // nil if every handle is null
-	reqs   []Request        // of the call; for audited handles, of the objects they stand for
+	reqs   []Request        // of the call; for audited handles, of the operations' objects
 	offset int              // of reqs in the list of the call
 	record *calls.Call      // of the call; nil if calls are not recorded
-	// handles is the first of the audited handles, which stay reachable for the time of the call;
-	// nil if the handles are not audited.
+	// handles keeps the audited handles reachable during the call; nil if the handles are not
+	// audited.
 	handles *Request
 }
 
-// lock takes the engine's lock for a call over several requests. All must belong to one rank, also
-// those that are stale. The handles of a rank are all audited, or none is.
+// lock takes the engine's lock for a call over several requests. All, stale ones too, must belong
+// to one rank. Either all handles of a rank are audited, or none is.
 func lock(call calls.ID, reqs []Request) (list, error) {
 	l, areAudited := list{reqs: reqs}, false
 	for _, r := range reqs {
@@ -102,9 +102,9 @@ func (l list) await(ctx context.Context, need int) error {
 	return err
 }
 
-// take observes the i-th request if it is complete, and sets *st. It returns the state before that:
-// Complete, Active, or Inactive, which stands for null too. The error of an active request is the
-// engine's, if that was stopped.
+// take observes the i-th request if it is complete, and sets *st. It returns the previous state:
+// Complete, Active, or Inactive, also for a null request. The error of an active request is that of
+// a stopped engine.
 func (l list) take(i int, st *Status) (was State, err error) {
 	switch o := l.at(i); {
 	case o == nil:
@@ -181,7 +181,7 @@ func StartAll(reqs ...Request) error {
 		return err
 	}
 	for i, r := range reqs {
-		// A start may give the lock up for a while, and another goroutine may use a request then.
+		// A start may release the lock for a while, and another goroutine may use a request then.
 		if r.o.gen != r.gen {
 			return fmt.Errorf("request %d: %w", i, newError(calls.Start, nullHandle))
 		}
@@ -225,7 +225,7 @@ func WaitAllStatus(reqs []Request, sts []Status) error {
 }
 
 // takeInOrder takes requests from the beginning of the list, and waits for each of them without
-// giving the lock back (Engine.Spin). It ends at one that has failed, or for which the wait is too
+// releasing the lock (Engine.Spin). It stops at the first request that has failed or takes too
 // long, and returns its index.
 func (l list) takeInOrder(sts []Status) int {
 	hasSpun, failed := false, uint64(0)
@@ -278,8 +278,8 @@ func (l list) takeInOrder(sts []Status) int {
 	return len(l.reqs)
 }
 
-// takeRun asks the shortcut of the i-th request, which is active, for it and the ones that follow.
-// It returns the number of requests that the shortcut has taken.
+// takeRun asks the shortcut of the i-th request, which is active, for that request and the
+// following ones. It returns the number of requests that the shortcut has taken.
 func (l list) takeRun(i int, sts []Status) int {
 	o := l.reqs[i].o
 	if o.short == nil || o.waiter != nil || o.ending != 0 {
@@ -313,7 +313,7 @@ func (l list) waitAll(sts []Status) (err error) {
 }
 
 // WaitAny waits until one of the requests is complete and returns its index, status and own error.
-// If several are, it returns the one that completed first. If none is active, the index is
+// If several are complete, it returns the one that completed first. If none is active, the index is
 // Undefined and the status is empty.
 func WaitAny(reqs ...Request) (index int, st Status, err error) {
 	return waitAny(context.Background(), calls.WaitAny, reqs)
@@ -352,10 +352,10 @@ func (l list) first() int {
 	return first
 }
 
-// WaitSome waits until at least one request is complete. It sets indices, and sts unless that is
-// nil, to those of all complete requests, in list order, and returns their number, or Undefined if
-// none is active. indices and sts must be at least as long as reqs. If a request failed, WaitSome
-// returns ErrInStatus, and its Status.Err has the error.
+// WaitSome waits until at least one request is complete. It sets indices, and sts unless nil, for
+// all complete requests, in list order, and returns their number, or Undefined if no request is
+// active. indices and sts must be at least as long as reqs. If a request failed, WaitSome returns
+// ErrInStatus, and its Status.Err has the error.
 func WaitSome(reqs []Request, indices []int, sts []Status) (outcount int, err error) {
 	return some(calls.WaitSome, reqs, indices, sts, true)
 }
@@ -376,7 +376,7 @@ func some(call calls.ID, reqs []Request, indices []int, sts []Status, wait bool)
 	}
 	defer l.unlock()
 	active, complete, _ := l.count()
-	// In a loop, because another goroutine may take or free the requests that this one waits for.
+	// Another goroutine may take or free the requests that this one waits for, hence the loop.
 	for again := true; again && active > 0 && complete == 0 && err == nil; again = wait {
 		if wait {
 			err = wrap(call, l.await(context.Background(), 1))

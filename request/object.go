@@ -30,9 +30,9 @@ func (s State) String() string {
 	return "state " + strconv.Itoa(int(s))
 }
 
-// legal is the table of transitions that move makes, with a bit for each. A constant costs no load
-// on the path of short messages. Those that short messages make by themselves, CompleteAtOnce,
-// takeAtOnce, ActivateIdle and Taken, know the state before.
+// legal is the table of transitions for move, a bit each. A constant costs no load on the path of
+// short messages. The transitions of CompleteAtOnce, takeAtOnce, ActivateIdle and Taken bypass
+// move, because these know the previous state.
 const legal = 1<<(Idle*4+Inactive) | 1<<(Idle*4+Active) |
 	1<<(Inactive*4+Active) | 1<<(Inactive*4+Idle) |
 	1<<(Active*4+Complete) |
@@ -41,55 +41,55 @@ const legal = 1<<(Idle*4+Inactive) | 1<<(Idle*4+Active) |
 // Operation is the operation behind a request: a send, a receive, a collective. The engine's lock
 // is held during every method.
 type Operation interface {
-	// Start begins a persistent operation. The object is Active already. Start may complete it
-	// before it returns; it reports an error by completing the object with that error.
+	// Start begins a persistent operation. The object is already Active. Start may complete it, and
+	// reports an error by completing it with that error.
 	Start()
 	// Cancel asks an active operation to end. Before it returns, it either completes the object
 	// with Status.Cancelled set, or does nothing.
 	Cancel()
-	// Release gives the object back to its owner: it is Idle, and no handle to it is valid. The
-	// owner may use it again.
+	// Release returns the object to its owner, which may use it again: it is Idle, and no handle to
+	// it is valid.
 	Release()
 	// Describe wraps an error of this operation with the operation's parameters.
 	Describe(err error) error
 }
 
-// Shortcut ends an operation, and observes that, in one step.
+// Shortcut ends an operation and observes its completion in one step.
 type Shortcut interface {
 	// TakeShort looks for the end of the operation for a fraction of a microsecond. If the
-	// operation ends without an error, TakeShort calls Object.Taken, and returns what Complete
-	// would have got, and true. If not, it changes nothing and returns false. Lock held; the object
-	// is active, and no waiter watches it.
+	// operation ends without an error, TakeShort calls Object.Taken, and returns the arguments for
+	// Complete, and true. Otherwise it changes nothing and returns false. Lock held; the object is
+	// active, and no waiter watches it.
 	TakeShort() (source, tag int, bytes int64, ok bool)
-	// TakeRun is TakeShort for requests from the beginning of a list, in order. It ends the first
-	// ones that it can, returns their number, and sets their statuses, unless sts is nil. It
-	// returns −1 if it has no better way than TakeShort. The first request is the shortcut's own.
+	// TakeRun is TakeShort for the first requests of a list, in order. It returns how many it has
+	// ended, and sets their statuses, unless sts is nil. It returns −1 if it has no better way than
+	// TakeShort. The first request is the shortcut's own.
 	TakeRun(reqs []Request, sts []Status) int
 }
 
-// Object is the body of a request. Operations embed it, keep it in pools, and move it along with
-// Activate and Complete. It must not be copied. The engine's lock guards it.
+// Object is the body of a request. Operations embed it, pool it, and change its state with Activate
+// and Complete. It must not be copied. The engine's lock guards it.
 type Object struct {
-	// What a short message needs comes first, in one cache line.
+	// The fields for short messages come first, in one cache line.
 
 	gen        uint64 // the generation of valid handles
 	active     int32  // 1 while the state is Active, else 0; for Spin
 	state      State
 	persistent bool
-	ending     uint8 // what else to do when the operation ends: isOrphan, isAudited
-	marked     bool  // StartAll's, to find a handle that is in the list twice
+	ending     uint8 // isOrphan, isAudited: the operation's end is not the common one
+	marked     bool  // by StartAll, to find a handle that is in the list twice
 	eng        *progress.Engine
-	// The waiters of the calls that wait for the object, while it is active. Mostly there is one.
+	// The waiters of the calls that wait for the object while it is active, usually one.
 	// moreWaiters is empty if waiter is nil.
 	waiter *progress.Waiter
 	// pool, if not nil, takes the object back in place of Operation.Release.
 	pool *Pool
-	// MustEnd: Cancel, and Free while the operation is active, are errors. The owner sets it before
-	// there is a handle.
+	// MustEnd: Cancel is an error, and so is Free while the operation is active. The owner sets it
+	// before it makes a handle.
 	MustEnd bool
 
-	// ElemBytes is the size of an element in bytes, from which Status.Count is computed. With 0, a
-	// status of one or more bytes has Count −1.
+	// ElemBytes is the size of an element, in bytes, for Status.Count. With 0, a status of one or
+	// more bytes has Count −1.
 	ElemBytes int
 	// The outcome, once complete.
 	ordinal     uint64 // number of the completion among those of the engine
@@ -99,10 +99,10 @@ type Object struct {
 	err         error
 	traced      uint64 // the recorder's number of the operation; 0: it is not traced
 	moreWaiters []*progress.Waiter
-	done        chan struct{} // of Done, whose waiter is among them; nil: it was not called
+	done        chan struct{} // of Done, which has a waiter, too; nil: Done was not called
 
 	auditor Auditor // if isAudited
-	target  *Object // of the object of an audited handle; nil for all others
+	target  *Object // the operation's object, for that of an audited handle; else nil
 
 	op    Operation
 	ahead progress.Ahead // looks for the end of the operation; nil if there is none
@@ -121,8 +121,8 @@ func (o *Object) Bind(eng *progress.Engine, op Operation) {
 	eng.Bound(o)
 }
 
-// BindTo is Bind of an object that goes to a pool when it is idle. Its operation is complete as
-// soon as it begins, by CompleteAtOnce.
+// BindTo is Bind for an object that returns to a pool. Its operation completes when it begins, by
+// CompleteAtOnce.
 func (o *Object) BindTo(pool *Pool, eng *progress.Engine, op Operation) {
 	o.Bind(eng, op)
 	o.pool = pool
@@ -147,7 +147,7 @@ func (o *Object) takeAtOnce() {
 	o.pool.put(o)
 }
 
-// LookAhead sets what a wait for this object asks before each turn of progress, and its shortcut.
+// LookAhead sets the object's shortcut, and the Ahead that a wait asks before each progress call.
 // Lock held.
 func (o *Object) LookAhead(a progress.Ahead, s Shortcut) { o.ahead, o.short = a, s }
 
@@ -162,7 +162,7 @@ func (o *Object) Activate() {
 	o.traceBegin()
 }
 
-// ActivateIdle is Activate that is short enough to be inlined.
+// ActivateIdle is Activate, short enough to be inlined.
 func (o *Object) ActivateIdle() {
 	if o.state != Idle {
 		o.illegal(Active)
@@ -256,7 +256,7 @@ func (o *Object) MayTake(r Request) bool {
 	return r.o == o && r.gen == o.gen && o.state == Active && o.waiter == nil && o.ending == 0
 }
 
-// Taken is Complete without an error and Take in one, for a shortcut. The caller sets the status
+// Taken combines Complete without an error and Take, for a shortcut. The caller sets the status
 // (Fill), counts the completions of a run (Engine.CountCompletions), and releases the object if
 // Taken returns true. Nothing waits for the object.
 func (o *Object) Taken() (release bool) {
@@ -270,8 +270,8 @@ func (o *Object) Taken() (release bool) {
 	return true
 }
 
-// notify signals and removes all waiters. With finish it ends their waits, whatever else they wait
-// for.
+// notify signals and removes all waiters. With finish it ends their waits, even if other requests
+// are pending.
 func (o *Object) notify(finish bool) {
 	if w := o.waiter; w != nil {
 		o.waiter = nil
@@ -312,8 +312,8 @@ func (o *Object) Take() (st Status, err error) {
 	return st, err
 }
 
-// take is Take that sets *st. Returning a Status by value through several calls would copy it in
-// pieces of other sizes than it was written in, which stalls the processor's store forwarding.
+// take is Take that sets *st. A Status returned by value through several calls is copied in other
+// sizes than it was written in, which stalls the processor's store forwarding.
 func (o *Object) take(st *Status) error {
 	err := o.outcome(st)
 	o.observe()
@@ -331,8 +331,8 @@ func (o *Object) observe() {
 	}
 }
 
-// Abandon lets an active operation go on in the background, or releases the object if it is
-// complete or inactive. Handles become stale, and waits for it end. Lock held.
+// Abandon leaves an active operation to end in the background, and releases a complete or inactive
+// object. Handles become stale, and waits for it end. Lock held.
 func (o *Object) Abandon() {
 	if o.state != Active {
 		o.retire()
@@ -396,11 +396,11 @@ func (o *Object) illegal(to State) {
 	panic("request: illegal transition " + o.state.String() + " → " + to.String())
 }
 
-// Watch registers w to be signalled when the object, which is active, completes, or to be finished
-// if it completes with an error. Unwatch reverts that. Lock held.
+// Watch registers w with an active object: w is signalled when the object completes, and finished
+// if it completes with an error. Lock held.
 func (o *Object) Watch(w *progress.Waiter) { o.watch(w) }
 
-// Unwatch reverts Watch, also if the object has completed. Lock held.
+// Unwatch undoes Watch, also after the object has completed. Lock held.
 func (o *Object) Unwatch(w *progress.Waiter) { o.unwatch(w) }
 
 // watch registers w to be signalled when the object, which is active, completes.
@@ -412,7 +412,7 @@ func (o *Object) watch(w *progress.Waiter) {
 	o.moreWaiters = append(o.moreWaiters, w)
 }
 
-// unwatch reverts watch.
+// unwatch undoes watch.
 func (o *Object) unwatch(w *progress.Waiter) {
 	if o.waiter == w {
 		o.waiter = nil

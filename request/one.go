@@ -18,7 +18,7 @@ func (r Request) Wait() (st Status, err error) {
 }
 
 // waitShort is wait for a request that is complete without an error, or that a shortcut ends. It
-// reports false if it does not end the wait.
+// reports whether the wait has ended.
 func (r Request) waitShort(st *Status) bool {
 	o := r.o
 	if o == nil || !o.eng.TryLock() {
@@ -39,9 +39,9 @@ func (r Request) waitShort(st *Status) bool {
 	return counted(rec)
 }
 
-// WaitContext is Wait that returns ctx's error when ctx ends. The operation goes on, and its buffer
-// stays the library's until it is complete. If several goroutines wait for one request, one of them
-// gets its status and the others get the empty status.
+// WaitContext is Wait that returns ctx's error when ctx ends. The operation goes on, and the
+// library keeps its buffer until it is complete. If several goroutines wait for one request, one of
+// them gets its status and the others get the empty status.
 func (r Request) WaitContext(ctx context.Context) (st Status, err error) {
 	err = r.wait(ctx, &st)
 	return st, err
@@ -63,15 +63,15 @@ func (r Request) wait(ctx context.Context, st *Status) error {
 		}
 	}
 	if o.gen != r.gen || o.state != Complete {
-		// It was inactive, or another goroutine has observed or freed it meanwhile.
+		// It was inactive, or another goroutine has observed or freed it.
 		*st = Empty()
 		return nil
 	}
 	return o.take(st)
 }
 
-// Await drives the engine until o is not active any more. If ctx ends or the engine is stopped
-// before that, it returns that error. Lock held.
+// Await drives the engine until o is not active any more. If ctx ends or the engine stops earlier,
+// it returns that error. Lock held.
 func (o *Object) Await(ctx context.Context) error {
 	if o.state != Active {
 		return nil
@@ -91,9 +91,9 @@ func (o *Object) Await(ctx context.Context) error {
 	return err
 }
 
-// AwaitOrCancel is Await for a call that does not return before the operation has ended: if ctx
-// ends, it cancels the operation and waits on, because the operation may be past that. gaveUp is
-// the error of ctx. stopped is that of a stopped engine: the operation is abandoned then. Lock
+// AwaitOrCancel is Await for a call that returns only when the operation has ended. If ctx ends, it
+// cancels the operation and goes on waiting, because it may be too late to cancel. gaveUp is the
+// error of ctx. stopped is the error of a stopped engine: the operation is abandoned then. Lock
 // held.
 func (o *Object) AwaitOrCancel(ctx context.Context) (gaveUp, stopped error) {
 	gaveUp = o.Await(ctx)

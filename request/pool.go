@@ -1,7 +1,7 @@
 package request
 
-// Pool keeps idle objects of operations that are complete when they begin. It is bounded, so that a
-// burst does not cost its memory for ever. The engine's lock guards it.
+// Pool keeps idle objects of operations that are complete when they begin. It is bounded, so that
+// memory is released after a burst. The engine's lock guards it.
 type Pool struct{ free []*Object }
 
 // maxPooled is how many objects a pool keeps.

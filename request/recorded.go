@@ -2,9 +2,9 @@ package request
 
 import "github.com/mpigo/mpigo/internal/calls"
 
-// What the calls of this package tell the recorder of calls, if the rank has one.
+// This file reports the calls of this package to the rank's recorder, if it has one.
 
-// counted counts a Wait that needed no wait. It is true.
+// counted counts a Wait that did not have to wait. It returns true.
 func counted(rec *calls.Recorder) bool {
 	if rec != nil {
 		rec.Count(calls.Wait, 0)
@@ -12,7 +12,7 @@ func counted(rec *calls.Recorder) bool {
 	return true
 }
 
-// begin begins the record of a call for one request. leave ends it, and gives the lock back.
+// begin begins the record of a call for one request. leave ends it, and releases the lock.
 func (o *Object) begin(call calls.ID) *calls.Call {
 	rec := o.eng.Calls
 	if rec == nil {
@@ -48,8 +48,8 @@ func (l list) begin(call calls.ID) *calls.Call {
 	return c
 }
 
-// traceBegin and traceEnd tell the recorder that the operation begins, and that the user has
-// observed its completion or will not.
+// traceBegin tells the recorder that the operation begins. traceEnd tells it that the user has
+// observed the completion, or will not.
 func (o *Object) traceBegin() {
 	if o.eng.Calls != nil {
 		o.traced = o.eng.Calls.BeginRequest()

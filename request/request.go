@@ -1,5 +1,5 @@
-// Package request implements the requests of package comm. Programs use package comm, which has all
-// that they need of it under the same names.
+// Package request implements the requests of package comm. Programs use package comm, which exports
+// the same names.
 //
 // It holds the handles of operations under way, their state machine, and the calls that wait for
 // them and test them (MPI 4.1, sections 3.7 and 3.9).
@@ -9,11 +9,10 @@
 // A [Request] is a small value: a pointer to an [Object] and a generation of that object. When a
 // non-persistent request has been waited for, or any request has been freed, the object's
 // generation advances. Every copy of the handle is then stale and behaves as the null handle, which
-// is the zero Request. The owner of the object, such as the PML, uses it again for another
-// operation.
+// is the zero Request. The object's owner, such as the PML, reuses it for another operation.
 //
-// Requests may be used from any goroutine. The lock of the progress engine that an object belongs
-// to guards all of its fields.
+// Requests may be used from any goroutine. The lock of the object's progress engine guards all of
+// its fields.
 //
 // # States
 //
@@ -47,8 +46,8 @@
 //
 // # Audited requests
 //
-// In the checked mode of package comm, an [Auditor] watches each operation, and sees its start and
-// its end. Its handle is told apart from others when it is about to be taken for stale (audit.go).
+// In the checked mode of package comm, an [Auditor] watches the start and the end of each operation
+// (audit.go).
 //
 // # Buffers
 //
@@ -121,7 +120,7 @@ func (r Request) IsPersistent() bool {
 // Start starts an inactive persistent request. For any other request it returns ErrRequest and
 // changes nothing.
 func (r Request) Start() error {
-	// What is most often the case, without the calls and checks of the general path.
+	// The common case, without the calls and checks of the general path.
 	if o := r.o; o != nil && o.eng.TryLock() {
 		if o.gen == r.gen && o.state == Inactive && o.eng.Stopped() == nil && o.eng.Calls == nil {
 			defer o.eng.Unlock()
