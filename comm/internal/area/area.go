@@ -1,20 +1,19 @@
-// Package area is the memory that ranks of one host share for their collectives, with everything
-// in it that is written by one rank and read by another one. It knows stamps, places and counts,
-// and no collectives: package coll decides what the ranks do there.
+// Package area is the memory that ranks of one host share for their collectives. It knows stamps,
+// places and counts, but no collectives: package coll decides what the ranks do there.
 //
 //	entries | waiting | what each rank has passed | slots of each rank | cells of each rank
 //
 // # Rounds
 //
-// A collective that goes through an area consists of rounds, which all ranks of the area count
-// alike. A round has a stamp: the number of the collective, or of the start, which all ranks count
-// alike too, and the number of the round in it. Everything about a round is in the entry with the
-// number of the round, modulo RoundsAhead, and in one slot of each rank. All of it bears the stamp.
-// So nothing is ever reset, and what is left of a collective that has failed disturbs no later one.
+// A collective in an area consists of rounds, which all ranks of the area number alike. The stamp
+// of a round is the collective sequence number, or that of the start, and the number of the round.
+// A round uses one entry, by its number modulo RoundsAhead, and one slot of each rank. Everything
+// in them bears the stamp. So nothing is ever reset, and the data of a failed collective does not
+// disturb later ones.
 //
-// Stamps wrap after 2⁴⁴ collectives, and those in counts after 2³². So no stamp has a meaning of
-// its own, not even 0: an area begins with that of the collective that made it. Stamps are compared
-// by their difference, and no stamp in an area is ever old (see Area.Age).
+// Stamps wrap after 2⁴⁴ collectives, and those in counts after 2³². So no stamp has a special
+// meaning, not even 0: an area begins with the stamp of the collective that made it. Stamps are
+// compared by their difference, and Area.Age replaces old ones.
 //
 //	entry  Ranks that have come to the round are counted in it, unless they are few. If a rank does
 //	       something for all others, it says in the entry that it has.
@@ -32,20 +31,20 @@
 //	slot, cells      the rank itself    after Reserve has found room for the round; published last,
 //	                                    with a fence (Publish, Arrive)
 //
-// A rank may write to a slot or cells again when all ranks that read them have passed the round in
-// which it wrote them before. It knows that when it has seen all of them come to a later round
-// (AllArrived). Otherwise it looks at what they say that they have passed. Age may replace a stamp
-// that is too old to matter in count and done, and in this rank's own words, by compare-and-swap.
-// Before any other rank has mapped the memory, Clear writes every stamp.
+// A rank may write to a slot or cells again when all their readers have passed the round of the
+// earlier write. They have passed it when all of them have come to a later round (AllArrived).
+// Otherwise the rank reads their passed words. Age may replace old stamps in count and done, and in
+// this rank's own words, by compare-and-swap. Before any other rank has mapped the memory, Clear
+// writes every stamp.
 //
-// Between the two rounds of a block, a rank also writes its results over the range of its own
-// contribution that only it reads. Keep says that the first round's memory is read in the second.
+// Between the two rounds of a block, a rank also writes its results over that range of its
+// contribution which only it reads. Keep says that the first round's memory is read in the second.
 //
 // A rank that stores something that others wait for calls Wake, because they may sleep.
 //
-// Any rank can write anything to an area at any time. A rank that does so can make results wrong
-// and keep others waiting, as one that sends wrong messages, or none. Lengths are never read from
-// the area, and places are checked.
+// A faulty rank can write anything to an area at any time. It can make results wrong and keep
+// others waiting, as it could with messages. Lengths are never read from the area, and places are
+// checked.
 package area
 
 import (
@@ -67,17 +66,17 @@ type Area struct {
 
 	sharer btl.Sharer // nil if this rank is alone
 	mem    []byte
-	world  []int // its ranks, as ranks of the job
+	world  []int // ranks in the job
 
 	mine [RoundsAhead]publication // of this rank, by entry
-	// counted is, by entry, the round in which this rank was counted there last.
+	// counted is, by entry, the last round in which this rank was counted.
 	counted [RoundsAhead]uint64
-	newest  uint64 // the last round in which one of them is read
-	next    int    // where the next one may be in the cells
+	newest  uint64 // the last round in which a publication is read
+	next    int    // where the next publication may be in the cells
 	known   uint64 // the last round that all ranks are known to have passed
-	told    uint64 // what this rank has said last that it has passed
+	told    uint64 // the last value of this rank's passed word
 	short   uint64 // the last round for which this rank filled its slot early (Filled)
-	last    uint64 // the last round in which this rank was the last one to be counted
+	last    uint64 // the last round in which this rank was counted last
 }
 
 // Plan is an area without memory.
@@ -86,8 +85,8 @@ func Plan(ranks, self, block int) *Area { return &Area{Ranks: ranks, Self: self,
 // Mem is the memory, which is nil for a plan.
 func (a *Area) Mem() []byte { return a.mem }
 
-// Unshare gives the memory back, which is not looked at any more. It does nothing for a plan, nor
-// for a rank that is alone. It reports whether the memory was shared.
+// Unshare unmaps the memory, which must not be used any more. It does nothing for a plan, or for a
+// rank that is alone. It reports whether the memory was shared.
 func (a *Area) Unshare() (wasShared bool) {
 	if a.sharer != nil {
 		_ = a.sharer.Unshare(a.mem) // it is mapped
@@ -95,51 +94,50 @@ func (a *Area) Unshare() (wasShared bool) {
 	return a.sharer != nil
 }
 
-// publication is what a rank has put into a slot.
+// publication is a rank's contribution to a round.
 type publication struct {
 	stamp    uint64 // of the last round in which it is read
 	from, to int    // in the rank's cells
 }
 
 const (
-	// areaLine keeps what different ranks write on pairs of cache lines of its own, because
-	// processors fetch pairs.
+	// areaLine separates the data of different writers by two cache lines, because processors fetch
+	// pairs.
 	areaLine = 128
 
-	// RoundsAhead is how many rounds a rank may be ahead of others if it need not wait for them.
-	// Each rank that shares a core with others then runs once for many bcasts.
+	// RoundsAhead is how many rounds a rank may be ahead of others that it need not wait for. So a
+	// rank that shares a core with others runs once for many bcasts.
 	RoundsAhead = 16
 
-	// CellsInTurn: of its cells, a rank uses a part in turn: for so many contributions, or
-	// shortCellBytes.
+	// CellsInTurn is how many contributions the part of its cells holds that a rank uses in turn;
+	// the part has at least shortCellBytes.
 	CellsInTurn    = 4
 	shortCellBytes = 64 << 10
 
-	// An entry: a line with the count, and a line with the stamp of a round that is done, the rank
-	// that has done it, and the result if that is small.
+	// An entry: a line with the count, and a line with the stamp of a finished round, the rank that
+	// finished it, and a small result.
 	entryBytes       = 2 * areaLine
 	doneAt           = areaLine
 	doneByAt         = doneAt + 8
 	smallResultAt    = doneByAt + 8
 	smallResultBytes = entryBytes - smallResultAt
 
-	// A slot: the stamp, the signature, the place in the cells, and the contribution if it is
-	// small.
+	// A slot: the stamp, the signature, the place in the cells, and a small contribution.
 	signatureAt = 8
 	placeAt     = signatureAt + SignatureBytes
 	smallAt     = placeAt + 8
-	// SmallBytes is the longest contribution that is in the slot.
+	// SmallBytes is the longest contribution in a slot.
 	SmallBytes = areaLine - smallAt
 
-	// SignatureBytes is the length of a signature, which says what a rank has called.
+	// SignatureBytes is the length of a signature, which describes a rank's call.
 	SignatureBytes = 32
 
-	// roundBits is how many bits of a stamp are for the round.
+	// roundBits is the number of bits of a stamp for the round.
 	roundBits = 20
 	// MostRound is the highest number of a round in a collective.
 	MostRound = 1<<roundBits - 1
 
-	// countBits is how many bits of a count are for the ranks. The stamp above them loses its
+	// countBits is the number of bits of a count for the ranks. The stamp above them loses its
 	// highest bits.
 	countBits = 12
 	// MostRanks is the most ranks that an area may have.
@@ -149,7 +147,7 @@ const (
 // Nobody stands for no rank.
 const Nobody = -1
 
-// Align rounds a number of bytes up to one that areas use.
+// Align rounds a number of bytes up to a multiple of areaLine.
 func Align(n int) int { return (n + areaLine - 1) / areaLine * areaLine }
 
 const (
@@ -174,8 +172,8 @@ func New(sharer btl.Sharer, mem []byte, world []int, self, block int, before uin
 	return a
 }
 
-// Clear puts the stamp before that of the first round wherever ranks look for one. The rank that
-// has made the memory does so before others map it.
+// Clear writes the stamp before that of the first round to every word for a stamp. The rank that
+// made the memory calls it before others map the memory.
 func Clear(mem []byte, ranks int, before uint64) {
 	a := Area{mem: mem, Ranks: ranks}
 	for i := range uint64(RoundsAhead) {
@@ -203,15 +201,15 @@ func later(stamp, other uint64) uint64 {
 	return other
 }
 
-// Age replaces all stamps that this rank looks at, or may write, and that are before that of the
-// collective or start with a number. None before that matters any more. It is called so often that
-// no stamp gets older than half of those that there are, nor a count's.
+// Age replaces the stamps that this rank reads, or may write, and that are older than the
+// collective or start with a number. Older stamps do not matter any more. The caller calls it often
+// enough that no stamp, and no count's, gets half as old as stamps wrap.
 func (a *Area) Age(number uint64) {
 	old := number << roundBits
 	for i := range uint64(RoundsAhead) {
 		word := a.Count(i)
 		if v := atomic.LoadUint64(word); IsAfter(old<<countBits, v) {
-			atomic.CompareAndSwapUint64(word, v, old<<countBits) // or it is used just now
+			atomic.CompareAndSwapUint64(word, v, old<<countBits) // fails if it is in use
 		}
 		ageWord(a.Done(i), old)
 		ageWord(a.Published(a.Self, i), old)
@@ -235,28 +233,29 @@ func (a *Area) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&a.mem[at]
 // entryOf is the number of the entry of a round.
 func entryOf(stamp uint64) int { return int((stamp>>roundBits + stamp&MostRound) % RoundsAhead) }
 
-// Count is the word in which ranks are counted that have come to a round.
+// Count is the word that counts the ranks that have come to a round.
 func (a *Area) Count(stamp uint64) *uint64 { return a.word(entryOf(stamp) * entryBytes) }
 
 // AllCounted is the value of count once all ranks have come to the round.
 func (a *Area) AllCounted(stamp uint64) uint64 { return stamp<<countBits | uint64(a.Ranks) }
 
-// Done is the word that has the stamp of a round once a rank has done it for all, doneBy that rank.
+// Done is the word that has the stamp of a round once a rank has finished it for all. doneBy has
+// that rank.
 func (a *Area) Done(stamp uint64) *uint64   { return a.word(entryOf(stamp)*entryBytes + doneAt) }
 func (a *Area) doneBy(stamp uint64) *uint64 { return a.word(entryOf(stamp)*entryBytes + doneByAt) }
 
-// ResultPlace is where this rank puts the result of a round, which it makes for all.
+// ResultPlace is where this rank puts the result of a round for all ranks.
 func (a *Area) ResultPlace(stamp uint64, bytes int) []byte {
 	*a.doneBy(stamp) = uint64(a.Self)
 	place, _ := a.Result(stamp, bytes)
 	return place
 }
 
-// Finish says that this rank has done for all what there is to do in a round.
+// Finish says that this rank has finished a round for all ranks.
 func (a *Area) Finish(stamp uint64) { fence.Store(a.Done(stamp), stamp) }
 
-// Result is the result that a rank has made for all in a round. ok is false if nothing there can be
-// right.
+// Result is the result of a round that a rank has finished for all. ok is false if the entry is
+// invalid.
 func (a *Area) Result(stamp uint64, bytes int) (result []byte, ok bool) {
 	if bytes <= smallResultBytes {
 		return a.mem[entryOf(stamp)*entryBytes+smallResultAt:][:bytes:bytes], true
@@ -271,7 +270,7 @@ func (a *Area) Result(stamp uint64, bytes int) (result []byte, ok bool) {
 // waiting is the number of ranks that wait until others have passed a round.
 func (a *Area) waiting() *uint64 { return a.word(waitingAt) }
 
-// Passed is the word by which a rank says which is the first round that it has not passed.
+// Passed is the word with the first round that a rank has not passed.
 func (a *Area) Passed(rank int) *uint64 { return a.word(passedAt + rank*areaLine) }
 
 // slot is the slot of a rank for a round.
@@ -287,8 +286,8 @@ func (a *Area) Published(rank int, stamp uint64) *uint64 {
 // cells is the place of a rank's cells.
 func (a *Area) cells(rank int) []byte { return a.mem[cellsAt(a.Ranks)+rank*a.Block:][:a.Block:a.Block] }
 
-// Reserve looks for room for so many bytes of this rank in a round. If another rank must pass an
-// earlier round first, it returns that rank and that round's stamp, otherwise Nobody.
+// Reserve finds room for this rank's bytes in a round. If another rank must pass an earlier round
+// first, it returns that rank and that round's stamp, otherwise Nobody.
 func (a *Area) Reserve(stamp uint64, bytes int) (rank int, until uint64) {
 	if !IsAfter(a.newest, a.known) {
 		return Nobody, 0
@@ -308,10 +307,9 @@ func (a *Area) Reserve(stamp uint64, bytes int) (rank int, until uint64) {
 	return Nobody, 0
 }
 
-// room is where the next so many bytes of this rank are: behind those before, so that a rank that
-// still reads those is not waited for. But memory that was used a while ago is in no cache near,
-// and pages that were never used have to be made first, so only a part of the cells is used:
-// for CellsInTurn contributions, or shortCellBytes.
+// room returns the place of this rank's next bytes: behind the last ones, so that ranks may still
+// read those. It uses only a part of the cells, for CellsInTurn contributions or shortCellBytes:
+// memory used a while ago has left the caches, and unused pages have to be made first.
 func (a *Area) room(bytes int) (from int) {
 	if a.next+bytes > min(a.Block, max(CellsInTurn*bytes, shortCellBytes)) {
 		return 0
@@ -338,7 +336,7 @@ func (a *Area) isRead(p *publication) (rank int) {
 	return Nobody
 }
 
-// Place is where this rank puts so many bytes for a round, for which there is room.
+// Place is where this rank puts its bytes for a round, after Reserve has found room.
 func (a *Area) Place(stamp uint64, bytes int) []byte {
 	p := &a.mine[entryOf(stamp)]
 	*p = publication{stamp: stamp}
@@ -357,8 +355,8 @@ func (a *Area) Place(stamp uint64, bytes int) []byte {
 // IsPut reports whether this rank has filled its slot for a round on a short path.
 func (a *Area) IsPut(stamp uint64) bool { return a.short == stamp }
 
-// Keep says that what this rank has put into the area for a round is read until a later one, for
-// which the rank puts nothing there.
+// Keep says that other ranks read this rank's data for a round until a later round, for which the
+// rank puts nothing into the area.
 func (a *Area) Keep(stamp, until uint64) {
 	a.mine[entryOf(stamp)].stamp = until
 	a.newest = until
@@ -373,10 +371,10 @@ func (a *Area) Sign(stamp uint64) []byte {
 	return a.slot(a.Self, stamp)[signatureAt:signatureAt:placeAt]
 }
 
-// Publish says that this rank has come to a round, and that its slot is filled.
+// Publish says that this rank has come to a round, with its slot filled.
 func (a *Area) Publish(stamp uint64) { fence.Store(a.Published(a.Self, stamp), stamp) }
 
-// At is where a rank has put so many bytes for a round, somewhere in its cells in any case.
+// At is where a rank has put its bytes for a round. The result is always inside its cells.
 func (a *Area) At(rank int, stamp uint64, bytes int) []byte {
 	slot := a.slot(rank, stamp)
 	if bytes <= SmallBytes {
@@ -386,7 +384,7 @@ func (a *Area) At(rank int, stamp uint64, bytes int) []byte {
 	return a.cells(rank)[from:][:bytes:bytes]
 }
 
-// Signature is what a rank that has come to a round says of its call.
+// Signature is the signature of a rank that has come to a round.
 func (a *Area) Signature(rank int, stamp uint64) []byte {
 	return a.slot(rank, stamp)[signatureAt:placeAt:placeAt]
 }
@@ -406,10 +404,9 @@ func (a *Area) Missing(stamp uint64) (rank int) {
 	return Nobody
 }
 
-// Arrive counts this rank, which has filled its slot, as one that has come to a round, and
-// publishes that: so if any rank is missing in the count, some rank has not published. It reports
-// whether this rank is the last one, also if it was counted before. ok is false if the count cannot
-// be right.
+// Arrive counts this rank, which has filled its slot, in a round, and publishes the slot: if a rank
+// is missing in the count, some slot is not published. It reports whether this rank is the last
+// one, also if it was counted before. ok is false if the count is invalid.
 func (a *Area) Arrive(stamp uint64) (last, ok bool) {
 	word, counted := a.Count(stamp), &a.counted[entryOf(stamp)]
 	if *counted == stamp {
@@ -420,7 +417,7 @@ func (a *Area) Arrive(stamp uint64) (last, ok bool) {
 		switch of, now := v&^MostRanks, stamp<<countBits; {
 		case of == now:
 			n = v&MostRanks + 1
-		case IsAfter(of, now): // others are in a later round: they have given this collective up
+		case IsAfter(of, now): // others are in a later round, and gave this collective up
 			return false, true
 		}
 		if n > uint64(a.Ranks) {
@@ -447,7 +444,7 @@ func (a *Area) pass(stamp uint64) {
 	a.told = stamp
 }
 
-// NeedRoom says whether this rank waits until others have passed a round.
+// NeedRoom says that this rank begins or ends to wait until others have passed a round.
 func (a *Area) NeedRoom(does bool) {
 	if does {
 		atomic.AddUint64(a.waiting(), 1)
@@ -456,8 +453,8 @@ func (a *Area) NeedRoom(does bool) {
 	}
 }
 
-// PassRounds says that this rank has passed all rounds before the given one, also to ranks that
-// sleep.
+// PassRounds says that this rank has passed all rounds before the given one, and wakes ranks that
+// wait for room.
 func (a *Area) PassRounds(stamp uint64) {
 	if a.told == stamp {
 		return
@@ -468,7 +465,7 @@ func (a *Area) PassRounds(stamp uint64) {
 	}
 }
 
-// Wake ends the sleep of the other ranks of the area, which may wait for what this rank has just
+// Wake wakes the other ranks of the area, which may wait for the data that this rank has just
 // stored.
 func (a *Area) Wake() {
 	for rank, world := range a.world {
