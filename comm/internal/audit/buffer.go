@@ -8,7 +8,7 @@ type Buffer struct {
 	sum uint64
 }
 
-// seed makes checksums differ from process to process. They never leave it.
+// seed makes checksums differ between processes. They never leave the process.
 var seed = maphash.MakeSeed()
 
 // Watch returns a buffer with the present contents of mem.
@@ -17,7 +17,7 @@ func Watch(mem []byte) Buffer { return Buffer{mem, maphash.Bytes(seed, mem)} }
 // Again watches the same memory from now on.
 func (b *Buffer) Again() { b.sum = maphash.Bytes(seed, b.mem) }
 
-// IsIntact reports whether the memory is as it was.
+// IsIntact reports whether the memory has not changed.
 func (b *Buffer) IsIntact() bool { return maphash.Bytes(seed, b.mem) == b.sum }
 
 // Mem is the memory.

@@ -6,16 +6,16 @@ import (
 	"fmt"
 )
 
-// Call is what a rank says of its collective call.
+// Call describes a rank's collective call.
 type Call struct {
 	Name string // in Go: "Allreduce"
 	Type Type   // of the elements; the zero Type if the call has none
 	Op   Op     // of a reduction
 	Root int    // NoRoot if the call has none
-	// Bytes is a length that MPI wants to be the same at all ranks, or NoLength.
+	// Bytes is a length that has to be the same at all ranks, or NoLength.
 	Bytes   int
 	InOrder bool // a reduction in the order of ranks
-	InPlace bool // in place, in a call that all ranks make in place or none
+	InPlace bool // in place; all ranks have to agree on that
 }
 
 const (
@@ -25,7 +25,7 @@ const (
 	NoLength = -1
 )
 
-// What calls differ in.
+// Ways in which calls differ.
 var (
 	ErrCall  = errors.New("other calls")
 	ErrType  = errors.New("other types")
@@ -124,9 +124,9 @@ func (c *Call) Decode(b []byte) (ok bool) {
 }
 
 // Compare compares the records of all ranks, one after the other. The error is about the first rank
-// whose call differs from those before it, so it is the same at all ranks. Types are compared with
-// that of the first rank whose elements are not bytes, because bytes fit everything, and so do no
-// elements.
+// whose call differs from those before it, so it is the same at all ranks. Bytes fit every type,
+// and so does a slice without elements. So types are compared with that of the first rank that has
+// elements other than bytes.
 func Compare(records []byte) error {
 	var first, other Call
 	typed, typedRank := Type{}, 0
@@ -150,7 +150,7 @@ func Compare(records []byte) error {
 }
 
 // differenceFrom is how the call of a rank differs from that of rank 0, or its type from that of
-// typedRank. It is nil if they do not differ.
+// typedRank; nil if it does not.
 func (c *Call) differenceFrom(rank int, first *Call, typedRank int, typed Type) error {
 	switch {
 	case c.Name != first.Name:

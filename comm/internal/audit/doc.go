@@ -1,5 +1,5 @@
-// Package audit compares what the ranks of a job in checked mode say of their calls. It knows
-// element types and collectives, and neither communicators nor messages.
+// Package audit compares the calls of a job's ranks in checked mode. It knows element types and
+// collectives, but neither communicators nor messages.
 //
 //	type.go        element types: what of them is compared, and what of them fits into a header
 //	call.go        a collective call: its record on the wire, and how calls differ

@@ -2,15 +2,14 @@ package audit
 
 import "encoding/binary"
 
-// Mismatch is a part that one rank sends to another with another length, or elements of another
-// kind, than that expects.
+// Mismatch is a part whose length or kind of elements differs between its sender and its receiver.
 type Mismatch struct {
 	Found       bool
 	Sender      int
 	Receiver    int
 	Sent, Due   int  // in bytes
 	ElemBytes   int  // size of an element at the receiver
-	IsAgreement bool // both are lengths that the ranks have to agree on, as of ReduceScatter
+	IsAgreement bool // the ranks have to agree on both lengths, as in ReduceScatter
 	IsType      bool // Sent and Due are kinds of elements, not lengths
 }
 
@@ -52,8 +51,8 @@ func (m *Mismatch) Decode(b []byte) (ok bool) {
 	return flags&^7 == 0 && (!m.IsType || max(m.Sent, m.Due) <= MaxKind) && m.Sender >= 0 && m.Receiver >= 0 && m.Sent >= 0 && m.Due >= 0 && m.ElemBytes >= 0
 }
 
-// Part is what a sender tells of a part: its length in bytes, and the kind of its elements if there
-// are any.
+// Part describes a part on the wire: its length in bytes, and the kind of its elements if it has
+// any.
 func Part(bytes int, kind Kind) uint64 {
 	if bytes == 0 {
 		return 0
@@ -61,7 +60,8 @@ func Part(bytes int, kind Kind) uint64 {
 	return uint64(bytes) | uint64(kind)<<kindAt
 }
 
-// Compare fills in how a part that a rank has been told of differs from what it expects.
+// Compare fills in how the part that a sender describes differs from the one that the receiver
+// expects.
 func (m *Mismatch) Compare(sender int, told uint64, bytes int, kind Kind) {
 	sent, sentKind := int(told&(1<<kindAt-1)), Kind(told>>kindAt)
 	switch {
@@ -75,8 +75,8 @@ func (m *Mismatch) Compare(sender int, told uint64, bytes int, kind Kind) {
 // kindAt is the place of the kind in a Part.
 const kindAt = 56
 
-// CompareMismatches returns the error of the first rank that has found a mismatch, of all ranks'
-// records. So it is the same at all ranks.
+// CompareMismatches returns the error of the first rank, in all ranks' records, that has found a
+// mismatch. So it is the same at all ranks.
 func CompareMismatches(call string, records []byte) error {
 	for rank := 0; len(records) >= MismatchBytes; rank++ {
 		var m Mismatch

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Caller is the line of the user that has called the library, as "main.go:51": the innermost one of
-// a function whose name and file have none of the given prefixes. Test files are the user's. It is
-// empty if there is no such line.
+// Caller is the user's line that called the library, such as "main.go:51", or "". It is the
+// innermost line of a function whose name and file have none of the given prefixes. Test files
+// count as the user's.
 func Caller(library []string) string {
 	pcs := make([]uintptr, 96)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Op is what is compared of a reduction operation: the name of its function, or the line of a
-// function literal. Literals have names too, but several ones if the compiler has inlined the
-// function that they are in. Functions that one factory returns have the same line.
+// Op identifies a reduction operation for the comparison: by the name of its function, or the line
+// of a function literal. A literal has several names if the compiler has inlined the function
+// around it. Functions that one factory returns have the same line.
 type Op struct {
 	Name   string // "comm.Sum", "the function at main.go:12"; empty if there is none
 	Digest uint64 // of the whole name
-	// MayBeAny: the function is a literal in a generic function. The compiler makes such literals
-	// too, where a generic function passes another one on. So it may be any operation.
+	// MayBeAny: the function is a literal in a generic function. The compiler also makes such a
+	// literal where a generic function passes another one on, so it may be any operation.
 	MayBeAny bool
 }
 
-// OpAt is the operation whose code is at an address.
+// OpAt is the operation with code at an address.
 func OpAt(pc uintptr) Op {
 	f := runtime.FuncForPC(pc)
 	if f == nil {
@@ -30,7 +30,8 @@ func OpAt(pc uintptr) Op {
 	return opOf(f.Name(), file, line)
 }
 
-// literal matches the names of function literals, and of what the compiler makes of them.
+// literal matches the names of function literals, and of the functions that the compiler makes of
+// them.
 var literal = regexp.MustCompile(`\.func\d+`)
 
 // opOf is the operation of a function with this name, which begins at this line.

@@ -6,9 +6,9 @@ import (
 	"reflect"
 )
 
-// Type is what is compared of the element type of a buffer: the numbers that an element consists of
-// (MPI 4.1, section 3.3.1). So []float64 and [][2]float64 fit together, and so do named types and
-// what they are made of.
+// Type describes a buffer's element type for the comparison: by the numbers in an element (MPI 4.1,
+// section 3.3.1). So []float64 and [][2]float64 fit together, and so do a named type and its
+// underlying type.
 type Type struct {
 	Name string // in Go, for messages
 	Size int    // bytes of an element
@@ -39,7 +39,7 @@ const (
 	kindFloat64
 	kindComplex64
 	kindComplex128
-	// From here on: digests of mixed types.
+	// Digests of mixed types begin here.
 	firstMixed
 	// MaxKind is the last one.
 	MaxKind = 127
@@ -59,8 +59,8 @@ func (k Kind) String() string {
 	return "a slice of structs or arrays of another layout"
 }
 
-// Fits reports whether a message of elements of one kind may be received as elements of another
-// one: they are the same, or one of them is bytes, or unknown.
+// Fits reports whether elements of one kind may be received as elements of another: the kinds are
+// the same, or one of them is bytes or unknown.
 func (k Kind) Fits(other Kind) bool {
 	return k == other || k <= Bytes || other <= Bytes
 }
@@ -78,7 +78,7 @@ func TypeOf(t reflect.Type) Type {
 	return Type{Name: name, Size: int(t.Size()), Layout: layout, Kind: kind}
 }
 
-// None is the type as that of a slice without elements, which fits every other one.
+// None is the type of a slice without elements, which fits every other type.
 func (t Type) None() Type {
 	t.Layout, t.Kind = 0, NoKind
 	return t
@@ -88,14 +88,14 @@ func (t Type) None() Type {
 func (t Type) String() string { return "[]" + t.Name }
 
 // fits reports whether data may go from elements of one type to elements of the other. A reduction
-// needs one type, because it computes.
+// computes, so it needs the same type.
 func (t Type) fits(other Type, reduces bool) bool {
 	return t.Layout == other.Layout || t.Kind == NoKind || other.Kind == NoKind ||
 		!reduces && (t.Kind == Bytes || other.Kind == Bytes)
 }
 
-// layoutOf is a digest of the type, and its kind if it consists of elements of one basic type. Such
-// types have the digest of that.
+// layoutOf is a digest of the type, and its kind. A type made of one basic type has that type's
+// digest and kind.
 func layoutOf(t reflect.Type) (layout uint64, kind Kind) {
 	switch t.Kind() {
 	case reflect.Array:
@@ -150,8 +150,8 @@ func digest(words ...uint64) uint64 {
 	return h.Sum64()
 }
 
-// basicKind is the kind of a type that is neither an array nor a struct. int, uint and uintptr are
-// what they are on this machine.
+// basicKind is the kind of a type that is neither an array nor a struct. int, uint and uintptr have
+// this machine's size.
 func basicKind(t reflect.Type) Kind {
 	sized := func(of1, of2, of4, of8 Kind) Kind {
 		switch t.Size() {
