@@ -10,12 +10,12 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/userlog"
 )
 
-// A rail may be absent at the start: its device or address is not there, or down. Its module is
-// open all the same, and its card says so. Peers make no endpoint to it at first; the layer above
-// tries again from time to time, and uses the rail once a probe was answered. Ranks to which a rail
-// leads go on at once; otherwise Await waits for one.
+// A rail may be absent at the start: its device or address is missing, or down. Its module is open
+// nevertheless, and the rank's card says that it is absent. Peers make no endpoint to it at first.
+// The layer above probes it from time to time, and uses it once a probe was answered. If no other
+// rail suffices, Await waits for one.
 
-// ErrAbsent: rails that are needed are absent, and may come.
+// ErrAbsent: required rails are absent, and may come.
 var ErrAbsent = errors.New("no rail is there yet")
 
 // whyAbsent is why a rail cannot be used now; nil if it can.
@@ -47,10 +47,9 @@ func (r *Rails) whyAllAbsent(name string) (err error) {
 	return err
 }
 
-// Suffice is why the job cannot go on without the transports that are missing, and without rails
-// that are absent. It is nil if the others lead to every other rank, as far as that is known before
-// the ranks' cards are read. The error Is ErrAbsent if a rail that comes may change that. The
-// caller holds the lock.
+// Suffice is why the job cannot go on without the missing transports and absent rails; nil if the
+// others lead to every other rank, as far as is known before the ranks' cards are read. The error
+// Is ErrAbsent if a rail that comes may change that. The caller holds the lock.
 func (r *Rails) Suffice() error {
 	lacking, mayCome := r.missing, false
 	for _, t := range r.allowed {
@@ -77,12 +76,12 @@ func (e absentError) Unwrap() error      { return e.error }
 const (
 	// awaitPeriod is how often Await looks for a rail.
 	awaitPeriod = 50 * time.Millisecond
-	// noticeAfter is when it says that it waits.
+	// noticeAfter is when Await logs that it waits.
 	noticeAfter = 2 * time.Second
 )
 
-// Await waits until the rails suffice, for at most the grace time, because of an error of Open that
-// Is ErrAbsent. The caller does not hold the lock.
+// Await waits until the rails suffice, for at most the grace time. why is the error of Open that Is
+// ErrAbsent. The caller does not hold the lock.
 func (r *Rails) Await(why error) error {
 	grace := r.settings().Duration("pml.grace")
 	if grace <= 0 {

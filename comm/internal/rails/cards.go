@@ -13,15 +13,14 @@ import (
 // messages.
 const hostNameEntry = "hostname"
 
-// absentEntry is an entry of a card that is no rail: the numbers, a byte each, of those that are
-// absent.
+// absentEntry is an entry of a card that is no rail: the numbers of the absent rails, a byte each.
 const absentEntry = "absent"
 
 // mostHostNameBytes bounds how much of a peer's host name is printed.
 const mostHostNameBytes = 64
 
-// Card is what this rank publishes for the others. crowded says that this machine has more ranks of
-// the job than cores for them. The caller holds the lock.
+// Card is the addresses that this rank publishes. crowded: this machine has more ranks of the job
+// than cores for them. The caller holds the lock.
 func (r *Rails) Card(crowded bool) wireup.Card {
 	card := wireup.Card{Host: r.cfg.Host, PID: os.Getpid(), Oversubscribed: crowded}
 	r.published, r.absentWhy = [][]byte{}, nil
@@ -44,9 +43,8 @@ func (r *Rails) Card(crowded bool) wireup.Card {
 	return card
 }
 
-// ReadCards reads what all ranks have published before the barrier, and returns it. A rank needs a
-// peer's card at any time, also in the middle of a progress call, which does not wait, or while the
-// connection to the manager waits in a barrier: so it reads all of them now.
+// ReadCards reads and returns the cards that all ranks published before the barrier. It reads all
+// of them at once, because a progress call that needs one cannot wait for the manager.
 func (r *Rails) ReadCards() ([]wireup.Card, error) {
 	cards, err := r.cfg.Client.GetCards()
 	if err != nil {
@@ -58,8 +56,8 @@ func (r *Rails) ReadCards() ([]wireup.Card, error) {
 	return cards, r.shareSecret()
 }
 
-// shareSecret gives the job's secret to the rails that authenticate their peers. The manager has
-// told it in the first barrier.
+// shareSecret gives the job's secret, which the manager has sent in the first barrier, to the rails
+// that authenticate their peers.
 func (r *Rails) shareSecret() error {
 	var secret []byte
 	for _, l := range r.list {
@@ -81,7 +79,7 @@ func (r *Rails) shareSecret() error {
 }
 
 // absent is why a rail of this rank, by its place in the list, was absent when the rank published
-// its card; nil if it was not.
+// its card; nil if the rail was there.
 func (r *Rails) absent(place int) error {
 	if place >= len(r.absentWhy) {
 		return nil
@@ -107,7 +105,7 @@ func railsOf(card wireup.Card, name string) (numbers []int, addresses [][]byte) 
 	return numbers, addresses
 }
 
-// hostName is the host name in a card, as far as it is a name: the peer may have written anything.
+// hostName is the host name in a card, cleaned: the peer may have written anything.
 func hostName(card wireup.Card) string {
 	_, addresses := railsOf(card, hostNameEntry)
 	if len(addresses) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// Describe tells the user how the other ranks are reached, if the tunable verbose is set.
-// It reads only what the start has fixed, so the caller need not hold the lock.
+// Describe logs how this rank reaches the others, if the tunable verbose is set. It reads only
+// fields fixed at the start, so it needs no lock.
 func (r *Rails) Describe() {
 	if !r.settings().Bool("verbose") {
 		return

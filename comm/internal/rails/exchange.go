@@ -11,45 +11,43 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// Addresses that come, or change, after the start.
+// This file exchanges addresses that come, or change, after the start.
 //
-// The process manager exchanges cards at the start only. Our own manager also takes addresses
-// later, and tells them to ranks that ask (wireup.Client.PublishRail). A rank whose module has got
-// an address, or another one, publishes it. A rank that opens a rail again asks for the addresses
-// that peers have published since, and goes on asking while that rail does not come up. So two
-// ranks find each other again also if all their addresses change at the same time. A rank that
-// makes new connections asks once.
+// Process managers exchange cards at the start only. mpirun-go also takes addresses later, and
+// sends them to ranks that ask (wireup.Client.PublishRail). A rank publishes a module's new
+// address. A rank that reopens a rail asks for the peers' new addresses until the rail is up, so
+// ranks find each other even if all addresses change at the same time. A rank that makes new
+// connections asks once.
 //
-// Other managers do not take part: ErrUnsupported ends the exchange. Then a rail joins or comes
-// back only if one of its ends has the address of its card, because the other end can connect to
-// that.
+// With other managers, ErrUnsupported ends the exchange. Then a rail joins or comes back only if
+// one of its ends still has the address in its card, to which the other end can connect.
 
 const (
-	// askPeriod is the least time between two requests to the manager, and askMost, for a rail that
-	// stays down, the most. Both are longer in a large job, by askPerRank for each rank, so that
-	// all ranks together do not keep the manager busy.
+	// askPeriod is the least time between two requests to the manager, and askMost the most, for a
+	// rail that stays down. Both grow by askPerRank for each rank, so that the ranks of a large job
+	// do not overload the manager.
 	askPeriod  = 250 * time.Millisecond
 	askMost    = 4 * time.Second
 	askPerRank = 250 * time.Microsecond
-	// askNew is how long after a new connection was begun a rank asks. Most are there by then.
+	// askNew is the delay of the request after a new connection was begun. Most are up by then.
 	askNew = time.Second
-	// askFor is how long a rank asks after it has opened a rail again. It is longer than the time
-	// after which a rail that does not come up is opened again (package bml).
+	// askFor is how long a rank asks after it has reopened a rail. It is longer than the time until
+	// package bml reopens a rail that does not come up.
 	askFor = 4 * time.Second
 )
 
-// exchange talks to the manager, on a goroutine of its own: the layers below wait for nothing. The
+// exchange talks to the manager on its own goroutine, because the layers below must not block. The
 // engine's lock guards the fields that change.
 type exchange struct {
-	wake chan struct{} // something is to be done; has room for one
+	wake chan struct{} // signals work; has room for one
 	done chan struct{} // closed by Close
 
 	askUntil time.Time     // addresses of peers are needed until then
-	askAt    time.Time     // when they are asked for next
-	wait     time.Duration // until the time after that
-	isLazy   bool          // only for new connections: one request will do
+	askAt    time.Time     // time of the next request
+	wait     time.Duration // from that request to the following one
+	isLazy   bool          // only for new connections: one request is enough
 	hasMoved bool          // an address of this rank has changed
-	noAnswer error         // why they are not asked for any more
+	noAnswer error         // why the exchange has ended
 }
 
 // readdressed is a module that uses a peer's new address at once, also for a connection that is
@@ -70,8 +68,7 @@ func (r *Rails) moved() {
 	}
 }
 
-// ask has the addresses asked for that peers' rails have got since, because a rail is opened again.
-// Lock held.
+// ask starts requests for peers' new addresses, because a rail is reopened. Lock held.
 func (r *Rails) ask() {
 	x := r.exchanging()
 	if x == nil {
@@ -85,8 +82,8 @@ func (r *Rails) ask() {
 	x.wakeUp()
 }
 
-// askLater has them asked for once, after a while, because a new connection was begun to an address
-// that the peer may not have any more. Lock held.
+// askLater schedules one request for new addresses, because a new connection uses an address that
+// the peer may have lost. Lock held.
 func (r *Rails) askLater() {
 	x, now := r.exchanging(), time.Now()
 	switch {
@@ -100,8 +97,8 @@ func (r *Rails) askLater() {
 	}
 }
 
-// exchanging returns the exchange, which it starts. It returns nil if there is none to be. Lock
-// held.
+// exchanging returns the exchange, and starts it if need be. It returns nil if there can be none.
+// Lock held.
 func (r *Rails) exchanging() *exchange {
 	if r.cfg.Client == nil || r.closed {
 		return nil
@@ -128,8 +125,8 @@ func (r *Rails) Close() {
 	r.closed = true
 }
 
-// Untold is why peers were not told that an address of this rank has changed; nil if they were, or
-// none has. It may be called with the lock or without.
+// Untold is why this rank could not publish a changed address; nil if it could, or no address has
+// changed. It may be called with the lock or without.
 func (r *Rails) Untold() error {
 	if why := r.untold.Load(); why != nil {
 		return *why
@@ -145,7 +142,7 @@ func (r *Rails) runExchange(x *exchange) {
 		case <-x.wake: // also after Close: the select may take either
 		}
 		if r.publishMoved() != nil {
-			return // this manager does not exchange them, or the connection to it has ended
+			return // the manager does not support it, or its connection has ended
 		}
 		r.readMoved(x)
 		select {
@@ -156,7 +153,7 @@ func (r *Rails) runExchange(x *exchange) {
 	}
 }
 
-// scaled is a time between requests to the manager, for the size of this job.
+// scaled adapts a time between requests to the manager to the size of this job.
 func (r *Rails) scaled(period time.Duration) time.Duration {
 	return period + time.Duration(r.cfg.Env.Size)*askPerRank
 }
@@ -194,7 +191,7 @@ func (r *Rails) publishMoved() error {
 	return nil
 }
 
-// readMoved reads what peers have published since, if it is needed and Close was not called.
+// readMoved reads the peers' new addresses, if they are needed and Close was not called.
 func (r *Rails) readMoved(x *exchange) {
 	if !r.isToAsk(x) {
 		return
@@ -221,8 +218,8 @@ func (r *Rails) readMoved(x *exchange) {
 	}
 }
 
-// isToAsk reports whether the manager is to be asked now. If it is to be asked later, the exchange
-// looks again after a period.
+// isToAsk reports whether a request is due now. If one is due later, the exchange looks again after
+// a period.
 func (r *Rails) isToAsk(x *exchange) bool {
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// mustSuffice is why the job cannot go on without the transports that are missing. It is nil if
-// those that are there lead to every other rank.
+// mustSuffice is why the job cannot go on without the missing transports; nil if the others lead to
+// every other rank.
 func (r *Rails) mustSuffice(lacking []missing) error {
 	if len(lacking) == 0 {
 		return nil
@@ -23,8 +23,8 @@ func (r *Rails) mustSuffice(lacking []missing) error {
 		(size == 1 || r.isAnyPresent(transport.Anywhere) || r.hasReach(transport.Host) && LocalRanks(r.cfg.Client) == size) {
 		return nil
 	}
-	// A transport that most machines lack comes last, and only if the user asked for it or nothing
-	// else is to be said: the cause is another one as a rule.
+	// A transport that most machines lack is rarely the cause. So it comes last, and only if the
+	// user asked for it or there is no other reason.
 	var errs, rare []error
 	asked := transport.Chosen(r.settings(), "btl") != ""
 	for _, m := range lacking {
@@ -41,10 +41,9 @@ func (r *Rails) mustSuffice(lacking []missing) error {
 	return errors.Join(errs...)
 }
 
-// Warn tells the user which transports and devices that the user has asked for are missing,
-// one by one. Of several ranks of a machine that miss the same, the first one says so, and
-// rank 0 says what all machines of the job miss. It reads only what the start has fixed, so the
-// caller need not hold the lock.
+// Warn logs each missing transport and device that the user has asked for. Only the first rank of a
+// machine logs what several of its ranks miss, and only rank 0 what all machines miss. Warn reads
+// only fields fixed at the start, so it needs no lock.
 func (r *Rails) Warn() {
 	for _, t := range r.allowed {
 		if !r.warnsOfLeftOut(t) {
@@ -72,7 +71,7 @@ func (r *Rails) Warn() {
 	}
 }
 
-// addressesOf are the addresses of all rails of a transport of all ranks.
+// addressesOf returns the addresses of a transport's rails, at all ranks.
 func (r *Rails) addressesOf(name string) [][]byte {
 	_, all := r.railsOf(name)
 	for rank, card := range r.cards {
@@ -84,7 +83,7 @@ func (r *Rails) addressesOf(name string) [][]byte {
 	return all
 }
 
-// warnsOfLeftOut reports whether this rank says which rails of a transport it has left out. With
+// warnsOfLeftOut reports whether this rank logs which rails of a transport it has left out. With
 // verbose, every rank does so in Describe instead.
 func (r *Rails) warnsOfLeftOut(t transport.Transport) bool {
 	if r.settings().Bool("verbose") || len(r.whyLeftOut(t.Name)) == 0 || !r.isFirstWithAsFew(t.Name) {
@@ -118,8 +117,8 @@ func (r *Rails) lowerHaveMoreThan(n int, name string) bool {
 	})
 }
 
-// whyLeftOut says, a line for each, why devices and addresses of a transport are not used at the
-// start, though others are.
+// whyLeftOut says, in a line each, why some devices and addresses of a used transport are not used
+// at the start.
 func (r *Rails) whyLeftOut(name string) (lines []string) {
 	for _, why := range r.leftOut[name] {
 		lines = append(lines, userlog.OneLine(why))

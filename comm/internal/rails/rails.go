@@ -1,6 +1,6 @@
-// Package rails opens the rails of a rank of a launched job, publishes their addresses, and says by
-// which of them a peer is reached. It knows transports only as package btl/transport describes
-// them; builtin.go lists those that are built in.
+// Package rails opens the rails of a rank of a launched job, publishes their addresses, and finds
+// the rails that lead to a peer. It knows transports only as package btl/transport describes them;
+// builtin.go lists the built-in ones.
 package rails
 
 import (
@@ -28,7 +28,7 @@ type Config struct {
 	Lock sync.Locker
 	// Add makes the engine drive a module. Rails calls it under Lock.
 	Add func(m btl.Module)
-	// Log is where the user is told something.
+	// Log takes messages to the user.
 	Log userlog.Logger
 	// Transports are those to choose from; nil stands for Builtin.
 	Transports []transport.Transport
@@ -40,17 +40,16 @@ type Rails struct {
 	allowed []transport.Transport // by the tunable btl, in its order
 	list    []rail
 	missing []missing // allowed, but not there
-	// leftOut is, by transport, why devices or addresses of this machine are no rails, though
-	// others are.
+	// leftOut is, by transport, why some devices or addresses of this machine are no rails.
 	leftOut map[string][]error
-	// cards of all ranks, so that nothing has to be asked of the manager later. They do not change.
+	// cards of all ranks, read once. They do not change.
 	cards []wireup.Card
-	// movedTo has the addresses that peers' rails have got since. Only connect reads it.
+	// movedTo has the new addresses of peers' rails. Only connect reads it.
 	movedTo map[peerRail][]byte
 	// published are the addresses in this rank's own card, by place in list; nil before Card.
 	published [][]byte
-	told      [][]byte  // those that peers can know now; nil before the first has changed
-	absentWhy []error   // why rails were absent then, by place in list; nil: it was not
+	told      [][]byte  // addresses that peers can know now; nil before one has changed
+	absentWhy []error   // why rails were absent then, by place in list; nil: present
 	exchange  *exchange // nil while nothing was to be exchanged later
 	untold    atomic.Pointer[error]
 	closed    bool
@@ -77,8 +76,8 @@ type missing struct {
 	why       error
 }
 
-// isFurther reports whether a rail, by its place in list, has the port of one before it: what is
-// said of that one holds for it, too.
+// isFurther reports whether a rail, by its place in list, has the same port as an earlier one:
+// messages about that one hold for it, too.
 func (r *Rails) isFurther(place int) bool {
 	l := r.list[place]
 	return l.port != "" && slices.ContainsFunc(r.list[:place], func(o rail) bool { return o.transport == l.transport && o.port == l.port })
@@ -103,9 +102,9 @@ func New(cfg Config) *Rails {
 	return r
 }
 
-// Open opens the rails of all transports that are allowed. A transport that cannot be opened, or
-// whose rails are all absent, is left out if the others lead to every rank nevertheless. If rails
-// that may come are needed, the error Is ErrAbsent: see Suffice. The caller holds the lock.
+// Open opens the rails of all allowed transports. A transport that cannot be opened, or whose rails
+// are all absent, is left out if the others lead to every rank. If absent rails are needed, the
+// error Is ErrAbsent: see Suffice. The caller holds the lock.
 func (r *Rails) Open() error {
 	for _, t := range r.allowed {
 		if t.Reach != transport.Itself && (r.cfg.Env.Size == 1 || r.hostSuffices()) {
@@ -156,7 +155,7 @@ func (r *Rails) isAnyPresent(reach transport.Reach) bool {
 	})
 }
 
-// allowedNames is the tunable btl as it is set.
+// allowedNames is the value of the tunable btl.
 func (r *Rails) allowedNames() string {
 	return strings.Join(r.settings().List("btl"), ",")
 }
@@ -173,7 +172,7 @@ func onOneMachine(client *wireup.Client) bool {
 func LocalRanks(client *wireup.Client) int {
 	nodeOf, err := client.NodeOf()
 	if err != nil || len(nodeOf) != client.Size() {
-		return client.Size() // the manager does not say: the careful guess
+		return client.Size() // the manager does not say: the safe guess
 	}
 	n := 0
 	for _, node := range nodeOf {
@@ -188,7 +187,7 @@ func LocalRanks(client *wireup.Client) int {
 func localRankOf(client *wireup.Client) int {
 	nodeOf, err := client.NodeOf()
 	if err != nil || len(nodeOf) != client.Size() {
-		return client.Rank() // the manager does not say: as if all were on one machine
+		return client.Rank() // the manager does not say: assume one machine
 	}
 	n := 0
 	for rank := range client.Rank() {

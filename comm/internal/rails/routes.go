@@ -13,24 +13,23 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Resolve makes the endpoints to a peer. It is pml.Config.Resolve: whatever goes wrong makes the
-// peer unreachable.
+// Resolve makes the endpoints to a peer. It is pml.Config.Resolve: an error makes the peer
+// unreachable.
 //
-// A peer is reached by the first transport in btl that leads there, with the rails that lead there
-// best. The others are spare, and so are alternates: nothing is opened for them until they are
-// needed. Of the spare ones, those of the same transport come first. If the first leads there over
-// a network, the others may carry long messages beside it (pml.beside), unless they use the same
-// interfaces here. Memory of one machine has no bandwidth that a network would add to.
-// An extra pair takes part once a probe has shown that it leads there, and so does a rail that was
-// absent at the start.
+// A peer is reached by the best rails of the first transport in btl that leads there. The others
+// are spare, and so are alternates: they are opened when they are needed, those of the same
+// transport first. If the first transport is a network, the others may carry long messages beside
+// it (pml.beside), unless they use the same interfaces here. Beside shared memory they would add no
+// bandwidth. An extra pair, or a rail that was absent at the start, takes part once a probe was
+// answered.
 func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	if peer == r.cfg.Env.Rank {
 		return r.toSelf()
 	}
 	card := r.cards[peer]
 	var routes Routes
-	overNetwork := false // the first routes are
-	var wires []string   // that they use here
+	overNetwork := false // the first routes are over a network
+	var wires []string   // interfaces that the first routes use here
 	limited := r.allWaysTo(peer)
 	tier := 0 // of level 0 of a transport
 	for place, t := range r.allowed {
@@ -83,7 +82,7 @@ func (r *Rails) absentPair(peer int, w transport.Pair) error {
 
 var errAbsentThere = errors.New("the peer's rail was not there at the start")
 
-// reopen is connect for a pair that has failed, or that was not needed or not there before.
+// reopen is connect for a pair that has failed, was not needed, or was absent.
 func (r *Rails) reopen(peer int, w transport.Pair) (btl.Endpoint, error) {
 	r.ask()
 	return r.connect(peer, w)
@@ -105,10 +104,9 @@ type Routes struct {
 	up      int     // routes with an endpoint
 }
 
-// Add adds a route, and how to make its endpoint, also later unless the route has its own Reopen.
-// If now is set it makes the endpoint; otherwise the layer above does when it needs the route. A
-// rail that does not lead to the peer at all is no route; a rail that cannot be used now may be
-// usable later.
+// Add adds a route. connect makes its endpoint, also later unless the route has its own Reopen.
+// With now, Add calls connect; otherwise the layer above does when it needs the route. A rail that
+// cannot be used now is still a route; one that does not lead to the peer is none.
 func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, error)) {
 	if route.Reopen == nil {
 		route.Reopen = connect
@@ -129,10 +127,9 @@ func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, er
 	r.List = append(r.List, route)
 }
 
-// waysTo pairs the rails of a transport, by their places in r.list, with those of a peer that they
-// lead to, by their places in the peer's card. Both ends must find the same pairs, whenever they
-// look: a probe of a pair that the other end does not know is not answered. So it reads only the
-// two cards, never an address that has come later.
+// waysTo pairs the rails of a transport with the peer's rails that they lead to: places in r.list
+// with places in the peer's card. Both ends must always find the same pairs, because a rank does
+// not answer the probe of an unknown pair. So it reads only the two cards, never a later address.
 func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 	card := r.cards[peer]
 	if t.Reach == transport.Itself || t.Reach == transport.Host && card.Host != r.cfg.Host {
@@ -151,7 +148,7 @@ func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 	return ways
 }
 
-// allWaysTo are the pairs of all transports that are allowed, in their order, as many as package
+// allWaysTo returns the pairs of all allowed transports, in their order, at most as many as package
 // pml takes.
 func (r *Rails) allWaysTo(peer int) [][]transport.Pair {
 	lists := make([][]transport.Pair, len(r.allowed))
@@ -161,7 +158,8 @@ func (r *Rails) allWaysTo(peer int) [][]transport.Pair {
 	return transport.Limit(lists, pml.MaxRoutes)
 }
 
-// railsOf are the places of a transport's rails in r.list, and the addresses in this rank's card.
+// railsOf returns the places of a transport's rails in r.list, and their addresses in this rank's
+// card.
 func (r *Rails) railsOf(name string) (places []int, addresses [][]byte) {
 	for i, l := range r.list {
 		if l.transport == name {
@@ -188,8 +186,7 @@ func (r *Rails) toSelf() ([]pml.Route, error) {
 	return []pml.Route{{Module: r.self, Endpoint: ep}}, nil
 }
 
-// unreachable says in one line that this rank cannot reach a peer, and why its transports do not
-// lead there.
+// unreachable is a one-line error: this rank cannot reach a peer, and why no transport leads there.
 func (r *Rails) unreachable(peer int, card wireup.Card, refused []error) error {
 	here, err := os.Hostname()
 	if err != nil {
@@ -208,14 +205,14 @@ func (r *Rails) unreachable(peer int, card wireup.Card, refused []error) error {
 	return err
 }
 
-// explain is why no rail of a transport leads to a peer. It is "" if one does, or if the transport
-// has no explanation.
+// explain is why no rail of a transport leads to a peer; "" if one does, or the transport gives no
+// reason.
 func (r *Rails) explain(peer int, t transport.Transport) string {
 	if t.Explain == nil || len(r.waysTo(peer, t)) > 0 {
 		return ""
 	}
 	if i := slices.IndexFunc(r.missing, func(m missing) bool { return m.transport.Name == t.Name }); i >= 0 {
-		return userlog.OneLine(r.missing[i].why) // it says what the user has set
+		return userlog.OneLine(r.missing[i].why) // it names the user's settings
 	}
 	_, ours := r.railsOf(t.Name)
 	_, theirs := railsOf(r.cards[peer], t.Name)
