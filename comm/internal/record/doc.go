@@ -1,7 +1,6 @@
-// Package record keeps what package calls times of a rank's calls, by the line of the program, and
-// writes it to a file (internal/profile).
+// Package record sums up the times of a rank's calls, which package calls measures, by the line of
+// the program, and writes them to a file (internal/profile).
 //
-// The user's line is the innermost function on the stack that is not of this library. It is looked
-// up only for calls that are timed, and a program counter that was seen before costs one look-up in
-// a map.
+// The user's line is in the innermost function on the stack outside this library. Only timed calls
+// look it up, and a known program counter costs one look-up in a map.
 package record

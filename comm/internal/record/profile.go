@@ -11,16 +11,16 @@ import (
 // maxSites bounds the memory for lines. Calls at further lines count as those of an unknown line.
 const maxSites = 1 << 14
 
-// siteKey is a line and what is called there.
+// siteKey is a line and the call there.
 type siteKey struct {
 	at *frame
 	id calls.ID
 }
 
-// site is what was timed at a line.
+// site has the times of a line.
 type site struct {
 	receives, sends bool
-	// itself has the calls that stand for themselves, samples those that may stand for others too.
+	// itself sums calls that count only themselves, samples those that stand for untimed ones, too.
 	itself, samples sums
 	timed           uint64
 	min, max        int64
@@ -119,7 +119,7 @@ func (p *Profile) Fill(f *profile.File, rec *calls.Recorder) {
 	})
 }
 
-// endedCalls is what is known of all calls of a kind that have ended.
+// endedCalls counts the ended calls of a kind.
 type endedCalls struct {
 	calls, timed    float64
 	itself, samples float64 // the weights
@@ -131,9 +131,8 @@ func (e *endedCalls) add(s *site) {
 	e.samples += s.samples.weight
 }
 
-// of estimates the sums over all calls at a line. The lines of the calls that were not timed are
-// taken to be those of the samples, or, if there is no sample, of all. Of their time nothing is
-// known then, except that it is short.
+// of estimates the sums over all calls at a line. Untimed calls are spread over the lines like the
+// samples, or, without samples, like all timed calls. Their time is then unknown, but short.
 func (e *endedCalls) of(s *site) sums {
 	rest := max(e.calls-e.itself, 0)
 	if e.samples > 0 {
@@ -146,8 +145,7 @@ func (e *endedCalls) of(s *site) sums {
 	return sum
 }
 
-// waitState says what a wait in a call means. receives and sends say what the requests of a call
-// do.
+// waitState says what a wait in a call means. receives and sends describe the call's requests.
 func waitState(id calls.ID, receives, sends bool) string {
 	receives, sends = receives || id.Receives(), sends || id.Sends()
 	switch {

@@ -13,7 +13,7 @@ type frame struct {
 
 // locator finds the user's line of a call on the stack.
 type locator struct {
-	// known has the frame of each program counter that was seen; nil: it is inside the library.
+	// known has the frame of each known program counter; nil: it is inside the library.
 	known map[uintptr]*frame
 	pcs   [32]uintptr
 	empty frame
@@ -36,8 +36,8 @@ func (l *locator) find() *frame {
 	return &l.empty
 }
 
-// look returns the innermost function at a program counter, which may be inlined into others, that
-// is not of the library; nil if all are.
+// look returns the innermost function at a program counter, inlined ones included, outside the
+// library; nil if there is none.
 func look(pc uintptr) *frame {
 	frames := runtime.CallersFrames([]uintptr{pc})
 	for {

@@ -35,7 +35,7 @@ type Trace struct {
 	rec     *calls.Recorder
 }
 
-// NewTrace makes a trace of so many events. Its memory is taken at once.
+// NewTrace makes a trace of this many events. It allocates all memory at once.
 func NewTrace(events int) *Trace {
 	return &Trace{locator: newLocator(), ring: make([]event, events)}
 }
@@ -84,21 +84,21 @@ func (t *Trace) message(e *event, m pml.TracedMessage) {
 	e.peer, e.tag, e.bytes, e.context, e.number = int32(m.Peer), int32(m.Tag), m.Bytes, uint64(m.Context), m.Number
 }
 
-// Rail says what has happened to a rail.
+// Rail records an event of a rail.
 func (t *Trace) Rail(peer int, what string) {
 	e := t.add(trace.Rail, calls.Now())
 	e.peer, e.text = int32(peer), what
 }
 
-// Events are a copy of those that a trace has at a moment.
+// Events is a copy of a trace's events at a moment.
 type Events struct {
 	at      int64
 	dropped uint64
 	list    []event
 }
 
-// NewEvents makes room for a copy of the events. It needs no lock. It writes to the memory, which
-// takes longer than to copy the events into it.
+// NewEvents allocates memory for a copy of the events, and touches it, which takes longer than the
+// copy. It needs no lock.
 func (t *Trace) NewEvents() *Events {
 	s := &Events{list: make([]event, len(t.ring)+roomUnderWay)}
 	for i := range s.list {
@@ -107,11 +107,11 @@ func (t *Trace) NewEvents() *Events {
 	return s
 }
 
-// roomUnderWay is for how many calls under way there is room before the events are copied again.
+// roomUnderWay is the number of calls under way for which memory is allocated beforehand.
 const roomUnderWay = 64
 
-// Copy copies the events, and the calls under way. Lock held. It does nothing else, because the
-// rank cannot go on meanwhile.
+// Copy copies the events, and the calls under way. It does nothing else, because the lock is held
+// and the rank cannot go on.
 func (s *Events) Copy(t *Trace) {
 	n := uint64(len(t.ring))
 	kept, first := min(t.next, n), uint64(0)
