@@ -1,5 +1,5 @@
-// Package userlog tells the user what a rank notices by itself: as a line of text on standard
-// error, or as a record of the program's slog.Logger.
+// Package userlog writes a rank's messages to the user: as lines of text on standard error, or as
+// records of the program's slog.Logger.
 package userlog
 
 import (
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Logger is where a rank tells the user something. The zero value is that of rank 0 on standard
-// error. Goroutines may share it.
+// Logger writes messages to the user. The zero value is that of rank 0 on standard error.
+// Goroutines may share it.
 type Logger struct {
 	Rank int          // NoRank: none yet
 	To   *slog.Logger // nil: text on standard error
@@ -20,7 +20,7 @@ type Logger struct {
 // NoRank is the rank of a process before it knows its own.
 const NoRank = -1
 
-// Warn tells of something that the user should mend.
+// Warn logs a problem that the user should solve.
 func (l Logger) Warn(text string) {
 	if l.To == nil {
 		text = "warning: " + text
@@ -28,8 +28,8 @@ func (l Logger) Warn(text string) {
 	l.Log(slog.LevelWarn, text)
 }
 
-// Log tells of something else, in one line. Its level and attributes are left out of text on
-// standard error. A record has the rank as an attribute too.
+// Log logs one line. Text on standard error omits its level and attributes. A record also has the
+// rank as an attribute.
 func (l Logger) Log(level slog.Level, line string, attrs ...slog.Attr) {
 	switch {
 	case l.To == nil && l.Rank == NoRank:
