@@ -22,7 +22,7 @@ func (s *Schedule) Allreduce(in, out []byte) {
 	}
 }
 
-// isRing reports whether an allreduce of so many bytes goes round a ring.
+// isRing reports whether an allreduce of this many bytes takes the ring algorithm.
 func (s *Schedule) isRing(bytes int) bool {
 	return bytes > s.tuning.AllreduceDoublingBytes && s.Commutes && powerBelow(s.size) != s.size
 }
@@ -134,9 +134,9 @@ func (s *Schedule) allreduceDoubling(f folding, in, out []byte) {
 }
 
 // allreduceHalving is Rabenseifner's algorithm. In each step two ranks, at twice the distance of
-// the step before, share their work: each sends half of what it has left to the other, and combines
-// the other half. Then the combined parts are exchanged in the opposite order. The order of ranks
-// is kept.
+// the step before, share their work: each sends half of its remaining range to the other, and
+// combines the other half. Then the ranks exchange the combined parts in the opposite order. The
+// order of ranks is kept.
 func (s *Schedule) allreduceHalving(f folding, in, out []byte) {
 	have := in
 	if in == nil {
@@ -215,10 +215,9 @@ func (s *Schedule) allreduceRing(in, out []byte) {
 // nobody as a destination of merge: nothing is sent.
 const nobody = -1
 
-// merge sends give to one rank, and combines what it receives from another rank with mine. The
-// result goes to result, which is mine or does not overlap it. left says that what it receives is
-// the left operand; that is ignored if the operation commutes. Pieces are combined while the next
-// ones are under way.
+// merge sends give to one rank, and combines the data from another rank with mine, into result,
+// which is mine or does not overlap it. left: the received data is the left operand; it is ignored
+// if the operation commutes. Pieces are combined while the next ones are under way.
 func (s *Schedule) merge(to, from int, left bool, give, mine, result []byte) {
 	inPlace := len(mine) == 0 || &mine[0] == &result[0]
 	giveCut, cut := s.cut(len(give), s.Elem), s.cut(len(mine), s.Elem)

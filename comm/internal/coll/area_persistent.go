@@ -11,8 +11,8 @@ import (
 // among the collectives of the team. A builder plans it: the schedule then has a meeting, and an
 // area without memory. Init makes the memory if all ranks have planned the same.
 
-// planArea plans an area for a persistent collective that may go through it: each rank has so many
-// bytes, or a part of so many bytes for each rank.
+// planArea plans an area for a persistent collective that may use it. bytes is a rank's length, or
+// that of its part for each rank.
 func (s *Schedule) planArea(kind *meetingKind, bytes int) {
 	t := s.team
 	switch {
@@ -88,15 +88,15 @@ func (s *Schedule) shareNothing() {
 	s.steps = append(s.steps, after...)
 }
 
-// leaveArea forgets the area of a schedule that is not running. The memory of a persistent
-// collective is given back.
+// leaveArea forgets the area of a schedule that is not running. It unmaps the memory of a
+// persistent collective.
 func (s *Schedule) leaveArea() {
 	clear(s.meets)
 	s.meets = s.meets[:0]
 	s.dropArea()
 }
 
-// dropArea gives the memory of a persistent collective back. Starts fail from then on.
+// dropArea unmaps the memory of a persistent collective. Later starts fail.
 func (s *Schedule) dropArea() {
 	if s.how == Persistent && s.area != nil && s.area.Unshare() {
 		s.team.hub.removeKept(s)

@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/internal/calls"
 )
 
-// ageEvery is after how many collectives or starts Age is called for an area. No rank is
-// SequenceNumbers of them away from another one.
+// ageEvery is the number of collectives or starts between calls of Age for an area. Ranks are
+// always less than SequenceNumbers of them apart.
 const ageEvery = originSpan
 
 // areaState says whether a team has an area.
@@ -46,16 +46,16 @@ func (t *Team) Arrived() int {
 	return n
 }
 
-// ShareNothing has all collectives go by messages. All ranks call it, before the first collective.
+// ShareNothing makes all collectives use messages. All ranks call it, before the first collective.
 func (t *Team) ShareNothing() { t.areaState = areaOff }
 
 // StartAt numbers the team's collectives from count on. All ranks call it, and then wait for each
 // other by other means, before the first collective. It is for tests.
 func (t *Team) StartAt(count uint64) { t.count, t.next = count, int(count%SequenceNumbers) }
 
-// wantsArea reports whether the team sets an area up before the next collective. All ranks that
-// make the same call agree on that. Only a call that waits for all ranks in any case may do it: a
-// program may rely on others not to wait.
+// wantsArea reports whether the team sets up an area before the next collective. All ranks that
+// make the same call agree on that. Only a call that waits for all ranks anyway may do it: a
+// program may rely on other calls not to wait.
 func (t *Team) wantsArea(call calls.ID) bool {
 	if t.areaState != areaNone || t.size == 1 || call != calls.Barrier && call != calls.Allreduce {
 		return false
@@ -75,15 +75,14 @@ func (t *Team) findHosts() {
 	}
 }
 
-// Prepare sets up the memory that the team's ranks share, if it is time for that. It is called
-// before Begin of each collective, with the name, root and context of the call. Its error, which is
-// described, ends the call; the call then counts as a collective.
+// Prepare sets up the team's shared memory when it is due. It is called before Begin of each
+// collective, with the name, root and context of the call. An error, which is described, ends the
+// call; the call then counts as a collective.
 //
-// The messages for that have a sequence number of their own. The memory is used only if all ranks
-// of all hosts could share it, and all have the same block. No rank completes the set-up unless all
-// ranks take part in it. A rank that gives up in the middle is unfit for collectives, or was told
-// of one that did not begin: so either all ranks have the area, or none, or none of the later
-// collectives succeeds.
+// The set-up has its own sequence number. The memory is used only if all ranks of all hosts could
+// share it, with the same block. No rank completes the set-up unless all ranks take part in it. A
+// rank that gives up in the middle is unfit for collectives, or knows by a REVOKE of one that did
+// not begin. So either all ranks have the area, or none, or no later collective succeeds.
 func (t *Team) Prepare(ctx context.Context, call calls.ID, root int) (err error) {
 	if !t.wantsArea(call) || t.unfit != nil || t.blocking != nil || ctx != nil && ctx.Err() != nil {
 		return nil
@@ -113,9 +112,9 @@ func (t *Team) Prepare(ctx context.Context, call calls.ID, root int) (err error)
 	return err
 }
 
-// shareArea runs steps of its own on s, which has none, and replaces its Reduction: on each host a
-// rank makes memory with room for so many bytes of each rank, and the others map it. It returns nil
-// if some rank, on whatever host, could not do so, or has another block.
+// shareArea runs its own steps on s, which has none, and replaces its Reduction. On each host one
+// rank makes memory with a block for each rank, and the others map it. It returns nil if a rank on
+// any host could not do so, or has another block.
 func (s *Schedule) shareArea(ctx context.Context, block int) (*area.Area, error) {
 	t := s.team
 	leader, isAlone := t.local[0], len(t.local) == 1
@@ -183,15 +182,15 @@ func (s *Schedule) shareArea(ctx context.Context, block int) (*area.Area, error)
 		return area.New(sharer, mem, world, t.number(t.rank), block, before), nil
 	}
 	if mem != nil && sharer != nil {
-		_ = sharer.Unshare(mem) // it was mapped, so nothing can go wrong
+		_ = sharer.Unshare(mem) // cannot fail: it was mapped
 	}
 	return nil, err
 }
 
-// setUpWord is what a rank tells the others at the end of a set-up: the block of the memory that it
-// can share, which may differ from that of other hosts, or 0. If a rank has made another call, its
-// message may be as long, and may combine such words with others. So the upper half of a word is a
-// hash of the lower one, and all ranks get a word that is none of these.
+// setUpWord is a rank's message at the end of a set-up: the block of the memory that it can share,
+// which may differ between hosts, or 0. The message of a rank in another call may have the same
+// length, and be combined with such words. So the upper half of a word is a hash of the lower one,
+// which exposes such a mixture at all ranks.
 func setUpWord(block int) uint64 {
 	h := uint32(block) ^ 0x7365_7475
 	h = (h ^ h>>16) * 0x85eb_ca6b
@@ -201,8 +200,8 @@ func setUpWord(block int) uint64 {
 
 func isSetUp(word uint64) bool { return word == setUpWord(int(uint32(word))) }
 
-// both is the operation on two such words: their value if they are equal, else the word for 0, but
-// no such word if one of them is none.
+// both combines two such words: to their value if they are equal, else to the word for 0. If one is
+// invalid, the result is invalid.
 type both struct{}
 
 // Combine implements Combiner.
@@ -219,7 +218,7 @@ func (both) Combine(in, inout []byte) {
 	binary.LittleEndian.PutUint64(inout, result)
 }
 
-// dropArea gives the team's area up.
+// dropArea unmaps the team's area.
 func (t *Team) dropArea() {
 	if t.area != nil {
 		t.area.Unshare()
@@ -231,7 +230,7 @@ func (t *Team) dropArea() {
 	}
 }
 
-// tidyArea gives the area up if the job ends and no call uses it.
+// tidyArea unmaps the area if the job ends and no call uses it.
 func (t *Team) tidyArea() {
 	if t.area != nil && t.hub.closed && (t.blocking == nil || len(t.blocking.meets) == 0) {
 		t.dropArea()

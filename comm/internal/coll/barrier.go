@@ -1,8 +1,8 @@
 package coll
 
 // Barrier makes the schedule of MPI_Barrier: a meeting, or a dissemination by messages. In each
-// step a rank tells another rank, twice as far away as in the step before, that all ranks in
-// between have arrived, and hears the same from the rank as far on the other side.
+// step the distance between partners doubles. A rank sends to the rank at that distance, and
+// receives from the rank at that distance on the other side: all ranks in between have arrived.
 func (s *Schedule) Barrier() {
 	if s.meetsInArea(&meetBarrier, 0) {
 		s.meet(meet{kind: &meetBarrier, byMessages: barrierByMessages})

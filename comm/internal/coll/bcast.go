@@ -69,7 +69,7 @@ func (s *Schedule) bcastChain(buf []byte, root int) {
 	}
 }
 
-// bcastScatter gives every rank a part, down a tree. Then the parts go round a ring.
+// bcastScatter scatters the message down a tree. Then the parts go round a ring.
 func (s *Schedule) bcastScatter(buf []byte, root int) {
 	const unit = 64 // bytes, so that parts are whole cache lines
 	n := s.size

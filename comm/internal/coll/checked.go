@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// In checked mode each collective begins with a check: the ranks tell each other what they call
+// In checked mode each collective begins with a check: the ranks exchange records of their calls
 // before any of them uses data. All ranks get the same records, so all of them find the same
-// difference, and none has to be told. The communicator stays fit: every rank has made the call.
+// difference, without a REVOKE. The communicator stays fit: every rank has made the call.
 //
 // The messages of the check have the tag of blocking calls, whatever the form of the call, so that
 // calls of different forms meet. No rank ends a check before all ranks have come to it. Hence
@@ -16,23 +16,23 @@ import (
 //
 // An Init call is checked, and its starts are not.
 
-// Check is what a rank tells the others of its call.
+// Check describes a rank's call to the others.
 type Check struct {
 	// Record is as long at all ranks.
 	Record []byte
 	// Compare gets the records of all ranks, in the order of ranks. Its error ends the call.
 	Compare func(records []byte) error
-	// Lengths, if not nil, are compared when Compare has found no difference.
+	// Lengths, if not nil, are compared after Compare has found no difference.
 	Lengths *PartLengths
 }
 
-// PartLengths are those of the parts that a rank sends and expects, in an order as for
+// PartLengths are the lengths of the parts that a rank sends and expects, ordered as for
 // [Schedule.Neighbors].
 type PartLengths struct {
 	Sources, Dests []int
 	Pairs          bool
 	Give           []uint64 // to Dests
-	// Compare gets the lengths of what Sources send. It returns a record of RecordBytes bytes.
+	// Compare gets the lengths that Sources send. It returns a record of RecordBytes bytes.
 	Compare     func(got []uint64) []byte
 	RecordBytes int
 	// CompareAll gets these records of all ranks. Its error ends the call.
@@ -42,21 +42,21 @@ type PartLengths struct {
 // checking is the check of a schedule.
 type checking struct {
 	steps     int            // of the check, which are the first ones
-	parts     []func() error // what stepCheck calls
+	parts     []func() error // called by stepCheck
 	isRunning bool           // the rank has not come to the steps after it
 	tag       int            // of the messages of those steps
 }
 
-// CheckError is the error of calls that do not belong together, in checked mode. All ranks have it.
+// CheckError is the error of mismatched calls in checked mode. All ranks get it.
 type CheckError struct{ err error }
 
 func (e *CheckError) Error() string { return e.err.Error() }
 func (e *CheckError) Unwrap() error { return e.err }
 
-// Agreed is the length, in bytes, that the call has at all ranks; 0 if it has none.
+// Agreed is the length, in bytes, that all ranks agree on; 0 if there is none.
 func (s *Schedule) Agreed() int { return s.agreed }
 
-// InPlace reports whether the schedule is the one for in place.
+// InPlace reports whether the schedule is that of a call in place.
 func (s *Schedule) InPlace() bool { return s.inPlace }
 
 // OwnLength is the length of the one part that a rank that is not the root sends or receives.
@@ -81,8 +81,8 @@ func (s *Schedule) Check(c Check) {
 	s.check.tag, s.tag = s.tag, numberOf(s.tag)+blockingForm
 }
 
-// checkLengths exchanges lengths as the call itself exchanges parts. Then all ranks learn what each
-// of them has found.
+// checkLengths exchanges lengths as the call itself exchanges parts. Then all ranks exchange their
+// results.
 func (s *Schedule) checkLengths(l *PartLengths) {
 	words := func(values []uint64) (memory []byte, parts [][]byte) {
 		memory = make([]byte, wordBytes*len(values))
@@ -132,8 +132,8 @@ func (s *Schedule) endCheck() error {
 	return nil
 }
 
-// takesAhead reports whether a message with this tag is of a rank that has ended the check, while
-// this rank has not.
+// takesAhead reports whether a message with this tag comes from a rank that has ended the check
+// before this rank.
 func (s *Schedule) takesAhead(tag int) bool { return s.check.isRunning && tag == s.check.tag }
 
 // checkInit runs the check of an Init call, and leaves the steps of the starts.

@@ -2,9 +2,9 @@ package coll
 
 import "github.com/mpigo/mpigo/comm/internal/area"
 
-// The arithmetic of meetings: what is put into the area, combined, and copied out of it.
+// The arithmetic of meetings: copying into the area, combining, and copying out of it.
 
-// order is the order in which contributions are combined: that of a schedule with messages.
+// order is the order in which contributions are combined, the same as in a schedule with messages.
 type order uint8
 
 const (
@@ -14,11 +14,11 @@ const (
 	orderChain                 // Schedule.reduceChain
 )
 
-// bcastPieces is in how many pieces a bcast goes through the area, if these are not too short or
-// too long.
+// bcastPieces is the number of pieces in which a bcast goes through the area, unless they are too
+// short or too long.
 const bcastPieces = 8
 
-// reducePieces is the same of a reduce that the root combines alone. All of them are in the area
+// reducePieces is the same for a reduce that the root combines alone. All of them are in the area
 // at a time.
 const reducePieces = area.CellsInTurn
 
@@ -26,7 +26,7 @@ const reducePieces = area.CellsInTurn
 // the result stays in the processor's first cache.
 const chunkBytes = 8 << 10
 
-// length is how many bytes a meeting moves: of a vector, or of the part of a rank.
+// length is how many bytes a meeting moves: a vector, or the part of a rank.
 func (s *Schedule) length() int {
 	m := &s.meeting
 	if m.kind.length != nil {
@@ -35,9 +35,9 @@ func (s *Schedule) length() int {
 	return len(m.have())
 }
 
-// blockBytes is how many bytes of that go through the area at a time. If all do not fit, there is
-// room for two blocks, and for area.CellsInTurn of a bcast, so that a rank need not wait for room
-// at each block.
+// blockBytes is how many bytes of length go through the area at a time. If the area is too small
+// for all, it holds two blocks, or area.CellsInTurn blocks of a bcast, so that a rank need not wait
+// for room at each block.
 func (s *Schedule) blockBytes(kind *meetingKind, length int) int {
 	room, unit := s.area.Block, 1
 	if kind.block != nil {
@@ -79,14 +79,14 @@ type combining struct {
 	op       Combiner
 	commutes bool
 	root     int // of a reduce
-	// own is this rank's contribution to the block if the area does not have all of that.
+	// own is this rank's contribution to the block, if the area has only a part of it.
 	own []byte
-	// at is where the piece that is combined begins in the block, and bytes its length.
+	// at is the offset in the block of the piece being combined, and bytes its length.
 	at, bytes int
 	temps     []byte // for intermediate results, one after the other
 }
 
-// tempsOf is how many bytes of intermediate results there are of pieces of up to so many bytes.
+// tempsOf is the memory for intermediate results of pieces of up to this length.
 func (o order) tempsOf(ranks, bytes int) int {
 	levels := 0
 	switch o {
@@ -100,7 +100,7 @@ func (o order) tempsOf(ranks, bytes int) int {
 	return levels * area.Align(bytes)
 }
 
-// makeCombining prepares the combining of pieces of up to so many bytes.
+// makeCombining prepares to combine pieces of up to this length.
 func (s *Schedule) makeCombining(bytes int) combining {
 	m, a := &s.meeting, s.area
 	c := combining{
@@ -142,9 +142,8 @@ func (c *combining) spare(temps []byte) (place, rest []byte) {
 	return temps[:c.bytes], temps[area.Align(c.bytes):]
 }
 
-// doubling combines the contributions of the ranks with the numbers lo…hi−1 into dest, as pairs of
-// ranks do that exchange their results, in each step at twice the distance
-// (Schedule.allreduceDoubling).
+// doubling combines the contributions of the ranks with the numbers lo…hi−1 into dest, in the order
+// of Schedule.allreduceDoubling.
 func (c *combining) doubling(dest []byte, fold *folding, lo, hi int, temps []byte) {
 	op := c.op
 	if hi-lo == 1 {
@@ -263,8 +262,8 @@ func (s *Schedule) combineAtRoot() (done bool, err error) {
 	return m.advance(n, s.length()), nil
 }
 
-// combinePieces combines the bytes from…to−1 of the block, in pieces of up to so many bytes, into
-// dest, and copies them to result, unless that is nil.
+// combinePieces combines the bytes from…to−1 of the block, in pieces of up to the given length,
+// into dest, and copies them to result, unless it is nil.
 func (s *Schedule) combinePieces(from, to, piece int, dest, result []byte) error {
 	used := s.used
 	err := apart(s, combiningPieces.do, combiningPieces{s.makeCombining(piece), s, from, to, piece, dest, result})
@@ -302,10 +301,10 @@ func (s *Schedule) rangeOf(rank int) (from, to int) {
 	return share(n, s.Elem, ranks, rank), share(n, s.Elem, ranks, rank+1)
 }
 
-// combineRange is combineRangeFor every rank, which then copies the other ranges.
+// combineRange is combineRangeFor for every rank, which then copies the other ranges.
 func (s *Schedule) combineRange() (done bool, err error) { return s.combineRangeFor(everyRank) }
 
-// combineRangeForRoot is combineRangeFor the root, which then copies the other ranges.
+// combineRangeForRoot is combineRangeFor for the root, which then copies the other ranges.
 func (s *Schedule) combineRangeForRoot() (done bool, err error) {
 	return s.combineRangeFor(s.meeting.root)
 }
@@ -313,8 +312,8 @@ func (s *Schedule) combineRangeForRoot() (done bool, err error) {
 // everyRank stands for all ranks.
 const everyRank = -1
 
-// combineRangeFor combines this rank's range of a block, puts it into the area in place of its
-// contribution to that, and comes to the second round.
+// combineRangeFor combines this rank's range of a block, writes the result over its contribution in
+// the area, and comes to the second round.
 func (s *Schedule) combineRangeFor(rank int) (done bool, err error) {
 	m, a := &s.meeting, s.area
 	n := s.blockLen()
@@ -379,8 +378,8 @@ func (s *Schedule) gatherRanges() (done bool, err error) {
 	return true, nil
 }
 
-// ringPart is the part of the vector that a byte of it lies in, of as many parts as there are
-// ranks, and where that part ends.
+// ringPart is the part of the vector that has the byte at, and the end of that part. There are as
+// many parts as ranks.
 func (s *Schedule) ringPart(at int) (part, end int) {
 	n := len(s.meeting.out)
 	for part = 0; ; part++ {
@@ -391,7 +390,7 @@ func (s *Schedule) ringPart(at int) (part, end int) {
 }
 
 // copyRanges copies the ranges of a block that other ranks have combined, and goes on to the next
-// block. It reports whether there is none.
+// block. It reports whether that was the last one.
 func (s *Schedule) copyRanges() (done bool) {
 	m, a := &s.meeting, s.area
 	a.AllArrived(m.stamp + 1)

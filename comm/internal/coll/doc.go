@@ -1,5 +1,5 @@
 // Package coll runs the collectives of a communicator at one rank. It knows ranks and contexts of
-// package pml, and nothing of comm.Comm.
+// package pml, but not comm.Comm.
 //
 //	comm.Bcast ── checks arguments
 //	   │
@@ -10,25 +10,24 @@
 //	            Schedule.Call ──▶ pml: sends and receives whose tag has the sequence number
 //
 // A Team is a communicator. It numbers its collectives. A Schedule is one collective: a list of
-// steps that a builder makes, once. Builders know algorithms and no requests; what runs the steps
-// knows requests and no algorithms. So one builder serves all forms of a call:
+// steps that a builder makes, once. Builders know only algorithms, and the code that runs the steps
+// knows only requests. So one builder serves all forms of a call:
 //
 //   - A blocking call runs the steps in its goroutine (Schedule.Run). Where it has to wait for
 //     messages, the goroutine drives the engine.
-//   - A nonblocking call runs what it can (Schedule.Launch). Then what was posted signals the
-//     Schedule, which the engine runs at the end of the turn in which the last of it has ended. So
-//     the steps run in any goroutine that makes progress, and never inside a transport. A goroutine
-//     that waits for the collective may also find its message itself (Schedule.Look).
+//   - A nonblocking call runs steps until one has to wait (Schedule.Launch). When the last posted
+//     operation ends, the engine runs the Schedule at the end of that progress call. So any
+//     goroutine that makes progress runs the steps, but never inside a transport. A goroutine that
+//     waits for the collective may also find its message itself (Schedule.Look).
 //   - A persistent call (Schedule.Keep) keeps the steps. Each start runs them as a nonblocking call
 //     does.
 //
-// In some collectives the ranks of one host exchange no messages, but meet in memory that they
-// share, in blocking and persistent calls. Nonblocking calls go by messages, because any number of
-// them may be under way, and memory for them would have to be found anew in each call.
+// In some blocking and persistent collectives, the ranks of one host meet in shared memory instead
+// of exchanging messages. Nonblocking calls use messages: any number of them may be under way, and
+// each would need new shared memory.
 //
-// A collective that fails at one rank fails at all ranks: the rank revokes it. Calls that do not
-// belong together are found by mismatch probes. Both are control fragments of pml (pml/control.go),
-// whose handler a Team is.
+// A rank whose collective fails revokes it, so it fails at all ranks. Mismatch probes find calls
+// that do not match. Both are control fragments of pml (pml/control.go), and a Team handles them.
 //
 // # Files
 //

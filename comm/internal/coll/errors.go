@@ -9,18 +9,17 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// ErrGivenUp is the error of a collective that this rank has given up because a context has ended,
-// before the call or in it.
+// ErrGivenUp is the error of a collective that this rank gave up because a context ended, before
+// the call or during it.
 var ErrGivenUp = errors.New("given up, and the other ranks are told")
 
 // givenUp is the error of a call whose context has ended.
 func givenUp(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrGivenUp, ctx.Err()) }
 
-// ErrRoot is the error of a root that does not exist, or that another rank does not agree on.
+// ErrRoot is the error of a root that does not exist, or differs from another rank's.
 var ErrRoot = errors.New("invalid root")
 
-// badMessage is the error of a receive that failed with err, or whose message has another length
-// than is due.
+// badMessage is the error of a receive that failed with err, or whose message has the wrong length.
 func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error {
 	s.failedPeer = r.peer
 	switch {
@@ -36,7 +35,7 @@ func (s *Schedule) badMessage(r postedRecv, st request.Status, err error) error 
 	return s.team.owner.Describe(s.id.String(), r.peer, s.seq, err)
 }
 
-// otherCall is the error of a message that can only be of another call.
+// otherCall is the error of a message that can only belong to another call.
 func (s *Schedule) otherCall(peer int) error {
 	ours := s.signature()
 	err := &callError{s.id, s.rank, s.noBuffers, &RevokedError{Rank: peer, Reason: Differs, Theirs: &Signature{}, Ours: &ours}}
@@ -51,7 +50,8 @@ func (s *Schedule) explain(err error) error {
 	return s.describe(err)
 }
 
-// callError is the error of a call whose collective another rank has revoked, or called otherwise.
+// callError is the error of a call whose collective another rank has revoked, or whose arguments
+// differ.
 type callError struct {
 	call      calls.ID
 	self      int  // this rank
@@ -62,7 +62,7 @@ type callError struct {
 // reason is the reason from the point of view of this call.
 func (e *callError) reason() Reason {
 	if e.noBuffers && e.cause.Reason == Lengths {
-		return Differs // it is the other rank's call that has lengths
+		return Differs // only the other rank's call has lengths
 	}
 	return e.cause.Reason
 }
@@ -95,8 +95,7 @@ func (e *callError) Error() string {
 	return fmt.Sprintf("rank %d gave up on this %s: %v", e.cause.Rank, e.call, e.reason())
 }
 
-// Follows reports whether the error of a call says that another rank has failed before, on its own,
-// and is no more than the consequence.
+// Follows reports whether the error of a call is only the consequence of another rank's failure.
 func Follows(err error) bool {
 	call := (*callError)(nil)
 	if !errors.As(err, &call) || call.cause.Rank == call.self {
@@ -122,8 +121,7 @@ func (e *callError) difference() string {
 	return fmt.Sprintf("the arguments differ: rank %d has elements of another size, or only one of the two is in place or in rank order", e.cause.Rank)
 }
 
-// Is reports that the communicator does not permit the call, and what is wrong with the arguments
-// if that is known.
+// Is matches ErrComm, and the error of the arguments if it is known.
 func (e *callError) Is(target error) bool {
 	switch theirs, ours := e.cause.Theirs, e.cause.Ours; target {
 	case request.ErrComm:

@@ -3,8 +3,7 @@ package coll
 // Flat schedules are for ranks that share processor cores (crowdedTuning): every rank sends to rank
 // 0, and rank 0 sends to every rank. Each rank but rank 0 has to run only twice.
 
-// isFlat reports whether a collective in which each rank has so many bytes for all takes a flat
-// schedule.
+// isFlat reports whether a collective with this many bytes of each rank takes a flat schedule.
 func (s *Schedule) isFlat(bytes int) bool {
 	t, n := s.tuning, s.size
 	return n > 2 && n <= t.FlatRanks && n*bytes <= t.FlatBytes
@@ -60,8 +59,8 @@ func (s *Schedule) allreduceFlat(in, out []byte) {
 	}
 }
 
-// combineTree combines what is at the ranks with the numbers lo…hi−1, as combining.tree does. It
-// returns where the result is.
+// combineTree combines the data of the ranks with the numbers lo…hi−1, as combining.tree does. It
+// returns the place of the result.
 func (s *Schedule) combineTree(at func(rank int) []byte, f folding, lo, hi int) []byte {
 	if hi-lo > 1 {
 		mid := lo + (hi-lo)/2

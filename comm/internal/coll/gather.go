@@ -67,8 +67,8 @@ func (s *Schedule) gatherTree(in, out []byte, root, size int) {
 	}
 }
 
-// unwrap copies parts, which are those of the ranks from first on and round the end of the ranks,
-// to their places in out.
+// unwrap copies parts to their places in out. The parts are those of the ranks from first on, and
+// wrap round the end of the ranks.
 func (s *Schedule) unwrap(out, parts []byte, first, size int) {
 	high := (s.size - first) * size
 	s.copy(out[first*size:], parts[:high])

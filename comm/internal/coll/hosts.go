@@ -3,13 +3,13 @@ package coll
 import "slices"
 
 // Several hosts. The ranks of a host work together in the area. The first rank of each host, its
-// leader, exchanges messages with the leaders of the other hosts. So less goes from host to host,
+// leader, exchanges messages with the leaders of the other hosts. So fewer bytes go between hosts,
 // and fewer ranks wait for messages.
 //
 // A reduction does so only if that does not change the order in which the contributions are
-// combined: floating-point numbers would have other sums if the ranks were placed otherwise. This
-// also holds for operations whose result is the same in any order: ranks may not agree which
-// operations these are, and would then choose different schedules.
+// combined: otherwise floating-point sums would depend on the placement of ranks. The rule has no
+// exception for operations whose order does not matter: ranks may disagree about these, and would
+// then choose different schedules.
 
 // hosts says where the ranks of a team are.
 type hosts struct {
@@ -17,8 +17,8 @@ type hosts struct {
 	leaders   []int // the first rank of each host, in order
 	hostOf    []int // by rank, the place of its host in leaders
 	mostLocal int   // ranks of a host
-	// aligned is the number of ranks of each host if all hosts have as many, in a row, and both
-	// that number and the number of hosts are powers of two. Otherwise it is 0.
+	// aligned is the number of ranks of each host, if all hosts have the same number, with
+	// consecutive ranks, and it and the number of hosts are powers of two. Otherwise it is 0.
 	aligned int
 }
 
@@ -55,8 +55,8 @@ func hostsOf(n, self int, host func(rank int) int) hosts {
 	return h
 }
 
-// byHost reports whether a collective in which each rank has so many bytes goes through the areas
-// of several hosts.
+// byHost reports whether a collective with this many bytes of each rank goes through the areas of
+// several hosts.
 func (s *Schedule) byHost(kind *meetingKind, bytes int) bool {
 	t := s.team
 	return len(t.leaders) > 1 && s.fitsArea(kind, bytes)
@@ -124,9 +124,9 @@ func (s *Schedule) bcastByHost(buf []byte, root int) {
 	pass(cut.pieces - 1)
 }
 
-// reduceByHost combines a block at one rank of each host. These ranks then combine what they have,
+// reduceByHost combines a block at one rank of each host. These ranks then combine their results,
 // up a tree. All ranks of a host are next to each other in the tree of reduceTree, so the order is
-// the one of that.
+// the same.
 func (s *Schedule) reduceByHost(in, out []byte, root int) {
 	t := s.team
 	top := treeRoot(root, s.Commutes)
@@ -186,8 +186,8 @@ func (s *Schedule) blockByHost(bytes int) int {
 	return bytes
 }
 
-// allreduceByHost combines a block at the leader of each host, and the leaders combine what they
-// have. Or each rank does so with a range of the block (allreduceRanges).
+// allreduceByHost combines a block at the leader of each host, and the leaders combine their
+// results. Or each rank does so with a range of the block (allreduceRanges).
 func (s *Schedule) allreduceByHost(in, out []byte) {
 	byRange := len(out) > s.tuning.LeaderBytes
 	if in == nil && !byRange && s.rank != s.team.local[0] {
@@ -226,9 +226,9 @@ func (s *Schedule) allreduceByLeaders(in, out []byte) {
 	s.meet(meet{kind: &meetBcast, in: out})
 }
 
-// allreduceRanges has each rank of a host combine a range of the vector, and exchange that with the
-// ranks of other hosts that combine the same one. So all ranks share the work, and no rank copies
-// what another one of its host has copied. in is nil for in place.
+// allreduceRanges makes each rank of a host combine a range of the vector, and exchange it with the
+// ranks of other hosts that combine the same range. So all ranks of a host share the work. in is
+// nil for in place.
 func (s *Schedule) allreduceRanges(in, out []byte) {
 	n, number := s.team.aligned, s.rank%s.team.aligned
 	from, to := share(len(out), s.Elem, n, number), share(len(out), s.Elem, n, number+1)
@@ -239,7 +239,8 @@ func (s *Schedule) allreduceRanges(in, out []byte) {
 	s.meet(meet{kind: &meetGatherRanges, out: out})
 }
 
-// allreduceAmongHosts combines what the ranks with this rank's number have on their hosts.
+// allreduceAmongHosts combines the results of the ranks that have this rank's number on their
+// hosts.
 func (s *Schedule) allreduceAmongHosts(inout []byte) {
 	t := s.team
 	f := foldingOf(len(t.leaders), s.rank/t.aligned)

@@ -12,9 +12,10 @@ import (
 // Hub polls the shared memory of a rank's teams while collectives wait for a change of it. A rank
 // has one. The engine's lock guards it.
 type Hub struct {
-	// ByMessages has persistent collectives go by messages, whose buffers their steps show.
+	// ByMessages makes persistent collectives use messages, because the steps then show their
+	// buffers.
 	ByMessages bool
-	// Patience is for how many nanoseconds a collective gets nowhere before this rank probes for a
+	// Patience is how many nanoseconds a collective makes no progress before this rank probes for a
 	// mismatch.
 	Patience int64
 
@@ -25,9 +26,9 @@ type Hub struct {
 	teams   []*Team     // that have an area
 	kept    []*Schedule // persistent collectives that have one
 	waiting []*Schedule // that wait for a change of shared memory
-	// active counts the nonblocking collectives that wait for something, and the ranks that a team
-	// has yet to tell of collectives. background has the rank make progress while the program
-	// computes, for one of so many bytes.
+	// active counts the nonblocking collectives that wait, and the ranks that a team has yet to
+	// tell of collectives. background makes the rank progress, while the program computes, for a
+	// collective of about this many bytes.
 	active     int
 	background func(bytes int)
 	// quiet counts blocking collectives since the last turn of progress, and their yields as
@@ -40,16 +41,16 @@ var (
 	_ progress.Idler  = (*Hub)(nil)
 )
 
-// NewHub makes the hub of a rank. Each rank has room for blockBytes, less than 4 GiB, in the memory
-// that it shares with the ranks of its team on its host: longer vectors go through it in blocks. A
-// team shares no memory on any host if blockBytes differs between its ranks, or is 0. background is
-// called, with the engine's lock, when a nonblocking collective of about so many bytes has to wait:
-// it has the rank make progress while IsActive, though no call waits.
+// NewHub makes the hub of a rank. In the memory that a team's ranks share on a host, each has
+// blockBytes, less than 4 GiB: longer vectors go through it in blocks. A team shares no memory on
+// any host if blockBytes differs between its ranks, or is 0. The hub calls background, with the
+// engine's lock, when a nonblocking collective of about this many bytes has to wait. It has to make
+// progress while IsActive, even if no call waits.
 func NewHub(p *pml.PML, blockBytes int, background func(bytes int)) *Hub {
 	return &Hub{p: p, block: area.Align(blockBytes), background: background, Patience: patienceNanos}
 }
 
-// patienceNanos is a little less than a rank without any traffic sleeps at a time.
+// patienceNanos is a little less than the sleep of a rank without traffic.
 const patienceNanos = int64(90 * time.Millisecond)
 
 // IsActive reports whether nonblocking collectives are under way, or other ranks have yet to be
@@ -64,8 +65,7 @@ func (h *Hub) tells(change int) {
 	}
 }
 
-// Close gives the memory of all teams back: at once, or when the collective ends that uses
-// it.
+// Close unmaps the memory of all teams: at once, or when the collective that uses it ends.
 func (h *Hub) Close() {
 	h.closed = true
 	for _, t := range slices.Clone(h.teams) {
@@ -80,13 +80,13 @@ func (h *Hub) Close() {
 	}
 }
 
-// addTeam takes a team that has an area.
+// addTeam adds a team that has an area.
 func (h *Hub) addTeam(t *Team) {
 	h.teams = append(h.teams, t)
 	h.poll()
 }
 
-// addKept takes a persistent collective that has an area.
+// addKept adds a persistent collective that has an area.
 func (h *Hub) addKept(s *Schedule) {
 	h.kept = append(h.kept, s)
 	h.poll()
@@ -128,10 +128,10 @@ func (h *Hub) Arm() bool { return true }
 func (h *Hub) Disarm() {}
 
 const (
-	// maxQuiet bounds the blocking collectives between two turns of progress: those that find in
-	// shared memory what they need make none.
+	// maxQuiet bounds the blocking collectives between two turns of progress: a collective that
+	// need not wait in shared memory makes none.
 	maxQuiet = 128
-	// quietYield is for how many of them a yield counts, because it takes as long.
+	// quietYield is how many collectives a yield counts as, because it takes as long.
 	quietYield = 16
 )
 
@@ -144,7 +144,7 @@ func (h *Hub) keepMoving() {
 
 func (h *Hub) add(s *Schedule) { h.waiting = append(h.waiting, s) }
 
-// remove reverts add, and reports whether the schedule was there.
+// remove undoes add, and reports whether the schedule was there.
 func (h *Hub) remove(s *Schedule) bool {
 	i := slices.Index(h.waiting, s)
 	if i >= 0 {

@@ -7,9 +7,9 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Nonblocking calls, and starts of persistent ones. They run in turns of progress, whoever makes
-// them: when everything that was posted has ended, the schedule is queued in the engine, and goes
-// on at the end of the turn. So a step never runs inside another one, nor inside a transport.
+// Nonblocking calls, and starts of persistent ones, run in the progress calls of any goroutine.
+// When all posted operations have ended, the schedule is queued in the engine, and goes on at the
+// end of the turn. So a step never runs inside another one, or inside a transport.
 
 // task is a Schedule as a task of the engine.
 type task Schedule
@@ -20,8 +20,8 @@ var (
 	_ progress.Ahead    = (*Schedule)(nil)
 )
 
-// Launch begins a nonblocking collective and returns its request. The schedule is the engine's from
-// then on. If ctx, which may be nil, has ended, the collective is given up.
+// Launch begins a nonblocking collective and returns its request. The engine then owns the
+// schedule. If ctx, which may be nil, has ended, the collective is given up.
 func (s *Schedule) Launch(ctx context.Context) (request.Request, error) {
 	if err := s.admit(ctx); err != nil {
 		return request.Request{}, err
@@ -35,8 +35,8 @@ func (s *Schedule) Launch(ctx context.Context) (request.Request, error) {
 	return r, nil
 }
 
-// Run implements progress.Task: what the schedule has waited for has ended, or something has
-// failed. It may also be queued once too often.
+// Run implements progress.Task: the operations that the schedule waited for have ended, or one has
+// failed. It may also be queued without need.
 func (k *task) Run() {
 	switch s := (*Schedule)(k); s.phase {
 	case phaseWaiting:
@@ -58,7 +58,7 @@ func (s *Schedule) goOnWaiting() {
 	s.advance()
 }
 
-// advance does what can be done of the steps now.
+// advance runs the steps until one has to wait.
 func (s *Schedule) advance() {
 	err := s.failed()
 	for err == nil {
@@ -88,7 +88,7 @@ func (s *Schedule) advance() {
 			s.move(phaseWaiting)
 			s.beginWait()
 			s.markActive()
-			s.pollMeeting() // a rank may have seen, just before, that nobody waits
+			s.pollMeeting() // a rank may have seen, just before, that no rank waits
 			return
 		}
 	}
@@ -105,8 +105,8 @@ func (s *Schedule) advance() {
 	s.drain()
 }
 
-// Look implements progress.Ahead: a call that waits for the collective, while that waits for one
-// message only, or for a change of shared memory, looks for that, and goes on with the steps at
+// Look implements progress.Ahead. If the collective waits only for one message, or for a change of
+// shared memory, a call that waits for the collective looks for that, and runs the next steps at
 // once.
 func (s *Schedule) Look() (events int, able bool) {
 	switch {
@@ -135,7 +135,7 @@ func (s *Schedule) Look() (events int, able bool) {
 	return events, true
 }
 
-// markActive has the rank make progress for the collective from now on, until unmarkActive.
+// markActive makes the rank progress for the collective until unmarkActive.
 func (s *Schedule) markActive() {
 	if !s.isActive {
 		s.isActive = true
@@ -151,8 +151,8 @@ func (s *Schedule) unmarkActive() {
 	}
 }
 
-// interrupt ends the steps of a collective that has just failed. A goroutine that is in it waits
-// for messages that are arriving, and for devices that still read buffers, when it gives up itself.
+// interrupt ends the steps of a collective that has just failed. A goroutine in the call gives up
+// by itself, and then waits for arriving messages, and for devices that still read buffers.
 func (s *Schedule) interrupt() {
 	s.abandonSends()
 	s.next = len(s.steps)
@@ -162,7 +162,8 @@ func (s *Schedule) interrupt() {
 	}
 }
 
-// collect takes what has ended, and returns how much has not. After an error the rest remains.
+// collect removes the operations that have ended, and returns how many have not. After an error the
+// rest remains.
 func (s *Schedule) collect() (active int, err error) {
 	watches, err := s.endWatches()
 	for _, r := range s.recvs {
@@ -193,14 +194,13 @@ func (s *Schedule) collect() (active int, err error) {
 	return watches + active + left, err
 }
 
-// watch has the schedule run when everything that is posted has ended, of which there is so much,
-// or when something has failed.
+// watch makes the schedule run when all active operations have ended, or one has failed.
 func (s *Schedule) watch(active int) {
 	s.wakes.ResetTask(active, s.team.p.Engine(), (*task)(s))
 	s.eachPosted(func(o *request.Object) { o.Watch(&s.wakes) })
 }
 
-// unwatch reverts watch for what is still active.
+// unwatch undoes watch for operations that are still active.
 func (s *Schedule) unwatch() {
 	s.eachPosted(func(o *request.Object) { o.Unwatch(&s.wakes) })
 }
@@ -220,8 +220,8 @@ func (s *Schedule) eachPosted(f func(o *request.Object)) {
 	}
 }
 
-// drain completes a schedule that has failed as soon as its buffers are the user's again: when the
-// messages that were arriving are here, and no device reads a buffer.
+// drain completes a failed schedule as soon as its buffers are unused: when arriving messages have
+// ended, and no device reads a buffer.
 func (s *Schedule) drain() {
 	for _, r := range s.meeting.watches {
 		r.req.Cancel()

@@ -7,9 +7,8 @@ import (
 	"github.com/mpigo/mpigo/progress"
 )
 
-// A meeting is what the ranks of the team's area do there together. It is a step of a schedule,
-// which goes on each time the area has changed. It takes a round for each block of the buffers, or
-// two.
+// A meeting is a step of a schedule in which the ranks of the team's area work together. It goes on
+// each time the area has changed. It takes one or two rounds for each block of the buffers.
 //
 //	barrier    Each rank comes to the round. The last one to come says so.
 //	allreduce  Short: each rank puts its contribution into the area. The last one to come combines
@@ -23,16 +22,16 @@ import (
 //	allgather  Each rank puts its part into the area. When all have come, each copies all parts.
 //	alltoall   The same with a part for each rank, of which each rank copies its own.
 //
-// The last rank to come works for all, because ranks that share processor cores run one after the
-// other: so each rank has to run only once. But if there are few ranks (Tuning.SharedFewRanks),
-// each looks at the slots of all others itself, and nobody is counted: that takes fewer transfers
-// of cache lines. Ranks with short contributions need no schedule for that (short.go).
+// The last rank to come works for all: ranks that share processor cores run one after the other,
+// and so each has to run only once. If there are few ranks (Tuning.SharedFewRanks), each reads the
+// slots of all others, and no rank is counted: that takes fewer transfers of cache lines. Ranks
+// with short contributions need no schedule for that (short.go).
 //
-// A rank that puts something into the area waits for others only if it is RoundsAhead rounds ahead,
-// or has no room.
+// A rank that writes to the area waits for others only if it is RoundsAhead rounds ahead, or has no
+// room.
 //
 // Contributions are combined as by the schedules with messages (combine.go). So the results do not
-// depend on who comes first, nor on whether there is an area.
+// depend on the order of arrival, or on whether there is an area.
 type meeting struct {
 	meet
 	phase   meetingPhase
@@ -41,8 +40,8 @@ type meeting struct {
 	stamp   uint64
 	checked bool // that all ranks have made the same call
 
-	// What the rank waits for: that *word is target, or also more if orMore; and which rank has to
-	// store that, or anyRank.
+	// The rank waits until rank from, or anyRank, has stored target into *word, or a later value if
+	// orMore.
 	word   *uint64
 	target uint64
 	orMore bool
@@ -54,7 +53,7 @@ type meeting struct {
 	watches []postedRecv     // these receives
 }
 
-// meet says what a meeting does. Ranks are numbers in the area.
+// meet describes a meeting. Ranks are numbers in the area.
 type meet struct {
 	kind *meetingKind
 	// in and out are the buffers of the call; in is nil for in place. in is a bcast's at the root,
@@ -62,8 +61,7 @@ type meet struct {
 	in, out []byte
 	root    int // of reduce and bcast
 	order   order
-	// byMessages adds the steps of the call with messages in place of the meeting. A persistent
-	// collective has it.
+	// byMessages, of a persistent collective, adds steps with messages in place of the meeting.
 	byMessages func(s *Schedule, m *meet)
 }
 
@@ -89,7 +87,7 @@ const (
 const anyRank = -1
 
 var (
-	errAreaWrong  = errors.New("a rank has written to the memory that the ranks share what cannot be right")
+	errAreaWrong  = errors.New("a rank has written invalid data to the shared memory")
 	errAreaGone   = errors.New("the job has ended")
 	errManyRounds = errors.New("the buffers are too long for the memory that the ranks share: raise coll.shared.bytes, or set it to 0")
 )
@@ -100,7 +98,7 @@ func (s *Schedule) meet(m meet) {
 	s.meets = append(s.meets, m)
 }
 
-// goOn does what can be done of a meeting without waiting, and reports whether it is over.
+// goOn advances a meeting without waiting, and reports whether it is over.
 func (s *Schedule) goOn(index int) (done bool, err error) {
 	m := &s.meeting
 	if s.area == nil {
@@ -143,7 +141,7 @@ func (s *Schedule) goOn(index int) (done bool, err error) {
 	}
 }
 
-// endMeetings ends the meetings of a call or a start: this rank looks at nothing of them any more.
+// endMeetings ends the meetings of a call or a start: this rank reads nothing of them any more.
 func (s *Schedule) endMeetings() {
 	m := &s.meeting
 	if m.rounds > 0 && s.area != nil {
@@ -160,12 +158,12 @@ func (s *Schedule) inArea() uint64 {
 	return s.count
 }
 
-// await has the meeting wait for *word to be target.
+// await makes the meeting wait until *word is target.
 func (m *meeting) await(phase meetingPhase, word *uint64, target uint64, from int) {
 	m.phase, m.word, m.target, m.orMore, m.from = phase, word, target, false, from
 }
 
-// come comes to the round of the next block, with what this rank puts into the area.
+// come comes to the round of the next block, with this rank's data.
 func (s *Schedule) come() (done bool, err error) {
 	m, a := &s.meeting, s.area
 	if m.rounds >= area.MostRound { // a block may have a second round
@@ -225,10 +223,10 @@ func (s *Schedule) come() (done bool, err error) {
 	return s.doForAll()
 }
 
-// isFew reports whether the ranks of the area are so few that each looks at all others itself.
+// isFew reports whether the ranks of the area are so few that each reads the slots of all others.
 func (s *Schedule) isFew() bool { return s.area.Ranks <= s.tuning.SharedFewRanks }
 
-// comeAmongFew comes to a round in which nobody is counted, after this rank has filled its slot.
+// comeAmongFew comes to a round in which no rank is counted, after this rank has filled its slot.
 func (s *Schedule) comeAmongFew() (done bool, err error) {
 	m, a := &s.meeting, s.area
 	missing := s.publishAmongFew(m.stamp)
@@ -254,8 +252,8 @@ func (s *Schedule) publishAmongFew(stamp uint64) (missing int) {
 	return missing
 }
 
-// isMissing has the meeting wait for the next of few ranks that has not come to a round. It reports
-// false if there is none.
+// isMissing makes the meeting wait for the next of few ranks that has not come to a round. It
+// reports false if there is none.
 func (s *Schedule) isMissing(stamp uint64) bool {
 	m, a := &s.meeting, s.area
 	if !s.isFew() {
@@ -349,7 +347,7 @@ func (s *Schedule) checkCalls() error {
 }
 
 // checkComers compares this rank's call with those of the ranks that have come so far. A rank that
-// has made another call may have gone on without counting itself, and will not be told.
+// has made another call may have gone on without counting itself, and would not notice.
 func (s *Schedule) checkComers() error {
 	m, a := &s.meeting, s.area
 	if m.checked || m.orMore {

@@ -2,35 +2,35 @@ package coll
 
 import "github.com/mpigo/mpigo/comm/internal/area"
 
-// meetingKind is what the ranks do in one kind of meeting. A new kind is a new row of the table
-// below. A function that is nil does as the comment of its field says.
+// meetingKind describes one kind of meeting. A new kind is a new row of the table below. For a nil
+// function, the comment of its field says what applies.
 type meetingKind struct {
 	awaits meetingWait
-	// isPerRank: the area has a part for each rank of what a rank puts there.
+	// isPerRank: a rank's data in the area has a part for each rank.
 	isPerRank bool
 	// length is how many bytes the meeting moves; nil: a contribution.
 	length func(m *meet, ranks int) int
-	// block is how much of that length goes through the area at a time, before it is cut because
-	// it does not fit; nil: all. A block has whole units.
+	// block is how much of length should go through the area at a time, in whole units; nil: all.
+	// It is cut if the area is too small.
 	block func(s *Schedule, length int) int
 	unit  func(s *Schedule) int // nil: a byte
 	// putBytes is how many bytes this rank puts into the area for a block; nil: a block.
 	putBytes func(s *Schedule) int
 	put      func(s *Schedule, place []byte)
-	// forAll completes the meeting for all ranks, at the one that comes last; nil: nothing to do.
+	// forAll completes the meeting for all ranks, at the last one to come; nil: nothing to do.
 	// allHere goes on when all ranks have come, and reports whether the meeting is over. parts does
-	// so after the second round of a block.
+	// the same after the second round of a block.
 	forAll  func(s *Schedule) error
 	allHere func(s *Schedule) (done bool, err error)
 	parts   func(s *Schedule) (done bool)
 }
 
-// meetingWait is whom the ranks wait for that have come to a meeting.
+// meetingWait says which ranks wait in a meeting, and for which.
 type meetingWait uint8
 
 const (
 	awaitAll   meetingWait = iota // each rank for all
-	awaitLast                     // all for the one that comes last, which works for all
+	awaitLast                     // all for the last one to come, which works for all
 	rootAwaits                    // the root for all; the others go on
 	awaitRoot                     // all for the root, which goes on; no other rank puts anything
 )
@@ -72,7 +72,7 @@ var (
 	}
 )
 
-// allDone is that nothing is left to do when all ranks have come.
+// allDone: nothing is left to do when all ranks have come.
 func allDone(*Schedule) (done bool, err error) { return true, nil }
 
 // Lengths.
@@ -84,7 +84,7 @@ func (m *meet) partLen(ranks int) int { return len(m.out) / ranks }
 
 func (s *Schedule) elem() int { return s.Elem }
 
-// bcastPiece is so short that others copy a piece while the root puts the next one there.
+// bcastPiece is short enough that others copy a piece while the root writes the next one.
 func (s *Schedule) bcastPiece(length int) int {
 	if length <= area.SmallBytes {
 		return length
@@ -93,7 +93,7 @@ func (s *Schedule) bcastPiece(length int) int {
 	return max(min(max(length/bcastPieces, s.tuning.SharedPieceBytes), s.tuning.PieceBytes, room), area.SmallBytes)
 }
 
-// reducePiece is so short that the root combines a piece while others put the next one there.
+// reducePiece is short enough that the root combines a piece while others write the next one.
 func (s *Schedule) reducePiece(length int) int {
 	piece := max(length/reducePieces, s.tuning.SharedPieceBytes)
 	if piece = piece / max(s.Elem, 1) * s.Elem; piece > 0 {
@@ -102,7 +102,7 @@ func (s *Schedule) reducePiece(length int) int {
 	return length
 }
 
-// What a rank puts into the area.
+// Functions that put a rank's data into the area.
 
 func (s *Schedule) putForEach() int { return s.area.Ranks * s.blockLen() }
 
@@ -151,7 +151,7 @@ func (s *Schedule) putOwnRange(place []byte) {
 	s.doCopy(place, s.meeting.out[from:to])
 }
 
-// putOthersRanges puts what the other ranks combine.
+// putOthersRanges puts the ranges that the other ranks combine.
 func (s *Schedule) putOthersRanges(place []byte) {
 	m := &s.meeting
 	have := m.have()[m.at:][:s.blockLen()]
@@ -164,7 +164,7 @@ func (s *Schedule) putOthersRanges(place []byte) {
 	s.doCopy(place[to:], have[to:])
 }
 
-// What a rank copies when all have come.
+// Functions that copy when all ranks have come.
 
 // copyParts copies a block of the part of each rank.
 func (s *Schedule) copyParts() (done bool, err error) {
@@ -196,7 +196,7 @@ func (s *Schedule) copyOwnParts() (done bool, err error) {
 	return m.advance(n, length), nil
 }
 
-// What persistent collectives do in place of their meeting.
+// Steps of persistent collectives in place of their meeting.
 
 func barrierByMessages(s *Schedule, _ *meet)   { s.Barrier() }
 func bcastByMessages(s *Schedule, m *meet)     { s.Bcast(m.buffer(), m.root) }

@@ -15,13 +15,13 @@ import (
 //
 // A rank that waits polls the area, as any wait polls its transports. When it is about to sleep, it
 // posts a receive from each rank that it may wait for, under a tag that no message has (watchTag).
-// These receives fail if the rank is lost, and mismatch probes and deadlock reports go by them.
-// When the wait is over, they are cancelled.
+// A watch receive fails if that rank is lost, and mismatch probes and deadlock reports use it. The
+// end of the wait cancels it.
 //
-// A blocking call waits in its goroutine. A start of a persistent collective waits as one that
-// waits for messages (launch.go): it is queued in the engine.
+// A blocking call waits in its goroutine. A start of a persistent collective waits as if for
+// messages (launch.go): it is queued in the engine.
 
-// isReady reports whether what the rank waits for has come.
+// isReady reports whether the wait is over.
 func (m *meeting) isReady() bool {
 	v := atomic.LoadUint64(m.word)
 	return v == m.target || m.orMore && area.IsAfter(v, m.target)
@@ -48,7 +48,7 @@ func (s *Schedule) awaitMeeting(ctx context.Context) error {
 	return s.watchRanks(ctx)
 }
 
-// change is a Schedule as a condition: the shared memory has changed so that the meeting can go on.
+// change is a Schedule as a condition: a change of shared memory lets the meeting go on.
 type change Schedule
 
 // Watch implements progress.Condition.
@@ -63,7 +63,7 @@ func (c *change) Unwatch(*progress.Waiter) {
 	c.meeting.waiter = nil
 }
 
-// beginWait has the hub poll the area for the meeting until endWait.
+// beginWait makes the hub poll the area for the meeting until endWait.
 func (s *Schedule) beginWait() {
 	s.team.hub.add(s)
 	if s.meeting.orMore {
@@ -71,7 +71,7 @@ func (s *Schedule) beginWait() {
 	}
 }
 
-// endWait reverts beginWait, if that was called.
+// endWait undoes beginWait, if that was called.
 func (s *Schedule) endWait() {
 	if s.team.hub.remove(s) && s.meeting.orMore && s.area != nil {
 		s.area.NeedRoom(false)
@@ -127,7 +127,7 @@ func (m *meeting) poll() int {
 	return 1
 }
 
-// interrupt ends the wait, and lets the meeting look again.
+// interrupt ends the wait, so that the meeting looks again.
 func (m *meeting) interrupt() {
 	if m.waiter != nil && !m.waiter.Done() {
 		m.waiter.Finish()
@@ -137,8 +137,8 @@ func (m *meeting) interrupt() {
 	}
 }
 
-// watchSoon is called when the rank is about to sleep while the meeting waits, which then posts
-// receives.
+// watchSoon is called when the rank is about to sleep while the meeting waits. The meeting then
+// posts its watch receives.
 func (s *Schedule) watchSoon() {
 	switch m := &s.meeting; {
 	case !s.isInline:
@@ -152,8 +152,8 @@ func (s *Schedule) watchSoon() {
 	}
 }
 
-// watchNow posts these receives for a start of a persistent collective, if it is time for that. It
-// reports false if the meeting has to be looked at, because the wait is over, or may be.
+// watchNow posts the watch receives of a start of a persistent collective, if watchSoon has asked
+// for them. It reports false if the wait may be over, and the meeting has to go on.
 func (s *Schedule) watchNow() bool {
 	m := &s.meeting
 	if !m.watch {
@@ -184,8 +184,8 @@ func (s *Schedule) postWatches() {
 	}
 }
 
-// endWatches cancels these receives, and returns how many of them are still active. An error is
-// that of a rank which the meeting waits for; the rest of the receives then remains.
+// endWatches cancels the watch receives, and returns how many of them are still active. An error is
+// that of a rank which the meeting waits for; the other receives then remain.
 func (s *Schedule) endWatches() (active int, err error) {
 	m := &s.meeting
 	for _, r := range m.watches {
@@ -200,14 +200,14 @@ func (s *Schedule) endWatches() (active int, err error) {
 	return active, err
 }
 
-// endWatch takes one of these receives, which is complete.
+// endWatch takes a watch receive that is complete.
 func (s *Schedule) endWatch(r postedRecv) error {
 	st, err := r.req.Take()
 	switch {
 	case err == nil && st.Cancelled, !s.mayAwaitRank(r.peer):
 		return nil
 	case err == nil, errors.Is(err, request.ErrTruncate):
-		return s.otherCall(r.peer) // nobody sends that
+		return s.otherCall(r.peer) // no message has this tag
 	}
 	return s.badMessage(r, st, err)
 }
@@ -254,11 +254,11 @@ func (s *Schedule) mayAwait(number int) bool {
 	case m.phase == meetingParts:
 		stamp++
 	}
-	// A rank that has come with another call is not counted, and says so when it is asked.
+	// A rank that has come with another call is not counted, and answers a probe.
 	if !a.HasCome(number, stamp) || !m.checked && signatureIn(a, number, stamp) != s.signature() {
 		return true
 	}
-	// If all have come, it waits for the one that has been the last.
+	// If all have come, it waits for the last one to come.
 	for other := range a.Ranks {
 		if !a.HasCome(other, stamp) {
 			return false

@@ -9,34 +9,33 @@ import (
 	"github.com/mpigo/mpigo/pml"
 )
 
-// Ranks whose calls do not belong together may wait for each other, and none of them notices: two
-// ranks that each take the other for the root of a broadcast both receive, and nothing is sent. So
-// a rank probes for a mismatch when the collective has got nowhere for a time (Hub.Patience),
-// whatever else the rank has sent and received meanwhile: it sends the signature of its call to
-// each rank that it waits for, once a collective. The rank that receives the probe
+// Ranks whose calls do not match may wait for each other without an error: if each of two ranks
+// takes the other for the root of a broadcast, both receive and neither sends. So a rank probes for
+// a mismatch when its collective has made no progress for a time (Hub.Patience), even if other
+// traffic goes on. It sends the signature of its call to each rank that it waits for, once a
+// collective. The receiver of the probe
 //
 //   - revokes the collective if it is in it with another signature;
-//   - answers if it has finished the collective, or will never come to it because it has freed the
-//     communicator, or is in Finalize, or knows that the communicator is revoked or unfit;
-//   - keeps the probe until one of these is so, or until it is in the collective with the same
-//     signature.
+//   - answers if it has finished the collective, or cannot call it: it has freed the communicator,
+//     is in Finalize, or knows that the communicator is revoked or unfit;
+//   - otherwise keeps the probe until one of these holds, or until it is in the collective with the
+//     same signature.
 //
-// If all ranks that wait for each other have the same signature, they follow one schedule, in which
-// no ranks wait in a circle. So in each wait that would not end, some rank gets a probe and finds
-// the mismatch.
+// Ranks with the same signature follow one schedule, in which no ranks wait in a circle. So in each
+// wait that would not end, some rank gets a probe and finds the mismatch.
 //
 // All starts of a persistent collective have the signature of its Init call. Ranks may start
-// several in any order, so a rank that keeps the request may still come to a start, whatever else
-// it does meanwhile. A probe for a start has no signature. The rank that receives it
+// several in any order, so a rank that has the request may still start it later. A probe for a
+// start has no signature. Its receiver
 //
-//   - answers if it has freed the request, or the communicator too;
-//   - keeps the probe, if it has not, until it frees the request.
+//   - answers if it has freed the request, or the communicator, too;
+//   - otherwise keeps the probe until it frees the request.
 //
-// The answer comes after all messages of the starts that the rank has made. So the rank that has
-// probed waits in vain if it waits then.
+// The answer comes after all messages of the starts that the rank has made. So if the prober still
+// waits then, its wait cannot end.
 
-// Signature is what the calls of a collective have in common at all ranks. Ranks with equal
-// signatures follow one schedule.
+// Signature is the part of a call that has to be the same at all ranks. Ranks with equal signatures
+// follow one schedule.
 type Signature struct {
 	Call  uint64 // the ID of the call in its blocking form, callSetUp or callChecked
 	Root  int64
@@ -65,9 +64,9 @@ type probe struct {
 	signature Signature
 }
 
-// mismatch is what a rank knows of mismatch probes.
+// mismatch is the state of mismatch probes at a rank.
 type mismatch struct {
-	probes    []probe // of ranks that are in a collective before this one, at most one of each
+	probes    []probe // of ranks that came to a collective before this one, at most one each
 	noFurther Reason  // why this rank makes no further call, 0 if it may
 }
 
@@ -97,7 +96,7 @@ func (s *Schedule) signature() Signature {
 	return sign
 }
 
-// kind is what Signature.Kind has of a reduction.
+// kind is the part of Signature.Kind for a reduction.
 func (r *Reduction) kind() uint64 {
 	kind := uint64(r.Elem)
 	if !r.Commutes {
@@ -106,8 +105,8 @@ func (r *Reduction) kind() uint64 {
 	return kind
 }
 
-// stillAwaits reports whether this rank waits, in a collective, for a message of a rank of the job
-// or for that rank to match one. If not, an answer of that rank to a probe is outdated, and this
+// stillAwaits reports whether this rank waits, in a collective, for a message from a rank of the
+// job, or for that rank to match one. Otherwise that rank's answer to a probe is outdated, and this
 // rank may probe it again.
 func (t *Team) stillAwaits(from, tag int) bool {
 	s := t.underWay(tag)
@@ -197,7 +196,7 @@ func (t *Team) isAboutToCall(seq int) bool {
 	return t.blocking != nil && t.blocking.setUp && seq == t.next && t.unfit == nil && t.revoked == nil
 }
 
-// declineProbes answers the probes that this rank keeps: it will not come to these collectives.
+// declineProbes answers the kept probes: this rank will not call these collectives.
 func (t *Team) declineProbes(reason Reason) {
 	probes := t.probes
 	t.probes = nil
@@ -224,7 +223,7 @@ func (t *Team) answerProbes(s *Schedule) {
 	t.probes = slices.DeleteFunc(t.probes, func(pr probe) bool { return t.ahead(pr.seq) < 0 })
 }
 
-// compare revokes the collective if another rank, which is in it, has made another call.
+// compare revokes the collective if the rank that probes has made another call.
 func (s *Schedule) compare(pr probe, ours Signature) {
 	if pr.signature != ours {
 		reason := differenceOf(pr.signature, ours)
@@ -232,7 +231,7 @@ func (s *Schedule) compare(pr probe, ours Signature) {
 	}
 }
 
-// differenceOf is the reason to revoke a collective that another rank has called otherwise.
+// differenceOf is the reason to revoke a collective whose calls differ.
 func differenceOf(theirs, ours Signature) Reason {
 	if theirs.Call == ours.Call && theirs.Root == ours.Root {
 		return Lengths
@@ -240,8 +239,8 @@ func differenceOf(theirs, ours Signature) Reason {
 	return Differs
 }
 
-// startProbed answers a probe for a start, or keeps it. The rank that probes has seen in its Init
-// call that this rank has made that call too.
+// startProbed answers a probe for a start, or keeps it. The prober has finished its Init call, so
+// this rank has made that call, too.
 func (t *Team) startProbed(rank, tag int) {
 	s := t.concerned(tag)
 	if s == nil {
@@ -251,7 +250,7 @@ func (t *Team) startProbed(rank, tag int) {
 	}
 }
 
-// declineStarts answers the probes for starts that this rank keeps: its request is gone.
+// declineStarts answers the kept probes for starts: this rank has freed the request.
 func (s *Schedule) declineStarts() {
 	for _, rank := range s.awaitedBy {
 		s.team.answer(s.team.group.World(rank), s.seq+startForm, FreedRequest)
@@ -259,10 +258,9 @@ func (s *Schedule) declineStarts() {
 	s.awaitedBy = s.awaitedBy[:0]
 }
 
-// Idle implements pml.Handler. It probes for its first call that is not over: if that ends, it
-// probes for the next one. All ranks make the same calls in the same order, so if ranks wait for
-// each other, one of them does so in a call that comes before those in which the others wait.
-// Starts have no order, so it probes for all of them.
+// Idle implements pml.Handler. It probes for the first call under way. Ranks make the same calls in
+// the same order, so of ranks that wait for each other, the one in the earliest call finds the
+// mismatch. Starts have no order, so it probes for all of them.
 func (h handler) Idle() {
 	for _, s := range h.hub.waiting {
 		if s.team == h.Team {
@@ -286,8 +284,8 @@ func (h handler) Idle() {
 	}
 }
 
-// advancement is how far a collective is: it changes when a message that the collective waits for
-// comes, or a rank does something that it waits for in shared memory.
+// advancement is how far a collective is. It changes when an awaited message comes, or a rank makes
+// an awaited change in shared memory.
 type advancement struct {
 	next    int    // Schedule.next
 	stamp   uint64 // of the meeting
@@ -299,9 +297,9 @@ func (s *Schedule) advancement() advancement {
 	return advancement{s.next, s.meeting.stamp, s.meeting.phase, len(s.awaited())}
 }
 
-// isStuck reports, each time the rank is idle, whether the collective has got nowhere since the
-// rank was idle at least Hub.Patience ago. In between it looks at nothing: a rank with other
-// traffic may be idle often.
+// isStuck is called each time the rank is idle, and reports whether the collective has made no
+// progress for Hub.Patience. Until then it checks nothing, because a rank with other traffic may be
+// idle often.
 func (s *Schedule) isStuck() bool {
 	now := s.team.p.Engine().Now()
 	if s.wasIdle && now-s.idleSince < s.team.hub.Patience {
@@ -345,7 +343,7 @@ func decodeSignature(b []byte) Signature {
 	}
 }
 
-// signatureIn is what a rank that has come to a round in an area says of its call.
+// signatureIn is the signature, in an area, of a rank that has come to a round.
 func signatureIn(a *area.Area, rank int, stamp uint64) Signature {
 	return decodeSignature(a.Signature(rank, stamp))
 }

@@ -7,10 +7,9 @@ const NoRank = -2
 // in goes to dests[i], and part i of out comes from sources[i].
 //
 // The k-th part that one rank sends to another is the k-th that the other one receives from it. In
-// a Cartesian topology, where the neighbours are pairs, the part that goes to the rank before comes
-// from the rank after, and the other way round. If both are one rank, in a dimension of one or two
-// places, its messages arrive in the opposite order of the places: so each pair is received in
-// reverse.
+// a Cartesian topology the neighbours are pairs: a part sent to the lower neighbour is received
+// from the upper one, and vice versa. In a dimension of one or two places both neighbours are the
+// same rank, so its messages arrive in the opposite order. So each pair is received in reverse.
 func (s *Schedule) Neighbors(in, out [][]byte, sources, dests []int, pairs bool) {
 	for i := range sources {
 		if pairs {

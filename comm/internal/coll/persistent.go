@@ -12,14 +12,13 @@ import (
 
 // A persistent collective keeps its steps, its temporary memory and its tag from Init to Free. The
 // Init call is a collective in which the ranks compare their calls. So all starts have the same
-// steps at all ranks, and a mismatch probe for a start has to find only that a rank has freed the
-// request.
+// steps at all ranks, and a probe for a start can only find that a rank has freed the request.
 //
 // On one host the starts meet in shared memory (area_persistent.go). The ranks also compare in the
 // Init call whether all of them can.
 //
-// If a start fails, messages of it may be left over, which a later start would take for its own. So
-// all later starts fail as well, at all ranks.
+// A later start could receive messages of a failed start. So after a failure all later starts fail,
+// too, at all ranks.
 
 // Keep ends an Init call: it waits for the Init calls of the other ranks, and returns an inactive
 // request. ctx is as for Run.
@@ -47,15 +46,15 @@ func (s *Schedule) Keep(ctx context.Context) (request.Request, error) {
 	return s.Handle(), nil
 }
 
-// originFrames bounds the frames that are kept of an Init call. About six are the library's.
+// originFrames bounds the stack frames kept of an Init call. About six are the library's.
 const originFrames = 12
 
 // isKept reports whether this is a persistent collective whose Init call is over. From then on its
 // request names it, and its messages are those of starts.
 func (s *Schedule) isKept() bool { return formOf(s.tag) == startForm }
 
-// Starts is how often a persistent collective was started, and so the number of the start that is
-// under way. It is 0 in an Init call, and for any other collective.
+// Starts is how often a persistent collective was started, and so the number of the start under
+// way. It is 0 in an Init call, and for other collectives.
 func (s *Schedule) Starts() uint64 { return s.starts }
 
 // StartAt numbers the starts of a persistent collective from starts on. All ranks call it, and then
@@ -71,8 +70,8 @@ func (s *Schedule) StartAt(starts uint64) {
 // runtime.CallersFrames takes them. It returns none during that call.
 func (s *Schedule) Origin() []uintptr { return s.origin }
 
-// compareInits gathers the signatures of all ranks' calls, and whether they plan to share memory,
-// which they then do only if all of them do.
+// compareInits compares the signatures of all ranks' calls. It also finds out whether all ranks
+// plan to share memory: otherwise none does.
 func (s *Schedule) compareInits(ctx context.Context) error {
 	if s.isChecked {
 		return s.checkInit(ctx)
@@ -101,7 +100,7 @@ func (s *Schedule) compareInits(ctx context.Context) error {
 	return nil
 }
 
-// callHasNoBuffers reports whether the call has no slices of the user's, whatever steps run now.
+// callHasNoBuffers reports whether the call has no user slices, also while other steps run (aside).
 func (s *Schedule) callHasNoBuffers() bool {
 	if s.how == Persistent && !s.isKept() && !s.isChecked { // perhaps aside, where noBuffers is set
 		return s.tag&ownForm != 0
@@ -109,8 +108,7 @@ func (s *Schedule) callHasNoBuffers() bool {
 	return s.noBuffers
 }
 
-// aside calls f, which makes and runs steps that an Init call needs itself. The steps of the starts
-// are put aside meanwhile.
+// aside saves the steps of the starts, and calls f, which makes and runs the Init call's own steps.
 func (s *Schedule) aside(ctx context.Context, f func(ctx context.Context) error) error {
 	steps, words, used, want := s.steps, s.words, s.used, s.want
 	noBuffers, reduction := s.noBuffers, s.Reduction

@@ -8,7 +8,7 @@ type How calls.Form
 const (
 	// Blocking calls run in the goroutine of the caller.
 	Blocking = How(calls.Blocking)
-	// Nonblocking calls run in whatever goroutine makes progress. Their Schedule is the request.
+	// Nonblocking calls run in any goroutine that makes progress. Their Schedule is the request.
 	Nonblocking = How(calls.Nonblocking)
 	// Persistent calls make a request, each Start of which runs as a nonblocking call.
 	Persistent = How(calls.Persistent)

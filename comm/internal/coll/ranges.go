@@ -41,7 +41,7 @@ func lowestBit(v, n int) int {
 
 // treePlace is the place of number v in a tree of n ranks that a reduction goes up. The root has
 // number 0. If n is a power of two, each aligned group of 2, 4, 8 … places is a subtree, whatever
-// the root's place. So a host that has such a group may combine what its ranks have first.
+// the root's place. So a host with such a group may first combine the data of its own ranks.
 func treePlace(v, root, n int) int {
 	if powerBelow(n) == n {
 		return v ^ root
@@ -68,7 +68,7 @@ func share(total, unit, parts, i int) int {
 	return (n/parts*i + n%parts*i/parts) * unit
 }
 
-// cut says how a range of bytes is cut into pieces. Both ends of a transfer cut alike.
+// cut says how a range of bytes is cut into pieces, equally at both ends of a transfer.
 type cut struct {
 	bytes  int // of a piece; the last one may be shorter
 	pieces int // at least one
@@ -80,7 +80,7 @@ const maxPieces = 1024
 // cut cuts total bytes, in elements of unit bytes, into pieces of about Tuning.PieceBytes.
 func (s *Schedule) cut(total, unit int) cut { return cutInto(s.tuning.PieceBytes, total, unit) }
 
-// cutInto cuts into pieces of about so many bytes.
+// cutInto cuts into pieces of about this length.
 func cutInto(piece, total, unit int) cut {
 	unit = max(unit, 1)
 	size := max(piece, total/maxPieces)
@@ -88,18 +88,18 @@ func cutInto(piece, total, unit int) cut {
 	return cut{bytes: size, pieces: max((total+size-1)/size, 1)}
 }
 
-// of is piece i of buf. It is empty if there are not so many pieces.
+// of is piece i of buf. It is empty for i beyond the last piece.
 func (c cut) of(buf []byte, i int) []byte {
 	return buf[min(i*c.bytes, len(buf)):min((i+1)*c.bytes, len(buf))]
 }
 
-// part is the place of the ranks from…to−1 in a whole that has an equal part for each rank.
+// part is the bytes of the ranks from…to−1 in a buffer with an equal part for each rank.
 func (s *Schedule) part(all []byte, from, to int) []byte {
 	size := len(all) / s.size
 	return all[from*size : to*size]
 }
 
-// ownPart is this rank's place in a whole that has an equal part for each rank.
+// ownPart is this rank's part of a buffer with an equal part for each rank.
 func (s *Schedule) ownPart(all []byte) []byte { return s.part(all, s.rank, s.rank+1) }
 
 // Overlap reports whether two slices have bytes in common.

@@ -15,19 +15,18 @@ import (
 // the communicator. At a rank that has received the REVOKE the collective has failed:
 //
 //   - Receives that are posted for it fail, and so do later ones. So no rank waits for a rank that
-//     has given up. A receive whose message is arriving already ends with that message, because its
-//     buffer is not the user's before.
-//   - Messages that arrive for it are discarded, and their senders answered.
+//     has given up. A receive whose message is already arriving ends with that message, which still
+//     uses its buffer.
+//   - Messages that arrive for it are discarded, and their senders get an answer.
 //
-// A REVOKE is a control fragment of pml. So it does not overtake earlier messages of its sender, is
-// kept for a communicator that the receiver has not made yet, and survives rail failures.
+// A REVOKE is a control fragment of pml. So it stays behind earlier messages of its sender, is kept
+// for a communicator that the receiver has not made yet, and survives rail failures.
 //
-// Messages for a finished collective, those that are here and those that still arrive, are
-// discarded too. Their sender is told by a REVOKE with the reason Unwanted. The communicator that a
-// collective made remembers which one it was, in case another rank revokes it later
-// (pml/revoke.go).
+// Messages for a finished collective are discarded, too, and the rank sends their sender a REVOKE
+// with the reason Unwanted. A communicator remembers the collective that made it, because another
+// rank may revoke that one later (pml/revoke.go).
 
-// Reason is why a rank revokes a collective, or what it answers to one rank. It is on the wire.
+// Reason is why a rank revokes a collective, or its answer to one rank. It is on the wire.
 type Reason uint8
 
 const (
@@ -41,7 +40,7 @@ const (
 	Refused
 	// Ended: the context of the sender's call has ended.
 	Ended
-	// Lengths: the sender got a message of another length than is due.
+	// Lengths: the sender got a message of the wrong length.
 	Lengths
 	// Differs: the call of the sender is not the call of another rank.
 	Differs
@@ -50,8 +49,8 @@ const (
 	// Withdrawn: a rank that the sender waits for in a start has freed the request. The REVOKE
 	// names that rank.
 	Withdrawn
-	// Unwanted: the sender has finished the collective, and did not receive a message of the rank
-	// that it tells.
+	// Unwanted: the sender has finished the collective without receiving a message of the REVOKE's
+	// receiver.
 	Unwanted
 	// Finished: the sender has finished the collective, and sends nothing more in it.
 	Finished
@@ -61,8 +60,8 @@ const (
 	FreedRequest
 	// Finalized: the sender is in Finalize.
 	Finalized
-	// NeverMade is about the whole communicator that the fragment names: it was revoked because the
-	// rank that the sender tells gave up the collective that made it.
+	// NeverMade is about the whole communicator that the fragment names: it was revoked, because
+	// the REVOKE's receiver gave up the collective that made it.
 	NeverMade
 )
 
@@ -93,22 +92,22 @@ func (r Reason) String() string {
 
 func (r Reason) isKnown() bool { return r >= Failed && r <= NeverMade }
 
-// givesUp reports whether the sender of a REVOKE has given the collective up, and so has nothing of
-// what the collective makes. Any other REVOKE answers one rank, and says how far its sender is.
+// givesUp reports whether the sender of a REVOKE has given the collective up, and so lacks what the
+// collective makes. Any other REVOKE is an answer to one rank.
 func (r Reason) givesUp() bool { return r <= Withdrawn }
 
-// isDone reports whether the sender of a REVOKE sends and receives nothing more in the collective.
-// That matters only to a rank that still waits for it.
+// isDone reports whether the sender of a REVOKE has left the collective. That matters only to a
+// rank that still waits for it.
 func (r Reason) isDone() bool { return r >= Finished && r <= Finalized }
 
 // RevokedError is the error of the receives of a collective that a rank has revoked.
 type RevokedError struct {
-	// Rank in the communicator that revoked the collective, that is lost if that is the reason, or
-	// that has made another call.
+	// Rank in the communicator: the one that revoked the collective, is lost (Lost), or has made
+	// another call (Differs).
 	Rank   int
 	Reason Reason
-	// Theirs is the signature of the call of Rank, and Ours that of this rank's, if this rank has
-	// compared them. Otherwise both are nil.
+	// Theirs and Ours are the signatures of the calls of Rank and of this rank, if this rank has
+	// compared them; else nil.
 	Theirs, Ours *Signature
 }
 
@@ -124,8 +123,7 @@ var (
 	errUnknown   = errors.New("control fragment of unknown kind")
 )
 
-// handler is a Team as pml sees it. It is a type of its own so that packages that use Team do not
-// see its methods.
+// handler is a Team as pml sees it. The separate type hides its methods from users of Team.
 type handler struct{ *Team }
 
 var _ pml.Handler = handler{}
@@ -227,8 +225,7 @@ func (s *Schedule) uses(mem []byte) bool {
 		slices.ContainsFunc(s.meets, func(m meet) bool { return Overlap(mem, m.in) || Overlap(mem, m.out) })
 }
 
-// Orphans returns the handler of REVOKEs and mismatch probes for communicators that a rank does not
-// have.
+// Orphans returns the handler of REVOKEs and mismatch probes for unknown communicators.
 func Orphans(p *pml.PML) pml.OrphanHandler {
 	return func(f pml.Control, freed bool) (keep bool, err error) {
 		if f.Kind == pml.ControlMismatchProbe {
@@ -251,9 +248,9 @@ func Orphans(p *pml.PML) pml.OrphanHandler {
 	}
 }
 
-// revokeMade revokes the communicators that some collectives made, for a rank of the job that gave
-// these up, and tells that rank the communicators' ids. It reports whether all of the collectives
-// have made one here.
+// revokeMade handles a rank of the job that gave up the collectives of a span. It revokes the
+// communicators that these made here, and sends that rank their ids. It reports whether each of the
+// collectives has made one here.
 func revokeMade(p *pml.PML, parent pml.ContextID, s span, from int) bool {
 	if isStart(s.tag) { // a start makes none, though a later call with its number may have
 		return false
@@ -265,7 +262,7 @@ func revokeMade(p *pml.PML, parent pml.ContextID, s span, from int) bool {
 	return found > s.further
 }
 
-// revokedBy takes a REVOKE of a rank, whose rank in the job is from.
+// revokedBy handles a REVOKE. from is its sender's rank in the job.
 func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 	switch {
 	case b.rank >= t.size:
@@ -298,7 +295,7 @@ func (t *Team) revokedBy(from, rank, tag int, b revokeBody) error {
 	return nil
 }
 
-// Revoke gives the collective up at every rank. The caller has to give its sends up.
+// Revoke gives the collective up at every rank. The caller has to give up its sends.
 func (s *Schedule) Revoke(reason Reason) { s.revoke(s.team.refusal(reason)) }
 
 func (s *Schedule) revoke(err *RevokedError) {
@@ -309,8 +306,8 @@ func (s *Schedule) revoke(err *RevokedError) {
 	s.team.revoke(tag, err)
 }
 
-// revoke gives up a collective that is under way. If it has failed already, the ranks are told of
-// the error that was first, so that all name the same rank.
+// revoke gives up a collective that is under way. If it has failed already, the REVOKE has the
+// first error, so that all ranks name the same rank.
 func (t *Team) revoke(tag int, err *RevokedError) {
 	f, isNew := t.fail(tag, err)
 	if f.told {
@@ -336,7 +333,7 @@ func (t *Team) revoke(tag int, err *RevokedError) {
 			t.tell(world, tag, &tell)
 		}
 	}
-	// After that, so that a rank whose message is discarded knows the reason before it is answered.
+	// After the REVOKE: a rank whose message is discarded has to know the reason before the answer.
 	if isNew {
 		t.discard(tag, first)
 	}
@@ -356,9 +353,9 @@ func (t *Team) discard(tag int, err *RevokedError) {
 	}
 }
 
-// pass takes a call that is over from those that are under way. Messages with its number are
-// discarded: of every form, because the Init call may have succeeded at other ranks only, which
-// have started the collective then.
+// pass removes a call that is over from those under way. It discards messages with its number, of
+// every form: an Init call may have succeeded at other ranks only, and these may have started the
+// collective.
 func (t *Team) pass(s *Schedule) {
 	t.sequence.end(s)
 	if t.ctx.HasUnexpected() {
@@ -366,8 +363,8 @@ func (t *Team) pass(s *Schedule) {
 	}
 }
 
-// discardPassed discards the messages of a call that is over, of any form. But those of starts are
-// yet to come if a persistent collective has the number: that of this call, or an old one.
+// discardPassed discards the messages of a call that is over, of any form. It keeps those of starts
+// if a persistent collective, of this call or an old one, has the number.
 func (t *Team) discardPassed(seq int) {
 	for form := blockingForm; form < tags; form += SequenceNumbers {
 		if form == startForm && t.kept[seq] != nil {
@@ -383,19 +380,19 @@ func (t *Team) expireOrigins() {
 	t.p.ExpireOrigins(t.ctx, func(seq int) bool { return t.ahead(seq) < -originSpan })
 }
 
-// originSpan is for how many collectives of its parent a communicator remembers which collective
-// made it: after that the sequence number is about to be used again. No rank is so far behind with
-// a collective, because the window to it would be used up long before.
+// originSpan is the number of collectives of its parent after which a communicator forgets the
+// collective that made it, before the sequence number is used again. No rank is that far behind:
+// its window would be used up long before.
 const originSpan = SequenceNumbers / 4
 
-// Made says that the collective, which this rank has finished without an error, has made a
-// communicator with the given contexts. The lock has been held since then.
+// Made says that the collective has made a communicator with the given contexts. This rank has just
+// finished it without an error, and has held the lock since.
 func (s *Schedule) Made(p2p *pml.Context, t *Team) {
 	p2p.SetOrigin(s.team.ctx, s.seq)
 	t.ctx.SetOrigin(s.team.ctx, s.seq)
 }
 
-// answer tells one rank of the job how far this rank is with a collective.
+// answer sends one rank of the job a REVOKE that says how far this rank is with a collective.
 func (t *Team) answer(to, seq int, reason Reason) {
 	t.tellNow(to)
 	sendRevoke(t.p, to, t.ctx.ID(), seq, t.refusal(reason))
@@ -413,13 +410,12 @@ const revokeBytes = 8
 //
 //	rank 32 bits, reason 5 bits, further 27 bits
 //
-// The rank is the one, in the communicator, that gave up first as far as the sender knows, or that
-// is lost if that is the reason, so that all ranks name the same one. In an answer to one rank it
-// is ignored: the answer is about its sender, which does not know its rank in a communicator that
-// it has freed.
+// The rank, in the communicator, is the first one known to have given up, or the lost one (Lost),
+// so that all ranks name the same one. In an answer to one rank it is ignored: the answer is about
+// its sender, which may have freed the communicator and not know its rank in it.
 //
-// further is how many collectives after that of the tag the sender has given up too, whatever their
-// forms are. Only a REVOKE of calls has it, not an answer, nor a REVOKE of starts.
+// further is how many collectives after that of the tag the sender has also given up, of any form.
+// It is 0 in answers and in a REVOKE of starts.
 type revokeBody struct {
 	rank    int
 	reason  Reason
@@ -428,7 +424,7 @@ type revokeBody struct {
 
 const reasonBits = 5
 
-// span is what the sender of a REVOKE has given up.
+// span is the collectives that the sender of a REVOKE has given up.
 func (b *revokeBody) span(tag int) span { return span{tag, b.further, b.rank, b.reason} }
 
 func (b *revokeBody) encode() []byte {

@@ -7,11 +7,10 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// Blocking calls. Everything in this file runs with the engine's lock held. Waiting gives it up
-// meanwhile.
+// Blocking calls. Everything in this file runs with the engine's lock held. Waits release it.
 
-// Refuse ends a collective whose arguments are bad, before any message was sent. The collective
-// counts nevertheless, so that the next one meets the next one of the other ranks. They are told.
+// Refuse ends a collective with bad arguments, before any message was sent. The collective counts
+// nevertheless, so that later ones match at all ranks. Refuse revokes it.
 func (s *Schedule) Refuse(err error) error {
 	s.Revoke(Refused)
 	return s.describe(err)
@@ -23,7 +22,7 @@ func (s *Schedule) describe(err error) error {
 }
 
 // admit is the error of a call that cannot begin: the communicator is unfit, or ctx, which may be
-// nil, has ended. The call counts, as one with bad arguments does, and the other ranks are told.
+// nil, has ended. The call counts, like one with bad arguments, and is revoked.
 func (s *Schedule) admit(ctx context.Context) error {
 	if unfit := s.team.unfit; unfit != nil {
 		s.Revoke(Unfit)
@@ -48,7 +47,7 @@ func (s *Schedule) Call(ctx context.Context) (request.Request, error) {
 	return request.Request{}, s.Run(ctx)
 }
 
-// Run does the schedule. If ctx, which may be nil, ends or has ended, the collective is given up.
+// Run runs the schedule. If ctx, which may be nil, ends or has ended, the collective is given up.
 func (s *Schedule) Run(ctx context.Context) error {
 	if s.area != nil {
 		s.team.hub.keepMoving()
@@ -83,7 +82,7 @@ func (s *Schedule) run(ctx context.Context) error {
 	return err
 }
 
-// await waits for everything that is posted.
+// await waits for all posted operations.
 func (s *Schedule) await(ctx context.Context) error {
 	if s.meeting.word != nil && s.next < len(s.steps) {
 		return s.awaitMeeting(ctx)
@@ -107,7 +106,7 @@ func (s *Schedule) await(ctx context.Context) error {
 			return s.stopped(ctx, r.Dest(), err)
 		}
 		if len(s.sends) == 0 {
-			break // interrupt has given all of them up meanwhile
+			break // interrupt has given all of them up
 		}
 		s.sends = s.sends[:last]
 		if _, err := r.Take(); err != nil {
@@ -128,9 +127,9 @@ func (s *Schedule) stopped(ctx context.Context, peer int, err error) error {
 
 // giveUp ends a collective that has failed and tells all other ranks.
 //
-// The user's buffers are the user's again afterwards. Messages that are arriving already are waited
-// for, as by a receive that gives up. So are devices that read a buffer: until they have done so,
-// or until their rail gives them up by its own deadline.
+// Afterwards the library does not use the user's buffers any more. So giveUp waits for messages
+// that are already arriving, and for devices that read a buffer, which their rail ends by its own
+// deadline.
 func (s *Schedule) giveUp(cause error) {
 	s.revokeFor(cause)
 	for _, list := range [...]*[]postedRecv{&s.recvs, &s.meeting.watches} {
@@ -167,8 +166,8 @@ func (s *Schedule) Leave() {
 	}
 }
 
-// end takes the collective from those that are under way. Its messages that were not received are
-// discarded.
+// end removes the collective from those under way, and discards its messages that were not
+// received.
 func (s *Schedule) end() {
 	t := s.team
 	s.endMeetings()

@@ -53,7 +53,7 @@ func (s *Schedule) scanChain(in, out []byte) {
 
 // chain receives each piece of a vector that is as long as out from the rank before, except at rank
 // 0, and calls step, which combines it. It sends the piece that step returns to the next rank. The
-// next piece is under way while one is combined. When step is called again, the piece that it
+// next piece is under way while one is combined. Before step is called again, the piece that it
 // returned has been sent.
 func (s *Schedule) chain(out []byte, step func(i int, got, piece []byte) []byte) {
 	cut := s.cut(len(out), s.Elem)

@@ -12,10 +12,10 @@ import (
 )
 
 // Schedule is a collective at one rank: a list of steps. A builder (Barrier in barrier.go, Bcast in
-// bcast.go, …) knows the algorithm, makes the steps, and knows nothing of requests. What runs them
-// (steps.go) posts sends and receives in the order of the steps, and copies and combines at once. A
-// step may wait until everything that was posted before it has finished. Steps between two such
-// steps overlap. Blocking, nonblocking and persistent calls run the same steps.
+// bcast.go, …) knows the algorithm and makes the steps, without requests. The code in steps.go
+// posts sends and receives in the order of the steps, and copies and combines at once. A step may
+// wait until all earlier operations have finished. Steps between two such steps overlap. Blocking,
+// nonblocking and persistent calls run the same steps.
 //
 // Between two ranks, the sends of one and the receives of the other are in the same order, and a
 // receive knows the exact length of its message. All messages of a collective have the same tag.
@@ -40,10 +40,10 @@ type Schedule struct {
 	isChecked  bool    // it has begun with a check, see Check
 	// cause is why a nonblocking collective ends with an error, once it is failing.
 	cause error
-	// wakes has a nonblocking collective go on when what is posted has ended.
+	// wakes makes a nonblocking collective go on when its posted operations have ended.
 	wakes progress.Waiter
-	// For mismatch probes: the ranks of the job that were probed, and how far the collective was
-	// when this rank was idle, at a time of the engine.
+	// For mismatch probes: the probed ranks of the job, and how far the collective was when this
+	// rank was idle, with the engine's time.
 	probed    []int
 	wasIdle   bool
 	idleSince int64
@@ -80,24 +80,24 @@ type Schedule struct {
 	sends []*pml.SendRequest
 	lent  []*pml.Detachment // buffers of sends that were given up, while devices still read them
 
-	// Temporary memory is made of words, so that it is aligned for every type.
+	// Temporary memory consists of words, so it is aligned for every type.
 	words []uint64
 	used  int // words that are in use
 	want  int // the most words that were in use at a time
 
-	// Ints and Parts are memory for the lengths and parts of the call's arguments. A builder of a
-	// call without such arguments uses them itself.
+	// Ints and Parts are memory for the lengths and parts of the call's arguments. Builders of
+	// calls without such arguments use them.
 	Ints  []int
 	Parts [][]byte
 }
 
-// Combiner is a reduction operation on memory, whatever the type of its elements.
+// Combiner is a reduction operation on memory, for elements of any type.
 type Combiner interface {
 	// Combine is inout[i] = in[i] ∘ inout[i]. The memory is aligned for the elements.
 	Combine(in, inout []byte)
 }
 
-// Reduction is an operation and what its schedule depends on.
+// Reduction is an operation with the properties that choose its schedule.
 type Reduction struct {
 	Op       Combiner // nil if the collective does not reduce
 	Elem     int      // size of an element, in bytes
@@ -132,7 +132,7 @@ type postedRecv struct {
 	room int // bytes, which is the length of the message that is due
 }
 
-// NoBuffers says that the call has no slices of the user's.
+// NoBuffers says that the call has no user slices.
 func (s *Schedule) NoBuffers() {
 	s.noBuffers = true
 	s.tag |= ownForm
@@ -158,27 +158,27 @@ func (s *Schedule) Number() int { return s.seq }
 func (s *Schedule) Posts(tag int) bool { return tag&^watchTag == s.tag }
 
 // InSharedMemory reports whether the collective waits for a change of shared memory now. Its
-// receives then only watch the ranks that may make it.
+// receives then only watch the ranks that may make the change.
 func (s *Schedule) InSharedMemory() bool { return s.meeting.word != nil }
 
 // IsBlocking reports whether a goroutine is in the call.
 func (s *Schedule) IsBlocking() bool { return s.isInline }
 
-// AtEnd has f called when all steps are done, before the collective is over and its messages are
-// discarded. Its error is that of the call. The engine's lock is held from the last step until the
-// collective is over.
+// AtEnd makes the schedule call f after all steps, before the collective is over and its messages
+// are discarded. The error of f is that of the call. The engine's lock is held from the last step
+// until the collective is over.
 func (s *Schedule) AtEnd(f func() error) { s.atEnd = f }
 
-// Makes says that the collective makes communicators. It ends m when it is over, and then calls
-// over: the rank may lack communicators for good that it could still have got before.
+// Makes says that the collective makes communicators. At its end it ends m, and then calls over:
+// this rank can get no more communicators from it.
 func (s *Schedule) Makes(m *pml.Making, over func()) { s.making, s.afterMaking = m, over }
 
 // Take takes the proposal that the collective has chosen: see pml.Making.
 func (s *Schedule) Take(of pml.Proposal, maker int) error { return s.making.Take(of, maker) }
 
 // NeedsAll reports whether no rank can return from the collective before all ranks have called it,
-// whatever the schedule is: the result depends on what each rank contributes. For a start of a
-// persistent collective, it is about that start.
+// with any schedule: the result depends on each rank's contribution. For a start of a persistent
+// collective, it is about that start.
 func (s *Schedule) NeedsAll() bool {
 	if s.isChecked && !s.isKept() {
 		return true
@@ -200,8 +200,8 @@ func (s *Schedule) send(peer int, buf []byte) { s.add(stepSend, peer, buf, nil) 
 // recv adds a step that receives a message of exactly the length of buf from peer.
 func (s *Schedule) recv(peer int, buf []byte) { s.add(stepRecv, peer, buf, nil) }
 
-// wait lets the next step wait until everything before it has finished. At the end of a schedule it
-// is implied.
+// wait makes the next step wait until all earlier ones have finished. The end of a schedule implies
+// it.
 func (s *Schedule) wait() { s.waits = true }
 
 // copy adds a step that copies src to dst, which are equally long.
@@ -257,12 +257,12 @@ func (s *Schedule) temp(n int) []byte {
 	return bytesOfWords(s.words[from:s.used])[:n:n]
 }
 
-// untemp gives back what temp has returned since s.used was the given number. The steps that use
-// that memory must be done before any later step runs.
+// untemp releases the memory from temp since s.used was the given number. The steps that use it
+// must end before any later step runs.
 func (s *Schedule) untemp(used int) { s.used = used }
 
-// keepTemp makes more temporary memory that is kept, if the last collective would have needed it.
-// Steps that use the memory before keep that.
+// keepTemp enlarges the kept temporary memory if the last collective would have needed more.
+// Earlier steps keep their memory.
 func (s *Schedule) keepTemp() {
 	if s.want > len(s.words) && s.want <= tempKeepBytes/wordBytes {
 		s.words = make([]uint64, s.want)

@@ -9,46 +9,46 @@ import (
 // numbers grow by one from call to call. The tag of its messages is that number and the form of the
 // call, so that calls of different forms do not match. No receive of a collective has a wildcard.
 //
-// A collective is under way at a rank from the call until it is complete there. Several may be, and
-// they may end in any order. Of one that is over nothing is remembered: its number is lower than
-// that of the next one, and it is not among those under way. Nobody will receive anything under it
+// A collective is under way at a rank from the call until it is complete there. Several may be
+// under way, and they may end in any order. A rank remembers nothing of a collective that is over:
+// its number is lower than the next one, and it is not under way. No receive uses that number
 // again. So only later collectives have to be remembered as failed, and their number is bounded.
 //
 // All starts of a persistent collective have the same tag, with the number of the Init call:
-// between two ranks the messages of each start are as many, and they arrive in order. By then the
-// number may be that of a later call too. A rank starts only after all ranks have called Init. So
-// starts of a persistent collective that a rank does not have are over there, not yet to come.
+// between two ranks each start has the same number of messages, and they arrive in order. A later
+// call may have the same number. A rank starts only after all ranks have called Init. So if a rank
+// does not have the persistent collective of a start, the start is over there, not yet to come.
 
-// SequenceNumbers is after how many collectives a sequence number is used again. A number is behind
-// another one if it is less than half of that behind.
+// SequenceNumbers is the number of collectives after which a sequence number is used again. A
+// number is behind another one if the distance is less than half of that.
 const SequenceNumbers = 1 << 27
 
-// What a tag has beside the sequence number.
+// The part of a tag beside the sequence number.
 const (
 	blockingForm    = iota * SequenceNumbers
 	nonblockingForm // of nonblocking calls
 	initForm        // of Init calls
 	startForm       // of the starts of persistent collectives
-	// ownForm is added to one of these if the call has no slices of the user's: a message with data
-	// of the library's own reaches no buffer of the user.
+	// ownForm is added to the form of a call without user slices, so that its messages cannot reach
+	// a user's buffer.
 	ownForm
 	// tags is the number of tags that messages may have.
 	tags = 2 * ownForm
 )
 
-// isStart reports whether a tag is that of starts.
+// isStart reports whether a tag belongs to starts.
 func isStart(tag int) bool { return formOf(tag)&^ownForm == startForm }
 
-// watchTag and a tag are the tag of receives that are posted to learn of failures.
+// watchTag, added to a tag, is the tag of receives that only detect failures.
 const watchTag = tags
 
 // numberOf is the sequence number of a tag, and formOf the rest.
 func numberOf(tag int) int { return tag % SequenceNumbers }
 func formOf(tag int) int   { return tag - numberOf(tag) }
 
-// maxFailed bounds the ranges of failed collectives that a rank remembers. A rank that is farther
-// behind takes all collectives between the first and the last of them for failed. So too many
-// failures may fail further collectives, but leave no rank waiting.
+// maxFailed bounds the ranges of failed collectives that a rank remembers. Beyond it, the rank
+// takes all collectives between the first and the last one for failed. So too many failures may
+// fail further collectives, but leave no rank waiting.
 const maxFailed = 256
 
 // sequence is the place of a rank in the collectives of a communicator.
@@ -63,7 +63,7 @@ type sequence struct {
 	failures int
 }
 
-// failure is that a collective was revoked.
+// failure says whether a collective was revoked.
 type failure struct {
 	err  *RevokedError // nil: it was not
 	told bool          // this rank has told all others
@@ -88,8 +88,8 @@ func distance(a, b int) int {
 // made.
 func (q *sequence) ahead(seq int) int { return distance(q.next, seq) }
 
-// underWay returns the collective with the number of a tag that is under way, or, if the tag is
-// that of starts, that is persistent and not freed. It returns nil if there is none.
+// underWay returns the collective under way with the number of a tag, or, for a tag of starts, the
+// persistent one that is not freed; nil if there is none.
 func (q *sequence) underWay(tag int) *Schedule {
 	seq := numberOf(tag)
 	if formOf(tag) == startForm {
@@ -106,8 +106,8 @@ func (q *sequence) underWay(tag int) *Schedule {
 	return nil
 }
 
-// isTooOld reports whether the oldest call that is under way is so far behind that it would soon
-// seem to be ahead of the next one.
+// isTooOld reports whether the oldest call under way is so far behind that it would soon seem to be
+// ahead of the next one.
 func (q *sequence) isTooOld() bool {
 	return len(q.calls) > 0 && q.ahead(q.calls[0].seq) <= 2-SequenceNumbers/2
 }
@@ -171,8 +171,8 @@ func (q *sequence) laterFailure(seq int) *failedRange {
 	return nil
 }
 
-// concerned returns the collective that a failure under a tag fails, or nil: the one that underWay
-// returns. But if a start has failed elsewhere while the Init call is not over here, that fails.
+// concerned returns the collective that a failure under a tag fails, or nil. That is the Init call
+// if it is still under way here when a start fails elsewhere, else the one from underWay.
 func (q *sequence) concerned(tag int) *Schedule {
 	if s := q.underWay(tag); s != nil {
 		return s

@@ -8,27 +8,26 @@ import (
 )
 
 // Short paths of blocking collectives. The ranks of one host exchange short contributions through
-// their area without a schedule. Each does what it would do in a meeting (meeting.go), so others
-// may take the general way.
+// their area without a schedule. Each acts as in a meeting (meeting.go), so others may take the
+// general way.
 //
-// Each reports whether the collective is over. If it reports false, the caller, which has checked
-// the arguments, makes the same call in the general way: this rank may have put its contribution
-// into its slot, and may be counted, and the meeting goes on from there. So errors, waits for a
-// late rank, calls that do not match, and everything unusual are left to the general way. So are
-// all collectives in views with a context, with profiles, traces or checked mode, and with
-// operations of the program's own.
+// Each reports whether the collective is over. If it is not, the caller, which has checked the
+// arguments, makes the same call in the general way: the meeting goes on from there, even if this
+// rank has filled its slot and is counted. The general way handles errors, late ranks and
+// mismatched calls. It also handles all collectives in views with a context, with profiles, traces
+// or checked mode, and with user-defined operations.
 
 const (
-	// shortLooks is how often a short path looks at what it waits for: for a fraction of a
-	// microsecond, in which the rank makes no progress.
+	// shortLooks is how often a short path polls while it waits: for a fraction of a microsecond,
+	// in which the rank makes no progress.
 	shortLooks = 512
-	// shortYields is how often it yields instead if ranks share processor cores. Mostly every other
-	// rank of the core has to run once.
+	// shortYields is how often it yields instead if ranks share processor cores. Usually every
+	// other rank of the core has to run once.
 	shortYields = 4
-	// MostCombined is the most bytes that a rank contributes to a reduction on a short path. In the
-	// general way a vector of so many is combined whole (Tuning.SharedShortBytes).
+	// MostCombined is the most bytes that a rank contributes to a reduction on a short path. The
+	// general way combines a vector of this length whole (Tuning.SharedShortBytes).
 	MostCombined = 4 << 10
-	// MostCopied is the same for the other collectives. In the general way so many are one block
+	// MostCopied is the same for the other collectives. In the general way this length is one block
 	// (Tuning.SharedPieceBytes).
 	MostCopied = 16 << 10
 )
@@ -50,7 +49,8 @@ func (t *Team) BarrierShort() bool {
 	return true
 }
 
-// AllreduceShort is the short path of an allreduce. in is nil for in place. The operation returns.
+// AllreduceShort is the short path of an allreduce. in is nil for in place. The operation must
+// return (Reduction.Returns).
 func (t *Team) AllreduceShort(in, out []byte, r Reduction) bool {
 	mine := in
 	if in == nil {
@@ -176,8 +176,8 @@ func (t *Team) AlltoallShort(in, out []byte) bool {
 	return true
 }
 
-// mayBeShort reports whether the next collective, which puts so many bytes into a slot, may take
-// its short path: no other one is under way or has failed, and nobody has probed for a mismatch.
+// mayBeShort reports whether the next collective, which puts bytes into a slot, may take its short
+// path: no other one is under way or has failed, and no rank has probed for a mismatch.
 func (t *Team) mayBeShort(bytes int) bool {
 	a := t.area
 	if a == nil || a.Ranks != t.size || bytes > MostCopied || bytes*area.CellsInTurn > a.Block || t.tuning != nil {
@@ -246,8 +246,8 @@ func (t *Team) exchange(sign *Signature, mine []byte) bool {
 	return true
 }
 
-// meetShort is a barrier or an allreduce of more than two ranks, in which the last one to come
-// combines for all.
+// meetShort is a barrier or an allreduce of more than two ranks: the last one to come combines for
+// all.
 func (t *Team) meetShort(sign *Signature, mine, in, out []byte, r Reduction) bool {
 	if !t.fillShort(sign, mine) {
 		return false
@@ -338,7 +338,7 @@ func (t *Team) combineAll(in, out []byte, r Reduction, o order, root int) {
 // tests.
 func (t *Team) EndedShort() bool { return t.count > 0 && t.lastShort == t.count }
 
-// endShort counts a collective that is over. This rank looks at nothing of it any more.
+// endShort counts a collective that is over. This rank reads nothing of it any more.
 func (t *Team) endShort() {
 	seq := t.next
 	t.next = nextNumber(seq)

@@ -8,7 +8,7 @@ import (
 )
 
 // Everything in this file runs with the engine's lock held. Long copies and the user's operations
-// give it up meanwhile.
+// release it.
 
 // failed is why the collective was revoked, or nil.
 func (s *Schedule) failed() error {
@@ -18,8 +18,8 @@ func (s *Schedule) failed() error {
 	return s.team.errorOf(s.tag)
 }
 
-// post does steps until one has to wait, and reports whether there is one, or something is left to
-// wait for.
+// post runs steps until one has to wait. It reports whether there is such a step, or a posted
+// operation is left.
 func (s *Schedule) post() (waiting bool, err error) {
 	for s.next < len(s.steps) {
 		st := &s.steps[s.next]
@@ -77,8 +77,8 @@ func (s *Schedule) postSend(peer int, buf []byte) {
 	}
 }
 
-// postRecv posts a receive. Inline, one that is the only one, while there is nothing to do before
-// its message is here, is waited for without a request.
+// postRecv posts a receive. Inline, if it is the only operation and the next step waits for it,
+// postRecv waits for it without a request.
 func (s *Schedule) postRecv(peer int, buf []byte) error {
 	p, ctx := s.team.p, s.team.ctx
 	isAlone := len(s.recvs) == 0 && (s.next == len(s.steps) || s.steps[s.next].waits)
@@ -97,11 +97,11 @@ func (s *Schedule) postRecv(peer int, buf []byte) error {
 	return nil
 }
 
-// isOutstanding reports whether something is posted and not known to be finished.
+// isOutstanding reports whether a posted operation is not known to have ended.
 func (s *Schedule) isOutstanding() bool { return len(s.recvs) > 0 || len(s.sends) > 0 }
 
-// unlockBytes is from which length on a copy is made without the engine's lock: it takes longer
-// than giving the lock up and taking it again.
+// unlockBytes is the length from which a copy is made without the engine's lock: it takes longer
+// than releasing the lock and taking it again.
 const unlockBytes = 32 << 10
 
 func (s *Schedule) doCopy(dst, src []byte) {
@@ -128,11 +128,11 @@ var (
 )
 
 // apart runs f(a), which calls the user's operation, without the engine's lock. If that panics
-// inline, the collective is given up, and the panic goes on to the user. Otherwise it runs in a
-// wait for something else, perhaps. So an operation that may not return has a goroutine of its own,
-// which it may end, and its panic is the error of the collective.
+// inline, the collective is given up, and the panic goes on to the user. Otherwise any waiting call
+// may run it. So an operation that may not return gets its own goroutine, which it may end, and its
+// panic is the error of the collective.
 //
-// f is no closure, because that would be allocated for the goroutine even if there is none.
+// f is no closure, because a closure would be allocated even without the goroutine.
 func apart[A any](s *Schedule, f func(A), a A) error {
 	eng := s.team.p.Engine()
 	s.move(phaseApart)
@@ -181,14 +181,14 @@ func inGoroutine[A any](owner Owner, f func(A), a A) error {
 	return <-done
 }
 
-// revokeFor tells all other ranks that this one gives the collective up, because of an error. If
-// that is more than a mismatch of arguments, the communicator becomes unfit for collectives. Sends
-// go on in the background, from copies.
+// revokeFor revokes the collective because of an error. Unless that is only a mismatch of
+// arguments, the communicator becomes unfit for collectives. Sends go on in the background, from
+// copies.
 func (s *Schedule) revokeFor(cause error) {
 	call, revoked, panicked, check := (*callError)(nil), (*pml.RevokedError)(nil), (*panicError)(nil), (*CheckError)(nil)
 	switch {
 	case errors.As(cause, &check): // every rank has found the same
-	case errors.As(cause, &panicked): // whatever kind of error it has panicked with
+	case errors.As(cause, &panicked): // with any kind of error
 		s.Revoke(Panicked)
 		s.team.markUnfit(s.id, cause, none)
 	case errors.Is(cause, ErrGivenUp):
@@ -220,8 +220,8 @@ func (s *Schedule) revokeFor(cause error) {
 	s.abandonSends()
 }
 
-// abandonSends lets the sends go on in the background. Buffers that devices still read are in
-// s.lent afterwards.
+// abandonSends lets the sends go on in the background. Afterwards s.lent has the buffers that
+// devices still read.
 func (s *Schedule) abandonSends() {
 	for _, r := range s.sends {
 		r.Unwatch(&s.wakes)

@@ -26,14 +26,14 @@ type Owner interface {
 	Panicked(value any) error
 	// Crowded reports whether ranks of the job share processor cores. It is the same at all ranks.
 	Crowded() bool
-	// Host is the number of the host of a rank, by which all ranks know it.
+	// Host is the number of a rank's host, the same at all ranks.
 	Host(rank int) int
 	// Hub is the rank's hub.
 	Hub() *Hub
 }
 
-// Team is a communicator at one rank, as its collectives see it. Everything in it is guarded by the
-// lock of the rank's engine.
+// Team is a communicator at one rank, as its collectives see it. The lock of the rank's engine
+// guards it.
 type Team struct {
 	p          *pml.PML
 	ctx        *pml.Context
@@ -46,7 +46,7 @@ type Team struct {
 	tuning   *Tuning     // nil: chosen by Owner.Crowded
 	unfit    error       // why every later collective is refused here, or nil
 	lost     int         // the rank whose loss made the communicator unfit, or none
-	removed  bool        // by the owner; the context goes when no collective is left
+	removed  bool        // by the owner; the context is removed when no collective is left
 
 	hub       *Hub
 	area      *area.Area
@@ -61,8 +61,8 @@ type Team struct {
 	tellings map[int]*telling // by rank in the job
 }
 
-// NewTeam makes the team of a communicator that consists of group, in which this rank has the given
-// number. id is the communicator's context for collectives. Lock held.
+// NewTeam makes the team of a communicator. group is its ranks, and rank is this rank's number in
+// it. id is the communicator's context for collectives. Lock held.
 func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Owner) *Team {
 	t := &Team{p: p, group: group, rank: rank, size: group.Size(), owner: owner, lost: none, hub: owner.Hub()}
 	p.AddControlledContext(id, group, rank, owner, func(c *pml.Context) pml.Handler {
@@ -73,11 +73,11 @@ func NewTeam(p *pml.PML, id pml.ContextID, group *pml.Group, rank int, owner Own
 }
 
 // Begin opens the next collective and returns its empty schedule. It returns nil if a goroutine is
-// in a blocking one, or if its number could be taken for that of an old one. The caller then
-// makes the steps, calls Run, Launch, Keep or Refuse, and Leave after any of them.
+// in a blocking one, or if the number could be confused with an old one. The caller makes the
+// steps, calls Run, Launch, Keep or Refuse, and then Leave.
 //
-// A persistent collective may live for so long that its number comes again. The starts have tags of
-// their own, so only another Init call cannot have that number.
+// The number of a long-lived persistent collective may come again. Its starts have their own tags,
+// so only another Init call must not get that number.
 func (t *Team) Begin(how How, call calls.ID, root int) *Schedule {
 	if t.blocking != nil || t.isTooOld() || t.isTelling() || how == Persistent && t.kept[t.next] != nil {
 		return nil
@@ -158,10 +158,10 @@ func (t *Team) removeIfFreed() {
 // none stands for no rank.
 const none = -1
 
-// markUnfit has every later collective refused here, because a rank was lost, unless that is none,
-// or for another cause. A rank that waits for this one in such a collective is told when it probes,
-// because this rank may make no further call. A rank that keeps the request of a persistent
-// collective does not answer probes for its starts, so these are revoked.
+// markUnfit makes this rank refuse every later collective, because of cause; lost is the rank whose
+// loss was the reason, or none. This rank may make no further call, so a rank that waits for it
+// learns of that by a probe. Probes for the starts of a kept persistent collective get no answer,
+// so these are revoked.
 func (t *Team) markUnfit(call calls.ID, cause error, lost int) {
 	if t.unfit != nil {
 		return
@@ -174,8 +174,8 @@ func (t *Team) markUnfit(call calls.ID, cause error, lost int) {
 	}
 }
 
-// refusal is the error by which other ranks learn that this one does not take part in a collective.
-// If the communicator is unfit because a rank was lost, it names that rank.
+// refusal is the error in a REVOKE of a collective that this rank does not take part in. If the
+// communicator is unfit because a rank was lost, it names that rank.
 func (t *Team) refusal(reason Reason) *RevokedError {
 	if reason == Unfit && t.lost != none {
 		return &RevokedError{Rank: t.lost, Reason: Lost}

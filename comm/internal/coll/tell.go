@@ -8,19 +8,19 @@ import (
 )
 
 // A rank that refuses collectives one after the other may be far ahead of another rank, which makes
-// no progress. So no more than maxOnTheWay REVOKEs to one rank are on the way. The collectives that
-// are given up meanwhile are kept as spans, which follow as soon as one of these REVOKEs is
-// delivered. Nearly always, a span is longer by one for each of them.
+// no progress. So at most maxOnTheWay REVOKEs to one rank are on the way. Later given-up
+// collectives are kept as spans, which are sent when one of these REVOKEs is delivered. Nearly
+// always, such a collective only extends the last span.
 //
-// A rank whose message is discarded has to know the reason before it is answered. So the spans for
-// a rank go out at once before anything else of the team does that answers it, which its own
-// messages bound.
+// A rank whose message is discarded has to know the reason before the answer. So the team sends a
+// rank's spans at once before any answer to it. The number of answers is bounded by that rank's own
+// messages.
 
 // maxOnTheWay bounds the REVOKEs of a team to one rank that are not delivered, and maxSpans the
 // spans that wait.
 const maxOnTheWay, maxSpans = 16, 16
 
-// span is some collectives in a row that this rank has given up for one reason.
+// span is consecutive collectives that this rank has given up for one reason.
 type span struct {
 	tag     int // of the first
 	further int // how many follow it
@@ -28,7 +28,7 @@ type span struct {
 	reason  Reason
 }
 
-// telling is what one rank of the job is to be told.
+// telling has the REVOKEs and spans for one rank of the job.
 type telling struct {
 	onTheWay int // REVOKEs
 	spans    []span
@@ -43,8 +43,8 @@ func (s *span) contains(seq int) bool {
 // last is the last number of a span.
 func (s *span) last() int { return (numberOf(s.tag) + s.further) % SequenceNumbers }
 
-// extend makes a span reach a number, and reports whether all of it was or becomes given up for the
-// same reason.
+// extend adds a number to a span if it is the next one, and given up for the same reason. It
+// reports whether it did.
 func (s *span) extend(seq, rank int, reason Reason) (same bool) {
 	if s.rank != rank || s.reason != reason || seq != nextNumber(s.last()) {
 		return false
@@ -53,8 +53,8 @@ func (s *span) extend(seq, rank int, reason Reason) (same bool) {
 	return true
 }
 
-// cover makes a span reach a number, although not all collectives in between were given up. They
-// fail too, as later ones do beyond maxFailed.
+// cover makes a span reach a number, although not all collectives in between were given up. These
+// fail, too, like later ones beyond maxFailed.
 func (s *span) cover(seq, self int) {
 	if d := distance(numberOf(s.tag), seq); d < 0 {
 		s.tag, s.further = seq+formOf(s.tag), s.further-d
@@ -64,8 +64,8 @@ func (s *span) cover(seq, self int) {
 	s.rank, s.reason = self, Failed
 }
 
-// tell tells a rank of the job that this rank has given a collective up: at once, or as soon as
-// fewer REVOKEs are on the way to that rank. A persistent collective tells each rank once of its
+// tell tells a rank of the job that this rank has given a collective up: at once, or when fewer
+// REVOKEs are on the way to that rank. A persistent collective sends each rank one REVOKE for its
 // starts, so these need no bound.
 func (t *Team) tell(world, tag int, err *RevokedError) {
 	if isStart(tag) {
@@ -120,7 +120,7 @@ func (t *Team) told(world int, q *telling) {
 	}
 }
 
-// tellNow tells a rank of the job what it is to be told, however many REVOKEs are on the way.
+// tellNow sends a rank of the job its spans at once, regardless of REVOKEs on the way.
 func (t *Team) tellNow(world int) {
 	q := t.tellings[world]
 	if q == nil || len(q.spans) == 0 {
@@ -141,8 +141,8 @@ func (t *Team) tellAll() {
 	}
 }
 
-// isTelling reports whether a collective is so old that a number of the next one would seem to be
-// before it, and some rank is still to be told of it.
+// isTelling reports whether some rank is still to be told of a collective so old that the next
+// number would seem to be before it.
 func (t *Team) isTelling() bool {
 	for _, q := range t.tellings {
 		if len(q.spans) > 0 && t.ahead(numberOf(q.spans[0].tag)) <= 2-SequenceNumbers/2 {
@@ -152,8 +152,8 @@ func (t *Team) isTelling() bool {
 	return false
 }
 
-// failSpan fails the collectives of a span that are under way, or yet to come, because a rank has
-// given them up.
+// failSpan fails the collectives of a span, under way or yet to come, because a rank has given them
+// up.
 func (t *Team) failSpan(s span, err *RevokedError) {
 	fail := func(tag int) {
 		if f, isNew := t.fail(tag, err); isNew {

@@ -15,7 +15,7 @@ type Tuning struct {
 	// AllreduceDoublingBytes is the longest vector that pairs of ranks exchange whole.
 	AllreduceDoublingBytes int
 	// ReduceScatterHalvingBytes is the longest vector that is combined and scattered in log p
-	// steps, if the operation commutes. The parts of a longer one go straight to their ranks.
+	// steps, if the operation commutes. The parts of a longer one go directly to their ranks.
 	ReduceScatterHalvingBytes int
 	// FlatRanks and FlatBytes bound the ranks, and the bytes of all ranks together, for which every
 	// rank sends to rank 0 and rank 0 to every rank.
@@ -25,40 +25,40 @@ type Tuning struct {
 	ScanDoublingBytes int
 	// GatherTreeBytes is the longest part of a rank that goes along a tree.
 	GatherTreeBytes int
-	// GatherTreeRanks is from how many ranks on parts go along a tree.
+	// GatherTreeRanks is the least number of ranks for a tree.
 	GatherTreeRanks int
 	// AllgatherBruckBytes is the most bytes of all ranks together that Bruck's algorithm gathers,
-	// for each step that it takes less than the ring, round which more go.
+	// for each step that it saves. More bytes take the ring.
 	AllgatherBruckBytes int
 	// AlltoallBruckBytes is the longest part for one rank that Bruck's algorithm moves. A longer
-	// one goes straight to its rank.
+	// one goes directly to its rank.
 	AlltoallBruckBytes int
-	// AlltoallBruckRanks is from how many ranks on Bruck's algorithm is used.
+	// AlltoallBruckRanks is the least number of ranks for Bruck's algorithm.
 	AlltoallBruckRanks int
 	// AlltoallFlightBytes is about how many bytes of one rank are under way at a time.
 	AlltoallFlightBytes int
-	// SharedBytes is the longest vector of a rank that goes through memory which the ranks share;
-	// 0: none does, and no memory is set up.
+	// SharedBytes is the longest vector of a rank that goes through shared memory; 0: no memory is
+	// set up.
 	SharedBytes int
-	// SharedBlockBytes is from what length of the blocks on a vector of several blocks goes through
-	// shared memory. For each block all ranks wait for each other, twice.
+	// SharedBlockBytes is the least block length for a vector of several blocks in shared memory.
+	// For each block all ranks wait for each other, twice.
 	SharedBlockBytes int
-	// SharedShortBytes is the longest vector that the last rank to arrive combines for all, or, if
-	// the ranks are few, each for itself.
+	// SharedShortBytes is the longest vector that the last rank to arrive combines for all. If the
+	// ranks are few, each combines it for itself.
 	SharedShortBytes int
-	// SharedReduceBytes is the longest vector that the root of a reduce combines alone, if those of
-	// its host's ranks have SharedReduceAllBytes together. It combines those of up to
-	// SharedShortBytes alone in any case.
+	// SharedReduceBytes is the longest vector that the root of a reduce combines alone, if all
+	// vectors on its host have at most SharedReduceAllBytes together. It always combines vectors of
+	// up to SharedShortBytes alone.
 	SharedReduceBytes, SharedReduceAllBytes int
-	// SharedFewRanks is the most ranks of a host that look at each other's slots in shared memory.
-	// More are counted, and the last one to come works for all. Short paths (short.go) have the
-	// default, 2, built in.
+	// SharedFewRanks is the most ranks of a host that read each other's slots in shared memory.
+	// More ranks are counted, and the last one to come works for all. Short paths (short.go) always
+	// use the default, 2.
 	SharedFewRanks int
 	// SharedPieceBytes is the least length of the pieces in which a bcast goes through shared
 	// memory. The other ranks copy one while the root puts the next one there.
 	SharedPieceBytes int
 	// LeaderBytes is the longest vector that the leaders of hosts exchange whole in an allreduce.
-	// Of a longer one, each rank of a host exchanges a range.
+	// With a longer one, each rank of a host exchanges a range.
 	LeaderBytes int
 	// HostPieceBytes is the length of the pieces in which a bcast goes from host to host.
 	HostPieceBytes int
@@ -94,8 +94,8 @@ var defaultTuning = Tuning{ // never written
 }
 
 // crowdedTuning is for ranks that share processor cores. Such ranks take turns, and a rank that
-// waits goes on only when it gets a core. So the number of times that each rank has to run counts
-// there, and not the number of messages that follow on each other.
+// waits goes on only when it gets a core. So the cost is how often each rank has to run, and not
+// the number of consecutive messages.
 var crowdedTuning = func() Tuning { // never written
 	t := defaultTuning
 	t.FlatRanks, t.FlatBytes = 64, 8<<10
@@ -122,9 +122,9 @@ func (t *Team) Tuning() *Tuning {
 	return DefaultTuning(t.owner.Crowded())
 }
 
-// meetsInArea reports whether a collective goes through an area, in which each rank has so many
-// bytes, or a part of so many bytes for each rank. For a persistent call it plans the area. A
-// nonblocking call has none: the team's area holds one collective at a time.
+// meetsInArea reports whether a collective goes through an area. bytes is a rank's length, or that
+// of its part for each rank. For a persistent call it plans the area. A nonblocking call has none:
+// the team's area holds one collective at a time.
 func (s *Schedule) meetsInArea(kind *meetingKind, bytes int) bool {
 	if s.how == Persistent {
 		s.planArea(kind, bytes)
@@ -132,14 +132,14 @@ func (s *Schedule) meetsInArea(kind *meetingKind, bytes int) bool {
 	return len(s.team.leaders) == 1 && s.fitsArea(kind, bytes)
 }
 
-// isCombinedAtRoot reports whether the root of a reduce combines vectors of so many bytes alone.
+// isCombinedAtRoot reports whether the root of a reduce combines vectors of this length alone.
 func (s *Schedule) isCombinedAtRoot(bytes int) bool {
 	t, a := s.tuning, s.area
 	return bytes <= a.Block &&
 		(bytes <= t.SharedShortBytes || bytes <= t.SharedReduceBytes && bytes*a.Ranks <= t.SharedReduceAllBytes)
 }
 
-// fitsArea reports whether there is an area, and so many bytes may go through it.
+// fitsArea reports whether there is an area, and this many bytes may go through it.
 func (s *Schedule) fitsArea(kind *meetingKind, bytes int) bool {
 	t, a := s.tuning, s.area
 	if a == nil || bytes > t.SharedBytes {

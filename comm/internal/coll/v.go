@@ -1,7 +1,7 @@
 package coll
 
-// Gatherv makes the schedule of MPI_Gatherv: each rank sends its part straight to the root. parts
-// are by rank, and only of the root. in is nil at the root for in place.
+// Gatherv makes the schedule of MPI_Gatherv: each rank sends its part directly to the root. Only
+// the root has parts, by rank. in is nil at the root for in place.
 func (s *Schedule) Gatherv(in []byte, parts [][]byte, root int) {
 	if s.rank != root {
 		s.send(root, in)
@@ -16,8 +16,8 @@ func (s *Schedule) Gatherv(in []byte, parts [][]byte, root int) {
 	}
 }
 
-// Scatterv makes the schedule of MPI_Scatterv: the root sends each rank its part. parts are by
-// rank, and only of the root. out is nil at the root for in place.
+// Scatterv makes the schedule of MPI_Scatterv: the root sends each rank its part. Only the root has
+// parts, by rank. out is nil at the root for in place.
 func (s *Schedule) Scatterv(parts [][]byte, out []byte, root int) {
 	if s.rank != root {
 		s.recv(root, out)
