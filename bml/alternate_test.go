@@ -81,7 +81,7 @@ func TestFailureOfAlternateInUseIsTold(t *testing.T) {
 	require.True(t, last.Alternate && !last.Up && last.Left == 1, "%+v", last)
 }
 
-// An alternate that leads nowhere costs the module no trust, which has a rail that works.
+// An alternate that leads nowhere costs its module no trust: another rail of the module works.
 func TestHopelessAlternateCostsNoTrust(t *testing.T) {
 	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
 	resolve(w)
@@ -97,7 +97,7 @@ func TestHopelessAlternateCostsNoTrust(t *testing.T) {
 	}
 	require.Positive(t, pr.rails[2].recovery.attempts)
 
-	// Of a rail that was never up an error says nothing.
+	// An error of a rail that was never up is no evidence.
 	r, alternate := w.ranks[0], &pr.rails[2]
 	r.penalize(alternate, sideError(btl.SideLocal), false)
 	require.Equal(t, fullHealth, alternate.own.health)
@@ -111,8 +111,7 @@ func TestHopelessAlternateCostsNoTrust(t *testing.T) {
 	require.Equal(t, fullHealth-2*modulePenalty, alternate.own.health)
 }
 
-// An alternate that is not needed for a while gets its health back all the same, and is closed only
-// then. So it has it when it is needed again.
+// An alternate that is not needed recovers its health before it is closed.
 func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
 	resolve(w)
@@ -143,7 +142,7 @@ func TestAlternateRecoversWhileNotNeeded(t *testing.T) {
 	w.passDelivering(200 * msec)
 	require.True(t, alternate.recovery.isClosing)
 
-	// One that has its health back while it is not needed is closed too.
+	// An alternate that recovers while it is not needed is closed.
 	w = newWire(t, 2, withGrace(10*sec), mended, withAlternate)
 	resolve(w)
 	pr = w.ranks[0].Peer(1)
@@ -177,8 +176,8 @@ func TestUntriedAlternateHasTime(t *testing.T) {
 	require.Equal(t, PeerNoPath, w.ranks[0].Peer(1).state)
 }
 
-// A message with which every rail that is up fails is given up after the grace time, also if the
-// rails of one module have one name.
+// A message that every rail fails to deliver ends after the grace time, even if the rails of a
+// module have the same name.
 func TestGraceOfRailsWithOneName(t *testing.T) {
 	w := newWire(t, 2, withRails(2), withGrace(10*sec), func(w *wire) { w.attrs[1].Name = w.attrs[0].Name }, withRoutes(func(all []Route) {
 		all[1].Alternate, all[1].Endpoint, all[1].Local = true, nil, all[0].Local
@@ -362,8 +361,8 @@ func TestAlternateStandsInForLaggingRail(t *testing.T) {
 	require.EqualValues(t, 0b111, pr.up)
 }
 
-// An alternate that is not needed here is up until the peer, which was asked to, closes it. That is
-// no failure, however the transport tells it.
+// An alternate that is not needed here stays up until the peer closes it on request. That is no
+// failure, whatever error the transport reports.
 func TestPeerIsAskedToCloseAlternate(t *testing.T) {
 	w := newWire(t, 2, withGrace(10*sec), mended, withAlternate)
 	resolve(w)
@@ -382,7 +381,7 @@ func TestPeerIsAskedToCloseAlternate(t *testing.T) {
 	require.Zero(t, r.Stats().RailsFailed)
 }
 
-// An end that is asked closes an alternate unless it needs it, or has another incarnation of it.
+// An end closes an alternate on request, unless it needs it, or has another incarnation.
 func TestAlternateIsClosedUnlessNeeded(t *testing.T) {
 	for name, c := range map[string]struct {
 		isNeeded bool

@@ -157,8 +157,8 @@ func TestNoRemoteReadsByRailsOfSeveralTiers(t *testing.T) {
 	require.Equal(t, []RailSet{0, 0}, sets(), "no rail is up")
 }
 
-// The rails beside others are opened by the first transfer. A rail that is to be opened already is
-// opened no later for it.
+// The first transfer opens the rails beside others. It does not delay an opening that is already
+// scheduled.
 func TestTransferOpensRailsBeside(t *testing.T) {
 	w := newWire(t, 2, withRails(2), withGrace(10*sec), mended, withRoutes(func(all []Route) {
 		all[1].Tier, all[1].Beside, all[1].Endpoint = 1, true, nil

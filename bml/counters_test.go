@@ -9,7 +9,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// A peer is given up when one end has taken less of a rail than the other end has delivered, in
+// A peer is given up when one end has taken fewer messages than the other end delivered, in
 // whichever order the counters become known.
 func TestLostMessagesFailPeer(t *testing.T) {
 	type counts struct{ delivered, taken uint32 }

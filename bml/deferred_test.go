@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// Each kind of deferred work runs at the next turn, and not inside the call that has caused it. The
-// wire reports an endpoint that is opened or failed inside a call of a BTL.
+// Each kind of deferred work runs in the next progress call, not inside the call that caused it.
+// The wire reports an endpoint that is opened or failed inside a call of a BTL.
 
 func newDeferredWire(t *testing.T) (w *wire, r *testRank, pr *Peer) {
 	w = newWire(t, 2, withRails(2), mended, withGrace(10*sec))
@@ -56,8 +56,8 @@ func TestRetryIsDeferred(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, w.ranks[1].got)
 }
 
-// An operation that rails refuse when it is posted is tried by others, and not counted as resent:
-// no rail has carried it. One that a rail has taken, and then calls wrong, is.
+// An operation that a rail refuses in the post goes by another rail, and does not count as resent.
+// One that a rail took, and then calls invalid, counts.
 func TestRefusedFragmentIsNotResent(t *testing.T) {
 	w, r, _ := newDeferredWire(t)
 	r.send(1, string(pattern(w.attrs[0].MaxSendBytes, 1)))
@@ -266,8 +266,8 @@ func TestEndedTransferIsNotResumed(t *testing.T) {
 	}
 }
 
-// A piece that ends while it is posted does not resume other transfers: its own request may be in
-// the midst of posting. They are resumed at the next turn.
+// A piece that ends inside its post does not resume other transfers at once, because its own
+// request may be posting. The next progress call resumes them.
 func TestPullIsDeferredInsidePost(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	other := r.newLong(1, pattern(100, 1))
@@ -292,7 +292,8 @@ func TestPullIsDeferredInsidePost(t *testing.T) {
 	require.Zero(t, r.Deferred())
 }
 
-// When other rails are up than before, all transfers that wait for room go on at the next turn.
+// When the set of rails that are up changes, the next progress call resumes all transfers that wait
+// for room.
 func TestResumeIsDeferred(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	var waiting []*Transfer

@@ -24,7 +24,7 @@ func TestErrorsAreCountedBySideAndClass(t *testing.T) {
 		{btl.ClassPath, btl.SideBoth, railErrors{path: ErrorCounts{Path: 1}}},
 		{btl.ClassPath, btl.SideNone, railErrors{path: ErrorCounts{Path: 1}}},
 		{btl.ClassTimeout, btl.SideBoth, railErrors{path: ErrorCounts{Timeout: 1}}},
-		// These say nothing of the rail.
+		// These are no evidence against the rail.
 		{btl.ClassClosed, btl.SideLocal, railErrors{}},
 		{btl.ClassClosed, btl.SideRemote, railErrors{}},
 		{btl.ClassPeerGone, btl.SideRemote, railErrors{}},
@@ -46,7 +46,7 @@ func TestErrorsAreCountedBySideAndClass(t *testing.T) {
 			[]uint64{r.stats.LocalErrors, r.stats.PathErrors, r.stats.RemoteErrors})
 	}
 
-	// That of an endpoint which just takes nothing any more is one of the path.
+	// ErrFailed of an endpoint points to the path.
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	w.rails[0][0].down[1] = btl.ErrFailed
 	r.send(1, "a")
@@ -64,8 +64,7 @@ func TestFailedOpenIsCounted(t *testing.T) {
 	require.EqualValues(t, 1, r.stats.LocalErrors)
 }
 
-// A PROBE that was posted, and not delivered in time, points to the path. That takes nothing from
-// the health of the module.
+// A PROBE that is not delivered in time points to the path, and does not lower the module's health.
 func TestPostedTooLongPointsToPath(t *testing.T) {
 	w := newWatched(t, 100*sec, loop.RailConfig{})
 	w.modules[0][0].(btl.Injector).Inject(btl.Fault{Kind: btl.FaultSilence, Peer: 1, Count: 1})
@@ -77,8 +76,8 @@ func TestPostedTooLongPointsToPath(t *testing.T) {
 	require.Equal(t, fullHealth, rl.own.health)
 }
 
-// A PROBE that was delivered, and not answered in time, points to the peer. The peer may only be
-// busy, which takes nothing from any health.
+// A PROBE that is delivered, and not answered in time, points to the peer. It does not lower any
+// health, because the peer may only be busy.
 func TestAnsweredLatePointsToPeer(t *testing.T) {
 	w := newWatched(t, 5*sec, loop.RailConfig{})
 	w.pr.rails[0].endpoint.Fail(&btl.Error{Class: btl.ClassClosed, Side: btl.SideLocal})

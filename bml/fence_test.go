@@ -8,8 +8,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// newWriting makes a long message to rank 1 that has ended a write by rail 0 unknown: it has failed
-// and is not drained.
+// newWriting makes a long message to rank 1. Its write by rail 0 ended with an unknown result: the
+// rail has failed and is not drained.
 func newWriting(t *testing.T) (w *wire, r *testRank, m *longMessage) {
 	w = newWire(t, 2, withRails(2), mended, withGrace(10*sec))
 	resolve(w)
@@ -32,8 +32,8 @@ func (m *longMessage) reachAll() {
 	}
 }
 
-// A rail that ended a piece unknown has to be drained before the buffer is given back. A later
-// incarnation shows that, too.
+// A rail that ended a piece with an unknown result has to be drained before the buffer is released.
+// A later incarnation shows that it is.
 func TestSettledWhenOwnHalfIsDrained(t *testing.T) {
 	w, r, m := newWriting(t)
 	require.True(t, r.IsSettled(m.t), "nothing has failed")
@@ -59,7 +59,7 @@ func TestSettledWhenOwnHalfIsDrained(t *testing.T) {
 	require.True(t, r.IsSettled(m.t), "the next incarnation stands for the one before")
 }
 
-// Of an error that says nothing of the rail there is nothing to wait for.
+// An error that is no evidence against the rail needs no fence.
 func TestUsageErrorNeedsNoFence(t *testing.T) {
 	w, r, m := newWriting(t)
 	for _, f := range w.rails[0][0].take(1) {
@@ -258,7 +258,7 @@ func TestFenceBringsDownProbingRail(t *testing.T) {
 	require.False(t, r.IsSettled(tr))
 }
 
-// The memory of a failed rail is not given back before the rail is drained, even if the peer breaks
+// The memory of a failed rail is not released before the rail is drained, even if the peer breaks
 // the protocol meanwhile.
 func TestAfterDrainOfPeerThatBreaksTheProtocol(t *testing.T) {
 	w := newWire(t, 2, withRails(2), withGrace(10*sec))
@@ -277,8 +277,8 @@ func TestAfterDrainOfPeerThatBreaksTheProtocol(t *testing.T) {
 	require.True(t, given)
 }
 
-// Nothing that comes from a peer is handed up once it has broken the protocol, although what comes
-// from a failing peer usually is.
+// Fragments of a peer that has broken the protocol are dropped, unlike those of other failing
+// peers.
 func TestPeerThatBreaksTheProtocolIsIgnored(t *testing.T) {
 	for _, isFailing := range []bool{false, true} {
 		w := newWire(t, 2, withRails(2), withGrace(10*sec), mended)

@@ -231,8 +231,8 @@ func TestPeerStateAfterLastRailFails(t *testing.T) {
 	}
 }
 
-// A spare rail that was never needed before is probed to the end, though it had to wait for its
-// turn and the grace time is over meanwhile.
+// A spare rail that was never needed before is probed to the end, even if it had to wait for its
+// turn and the grace time is over.
 func TestGraceTimeWaitsForFirstProbesOfSpareRail(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		w := newWire(t, 2, withRails(2), withGrace(100*msec), mended, withRoutes(func(all []Route) {
@@ -465,8 +465,8 @@ func TestGraceTimeOfUntriedRailEnds(t *testing.T) {
 	require.Greater(t, w.now-begin, int64(minGrace))
 }
 
-// The rail that comes back turns out to be down when RAILDOWN of another one is posted by it. The
-// grace time begins anew, and it ends.
+// A rail comes back, and is found down when it carries another rail's RAILDOWN. The grace time
+// begins anew, and ends.
 func TestRailThatFailsAsItReturnsIsNoPath(t *testing.T) {
 	w, r, pr := newGraceWire(t, 2, 10*sec)
 	for i, rail := range w.rails {

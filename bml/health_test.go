@@ -300,8 +300,8 @@ func TestIdleRailGainsHealthByTrials(t *testing.T) {
 	require.Equal(t, recoverStep, rl.health)
 }
 
-// A period has one step of health: what is delivered in it besides a TRIAL gives no other one, and
-// a TRIAL that is delivered late gives none beside another.
+// A period gives one step of health: deliveries beside a TRIAL give no second one, and neither does
+// a late TRIAL.
 func TestPeriodGivesOneStepOfHealth(t *testing.T) {
 	w := newWire(t, 3, withGrace(10*sec))
 	r := w.ranks[0]
@@ -342,8 +342,8 @@ func TestPeriodOfFailureGivesNoHealth(t *testing.T) {
 	require.Equal(t, 900-modulePenalty, own.health)
 }
 
-// A rail that delivers gains health without TRIALs, and so do the modules at its ends. One that
-// delivers nothing of what is under way gains none, and is not tried.
+// A rail that delivers gains health without TRIALs, and so do the modules at its ends. A busy rail
+// that delivers nothing gains none, and gets no TRIAL.
 func TestBusyRailGainsHealthByWhatItDelivers(t *testing.T) {
 	w := newWire(t, 2, withRails(1), withGrace(10*sec))
 	resolve(w)
@@ -529,8 +529,8 @@ func TestRailOfFailingPeerIsNotReopened(t *testing.T) {
 	require.Zero(t, w.rails[0][0].opened)
 }
 
-// An alternate that has never been up may lead nowhere, which says nothing of the modules at its
-// ends. Once it has been up, its failures do.
+// An alternate that was never up may lead nowhere: its failures are no evidence against its
+// modules. They are once it has been up.
 func TestAlternateThatWasNeverUpSaysNothing(t *testing.T) {
 	for _, side := range []btl.Side{btl.SideLocal, btl.SideRemote, btl.SideBoth} {
 		w := newWire(t, 2, withRails(2), withGrace(10*sec))

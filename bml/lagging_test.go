@@ -29,8 +29,8 @@ func lagging(t *testing.T) (w *wire, r *testRank, pr *Peer, m *longMessage) {
 	return w, r, pr, m
 }
 
-// The peer takes nothing for three seconds, because its program computes. That says nothing of a
-// rail, and no other pair of ports would do better.
+// The peer takes nothing for three seconds, because its program computes. No rail lags then: no
+// other pair of ports would do better.
 func TestPeerThatStandsStillIsNoLaggingRail(t *testing.T) {
 	w, _, pr, _ := lagging(t)
 	for range 3000 {

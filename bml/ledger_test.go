@@ -81,8 +81,8 @@ func (m *ledgerModel) check(t *testing.T, fragments int64) {
 	require.Equal(t, []int64{left, redone, fragments}, []int64{m.left, m.redone, m.fragments}, "left, redone, fragments")
 }
 
-// Whatever pieces are handed out and given back, every byte is there once in the end, and the
-// counts are right at any time.
+// For any pieces handed out and given back, every byte arrives once, and the counts are always
+// right.
 func TestLedgerAgainstModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -116,7 +116,7 @@ func TestLedgerAgainstModel(t *testing.T) {
 	}
 }
 
-// What is left of a piece that was given back keeps what is known of it.
+// The rest of a piece that was given back keeps its properties.
 func TestLedgerSplitsWhatWasGivenBack(t *testing.T) {
 	var l ledger
 	l.begin(0, 100)

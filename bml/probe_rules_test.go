@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// The rules of probe.go and grace.go, one at a time, about rails that are not like the others:
-// spare ones, alternates, and those that were never up.
+// The rules of probe.go and grace.go about special rails: spare ones, alternates, and those that
+// were never up.
 
 // An alternate that was never up is tried after longer and longer times, because it may lead
 // nowhere. Any other rail is tried twice a second.
@@ -63,8 +63,8 @@ func TestAlternateThatLeadsNowhereIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// A failure has alternates opened that are down and of use. It changes nothing for rails that are
-// to be opened already, nor for other rails.
+// A failure opens the alternates that are needed. It does not change openings that are already
+// scheduled, or other rails.
 func TestFailureOpensAlternatesOnce(t *testing.T) {
 	w := newWire(t, 2, withGrace(100*sec), mended, withAlternate)
 	resolve(w)
@@ -145,7 +145,7 @@ func TestProbesOfUnprovenRailsAreBounded(t *testing.T) {
 	}
 }
 
-// That an extra rail is up for the first time is no news. It is if the rail was expected, or had
+// The first time that an extra rail is up is not reported. It is if the rail was expected, or had
 // been up.
 func TestFirstTimeOfExtraRailIsNotTold(t *testing.T) {
 	for _, c := range []struct{ isExtra, wasUp, isTold bool }{
@@ -201,7 +201,7 @@ func TestProbeOfRailThatCannotBeOpened(t *testing.T) {
 	require.Empty(t, w.flying)
 }
 
-// Messages about rails give their operations back.
+// Messages about rails return their operations to the pool.
 func TestProbesGiveOperationsBack(t *testing.T) {
 	w, r, pr := newGraceWire(t, 2, 100*sec)
 	w.mended = true

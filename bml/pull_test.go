@@ -36,7 +36,8 @@ func newTail(t *testing.T) (w *wire, r *testRank, m *longMessage, late flight) {
 }
 
 // The last fragment, which is late, goes by another rail too. The first copy to arrive ends it. If
-// the endpoint of the other one needs the payload no more, that is left behind.
+// the other copy's endpoint does not need the payload any more, the transfer does not wait for that
+// copy.
 func TestLateFragmentGoesTwice(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		w, r, m, _ := newTail(t)
@@ -118,7 +119,7 @@ func TestTwinThatFails(t *testing.T) {
 	}
 }
 
-// The twin of a fragment that had failed before ends what the transfer had trouble with.
+// The twin of a fragment that had failed before ends the transfer's trouble.
 func TestTwinOfFragmentThatHadFailed(t *testing.T) {
 	w, r, m, late := newTail(t)
 	m.isAdvancing = true
@@ -174,8 +175,8 @@ func TestWhatDoesNotGoTwice(t *testing.T) {
 	}
 }
 
-// A rail that carries nothing, and of which nothing is known any more, is tried while a long
-// message moves. A TRIAL is no longer than the rail takes.
+// An unused rail whose samples are old gets a TRIAL while a long message moves. A TRIAL is no
+// longer than the rail's longest fragment.
 func TestStaleRailIsTried(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	m := r.newLong(1, pattern(1_000_000, 1))

@@ -59,8 +59,8 @@ func TestQueuedOperationsStayInOrder(t *testing.T) {
 	require.Equal(t, []string{"first", "second", "third"}, w.ranks[1].got)
 }
 
-// What waits for room on a rail that fails goes by another one, in order. Nothing is lost if the
-// other one turns out to have failed too, or is the last of its peer.
+// Operations that wait on a rail that fails go by another rail, in order. None is lost if that rail
+// has failed, too, or is the peer's last one.
 func TestQueueLeavesRailThatFails(t *testing.T) {
 	for _, isLast := range []bool{false, true} {
 		w, r, pr := newDeferredWire(t)
@@ -89,8 +89,8 @@ func TestQueueLeavesRailThatFails(t *testing.T) {
 	}
 }
 
-// While an operation waits for room on the first rail, nothing goes inline by it, whatever happens
-// to other rails. What waits on another rail keeps nothing from going inline.
+// While an operation waits for room on the first rail, no fragment goes inline. Operations that
+// wait on another rail do not prevent that.
 func TestInlineWhileOperationsWaitForRoom(t *testing.T) {
 	for rail := range 2 {
 		w := newWire(t, 2, withRails(3), withGrace(10*sec), func(w *wire) {

@@ -235,8 +235,8 @@ func TestFailingPeerThatSendsIsRejectedWhenLost(t *testing.T) {
 	}
 }
 
-// A RAILDOWN of a peer that has given this rank up fails the peer, whatever other rails are up. A
-// rank that has lost the peer does not answer: two ranks that have lost each other are quiet.
+// A RAILDOWN of a peer that has given this rank up fails the peer, even if rails are up. A rank
+// that has lost the peer does not answer, so two ranks that have lost each other stay quiet.
 func TestPeerThatGaveThisRankUpFails(t *testing.T) {
 	for _, h := range []railHeader{{gaveUp: true, epoch: 1}, {gaveUp: true, epoch: 2}, {gaveUp: true, sender: 9, receiver: 9}} {
 		w, r, pr := newDeferredWire(t)

@@ -12,8 +12,8 @@ import (
 )
 
 // Each rank has two ports: r on a switch of the job, and q, which a router joins. The switch falls
-// silent. Only the pairs (q, q) lead on, which are alternates of level 1: other spare pairs, which
-// lead nowhere, leave them places to be probed in.
+// silent. Only the pairs (q, q) still lead anywhere. They are alternates of level 1: other spare
+// pairs, which lead nowhere, leave them places for probes.
 func TestSparePairsGoOnToManyPeers(t *testing.T) {
 	for _, peers := range []int{1, 8, 24} {
 		n := peers + 1

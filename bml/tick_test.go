@@ -94,8 +94,8 @@ func TestTickChoosesFirstRail(t *testing.T) {
 	require.NotEmpty(t, w.rails[0][0].take(1), "all were delivered, so messages could not overtake each other")
 }
 
-// What this rank finds delivered after it has stood still tells nothing about the rails, whether
-// the tick comes before or after the delivery.
+// Deliveries after a pause of this rank are no samples, whether the tick comes before or after
+// them.
 func TestTimeAwayIsNoSample(t *testing.T) {
 	for name, comesFirst := range map[string]func(w *wire){
 		"delivery": func(w *wire) { w.acknowledge() },

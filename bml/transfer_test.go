@@ -69,8 +69,7 @@ func TestPiecesOfFailedRailMoveAtOnce(t *testing.T) {
 	}
 }
 
-// The grace time of a transfer ends when what was given back is there, and not when other pieces
-// are.
+// The grace time of a transfer ends when the pieces given back have arrived, not when others have.
 func TestTroubleEndsWhenWhatWasGivenBackIsThere(t *testing.T) {
 	w, r, _ := newGraceWire(t, 1, 10*sec)
 	w.ranks[1].message = make([]byte, 2000)
@@ -143,7 +142,7 @@ func newMixed(t *testing.T) (w *wire, r *testRank, m *longMessage) {
 }
 
 // A rail without remote writes carries fragments of a message that others write. The message counts
-// their bytes, of those that are there.
+// the bytes that have arrived in fragments.
 func TestRailWithoutWritesCarriesFragments(t *testing.T) {
 	w, _, m := newMixed(t)
 	m.advance()
@@ -195,8 +194,8 @@ func TestFragmentStaysFragment(t *testing.T) {
 	require.Equal(t, m.t.mine.regions[0], op.Local)
 }
 
-// A remote access that fails with a second incarnation of its rail, while nothing that was given
-// back has arrived, is given up: the rest goes in fragments. Fragments are not.
+// A remote access that fails with two incarnations of its rail, without a delivery in between, is
+// given up: the rest goes in fragments. Fragments are not given up.
 func TestRemoteAccessThatFailsAgainIsGivenUp(t *testing.T) {
 	for _, by := range []Access{Write, Read, Fragments} {
 		for _, isDelivered := range []bool{false, true} {
@@ -223,7 +222,7 @@ func TestRemoteAccessThatFailsAgainIsGivenUp(t *testing.T) {
 	}
 }
 
-// A rail that calls a fragment wrong is avoided. When all rails have done so often enough, the
+// A rail that calls a fragment invalid is avoided. When all rails have done so often enough, the
 // transfer is refused.
 func TestFragmentThatRailsCallWrongIsRefused(t *testing.T) {
 	w, _, m := newMixed(t)

@@ -23,7 +23,7 @@ const (
 	testHeaderBytes = 16
 )
 
-// testT is what the harness needs of a test, a benchmark or a fuzz target.
+// testT is the part of a test, a benchmark or a fuzz target that the harness needs.
 type testT interface {
 	require.TestingT
 	Errorf(format string, args ...any)

@@ -78,8 +78,8 @@ func alone(j *Judge, now, trip int64, rate float64) (later int64) {
 	return now
 }
 
-// TestBaseIsWithoutTheTimeOfTheBytes: of pieces that are alone nothing shows how much of the trip
-// that is. At least half of it counts as their own time.
+// TestBaseIsWithoutTheTimeOfTheBytes: lone pieces do not show how much of the trip is their own
+// time. At least half of it counts as that.
 func TestBaseIsWithoutTheTimeOfTheBytes(t *testing.T) {
 	const rate = 0.000625 // 5 Mbit/s
 	j := New([]float64{1}, 0)
@@ -422,8 +422,8 @@ func carry(j *Judge, rail int, rate float64, under, from, until int64) {
 	}
 }
 
-// A rail is slow if it was given all that it takes. One that carries trials, or as little as a
-// program sends, is not.
+// A rail is slow only if its room was full. A rail that carries only trials, or little traffic, is
+// not.
 func TestSlowRailHasItsRoomFull(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate  float64
@@ -462,8 +462,8 @@ func TestSilentRailStaysSlow(t *testing.T) {
 	}
 }
 
-// A rail that was slow for a moment, ten seconds ago, has not lagged for a second: nothing was sent
-// since, and so nobody asked.
+// A rail that was slow for a moment, ten seconds ago, has not lagged for a second: without traffic
+// since, Lags was not called.
 func TestMomentBeforeIdleTimeIsNoLag(t *testing.T) {
 	j, now := New([]float64{1}, 0), int64(1)
 	send := func(n, took int64) {

@@ -24,7 +24,7 @@ type rail struct {
 	isForeign func(now int64) bool
 }
 
-// tcpDelay is that of the table, one way.
+// tcpDelay is the one-way delay of the table.
 const tcpDelay = 100 * network.Microsecond
 
 func tcp(mbit float64) rail {
