@@ -40,8 +40,8 @@ func newBcopy(t *testing.T, rails int) (*wire, []*Context) {
 	return w, c
 }
 
-// TestSmallSendReturnsBeforeDelivery: Send copies a small message, so the caller has its buffer
-// back at once.
+// TestSmallSendReturnsBeforeDelivery: Send copies a small message, so the caller may reuse its
+// buffer at once.
 func TestSmallSendReturnsBeforeDelivery(t *testing.T) {
 	w, c := newBcopy(t, 1)
 	for seed, n := range []int{0, 1, 8, 90} {

@@ -187,8 +187,8 @@ func TestMessageToContextFreedLongAgoIsRejected(t *testing.T) {
 	}
 }
 
-// TestMessageToContextThatIsToComeIsKept: whether its id is announced, or proposed in a collective
-// that is under way at the receiver, also if a later one is over already.
+// TestMessageToContextThatIsToComeIsKept: its id is announced, or proposed in a collective under
+// way at the receiver, even if a later collective is already over.
 func TestMessageToContextThatIsToComeIsKept(t *testing.T) {
 	w, c := newWire(t, 2)
 	a, b, g := w.pmls[0], w.pmls[1], c[0].group
@@ -236,8 +236,8 @@ func TestMessageToContextThatIsToComeIsKept(t *testing.T) {
 	require.Zero(t, b.Stats().UnexpectedBytes)
 }
 
-// TestMessageToContextOfEndedCollectiveIsRejected: the rank has kept it, and has given up the
-// collective then. It keeps a message for a communicator of another collective.
+// TestMessageToContextOfEndedCollectiveIsRejected: the rank has kept the message, and then gives up
+// the collective. It keeps a message for a communicator of another collective.
 func TestMessageToContextOfEndedCollectiveIsRejected(t *testing.T) {
 	w, c := newWire(t, 3)
 	a, b, g := w.pmls[0], w.pmls[1], c[0].group
@@ -305,8 +305,8 @@ func TestLearnedIDsAreAsSet(t *testing.T) {
 	require.True(t, l.has(6*maxSpans))
 }
 
-// TestIdleVisitsControlledContextsInOrder: removal of thousands leaves no more than a gap for each
-// that is left.
+// TestIdleVisitsControlledContextsInOrder: after the removal of thousands, there is at most one gap
+// for each context that is left.
 func TestIdleVisitsControlledContextsInOrder(t *testing.T) {
 	w, c := newWire(t, 1)
 	p := w.pmls[0]

@@ -10,7 +10,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// testHandler is a handler that does what a test says, and records its calls.
+// testHandler is a handler that a test configures. It records its calls.
 type testHandler struct {
 	ctx      *Context
 	failed   map[int]error // by tag: the error of receives; messages with the tag are not kept
@@ -253,8 +253,8 @@ func TestLeaveAndRemoveContextTellHandler(t *testing.T) {
 	require.Equal(t, len(p.controlled.list), p.controlled.gaps)
 }
 
-// TestArmAndManyTurnsTellHandlerIdle: a rank is idle when it is about to sleep, and after
-// idleNanos without sleep, however many turns it makes in that time.
+// TestArmAndManyTurnsTellHandlerIdle: a rank is idle when it is about to sleep, and after idleNanos
+// without sleep, for any number of turns in that time.
 func TestArmAndManyTurnsTellHandlerIdle(t *testing.T) {
 	w, _, h := newControlled(t, 1)
 	p := w.pmls[0]

@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestDetachInEveryState: after Detach the caller may overwrite the buffer, and the message arrives
-// unchanged, in whatever state the send was.
+// TestDetachInEveryState: after Detach, in any state of the send, the caller may overwrite the
+// buffer, and the message arrives unchanged.
 func TestDetachInEveryState(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		for _, n := range []int{20, 90, 5000} {
@@ -42,7 +42,7 @@ func TestDetachInEveryState(t *testing.T) {
 }
 
 // TestDetachDuringWritesWaitsForDevices: the buffer is free, and its registration released, when
-// the devices have finished the writes that they had. Later writes read from the copy.
+// the devices have finished their writes. Later writes read from the copy.
 func TestDetachDuringWritesWaitsForDevices(t *testing.T) {
 	const n = 20 * remotePieceBytes
 	w, c := newWire(t, 2, withRails(2, 1), withTwoKeys, withAsync(true), withProtocol(Put))

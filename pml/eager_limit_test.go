@@ -12,8 +12,8 @@ import (
 	"github.com/mpigo/mpigo/btl"
 )
 
-// TestNeedsAnswerAgreesWithLaunch: needsAnswer says of a message of any length what launch then
-// does, whatever the rail's limits, what the receiver can read, and the room in the window.
+// TestNeedsAnswerAgreesWithLaunch: for any message length, rail limits, remote reads and window,
+// needsAnswer predicts what launch does.
 func TestNeedsAnswerAgreesWithLaunch(t *testing.T) {
 	for _, caps := range []btl.Caps{0, btl.CapGet, btl.CapPut, getPut} {
 		for _, eagerCopyBytes := range []int{0, 100, 200, 300} {

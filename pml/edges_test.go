@@ -23,8 +23,8 @@ func newStreamingRecv(t *testing.T) (w *wire, r *RecvRequest) {
 	return w, r
 }
 
-// TestRestartKeepsFragments: what came in fragments before a restart stays, and the receive keeps
-// its handle, so that late fragments still count.
+// TestRestartKeepsFragments: bytes that came in fragments before a restart stay, and the receive
+// keeps its handle, so that late fragments still count.
 func TestRestartKeepsFragments(t *testing.T) {
 	w, r := newStreamingRecv(t)
 	p, name := w.pmls[1], r.name
@@ -42,8 +42,9 @@ func TestRestartKeepsFragments(t *testing.T) {
 	require.Zero(t, p.Stats().StaleFragments)
 }
 
-// TestRepeatedFragIsDropped: a rail that fails may have delivered what goes again by another one.
-// The bytes count once, and are written once: the user may have the buffer at the second copy.
+// TestRepeatedFragIsDropped: a failed rail may have delivered a fragment that goes again by another
+// one. Its bytes count once, and are written once: the user may own the buffer when the second copy
+// arrives.
 func TestRepeatedFragIsDropped(t *testing.T) {
 	w, r := newStreamingRecv(t)
 	p, in := w.pmls[1], pattern(1000, 1)

@@ -259,8 +259,8 @@ func TestDeviceFailureAfterLinkFailureDeliversMessage(t *testing.T) {
 	requireSuccess(t, s, r)
 }
 
-// TestSwitchNanosIsTimeOfOwnDrain: what a failed rail had is posted again when it is drained here.
-// Pieces go on before that, and nothing waits for the peer's half.
+// TestSwitchNanosIsTimeOfOwnDrain: the operations of a failed rail are posted again when it is
+// drained here. Pieces go on before that, and nothing waits for the peer's half.
 func TestSwitchNanosIsTimeOfOwnDrain(t *testing.T) {
 	const one, two = int64(1e6), int64(2e6)
 	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Copy))
@@ -354,9 +354,9 @@ func TestInlineBytesStayWithTheirRail(t *testing.T) {
 	require.Less(t, after[1].Bytes-before[1].Bytes, before[0].Bytes)
 }
 
-// TestLateReadFindsNoOtherBytes: a rail ends a read unknown, the rest comes in fragments, and the
-// sender's user overwrites the buffer as soon as the send is complete. Until this half of the rail
-// is drained, the read may still happen.
+// TestLateReadFindsNoOtherBytes: a rail ends a read with an unknown result, the rest comes in
+// fragments, and the sender's user overwrites the buffer when the send is complete. Until this half
+// of the rail is drained, the read may still happen.
 func TestLateReadFindsNoOtherBytes(t *testing.T) {
 	w, c := newWire(t, 2, func(w *wire) {
 		withRails(1, 1)(w)

@@ -113,8 +113,8 @@ func TestFinalizedEndsPendingSends(t *testing.T) {
 	require.ErrorIs(t, err, request.ErrProcFailed, "a new send would be pending too")
 }
 
-// TestFinalizedRankWithReceivesStillMatches: a finalized rank that has receives under way may match
-// what is sent to it.
+// TestFinalizedRankWithReceivesStillMatches: a finalized rank with receives under way may match
+// messages.
 func TestFinalizedRankWithReceivesStillMatches(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		w, c := newWire(t, 2)

@@ -38,7 +38,7 @@ func FuzzHeaders(f *testing.F) {
 			encode([]byte)
 		}
 		length := 0
-		// Ranges of bytes without a meaning, or of the number, which is decoded elsewhere.
+		// Reserved bytes, and those of the number, which is decoded elsewhere.
 		var unread [][2]int
 		switch btl.Tag(tag) {
 		case tagMatch, tagFinalized, tagWaiting:

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHandlesWhenGenerationsWrap: no handle is 0, none that was removed is valid again, and a
-// request that lives for long keeps its own.
+// TestHandlesWhenGenerationsWrap: no handle is 0, a removed handle stays invalid, and a long-lived
+// request keeps its handle.
 func TestHandlesWhenGenerationsWrap(t *testing.T) {
 	table := handleTable[int]{gen: math.MaxUint32 - 5}
 	old := new(int)

@@ -72,9 +72,9 @@ func newLossyPair(t *testing.T, path string, protocol Protocol, broken int, grac
 	return w
 }
 
-// exchange has both ranks send each other n bytes. It returns the errors of the operations, and the
-// time in nanoseconds until the last has ended. An operation that does not end in time has
-// errHangs.
+// exchange makes both ranks send each other n bytes. It returns the errors of the operations, and
+// the time in nanoseconds until the last one ends. The error of an operation that does not end in
+// time is errHangs.
 func (w *pair) exchange(t *testing.T, n int, within int64) (errs []error, after int64) {
 	var all []ended
 	var ins [][]byte
@@ -185,8 +185,8 @@ func TestLossyRailReturnsWhenMended(t *testing.T) {
 }
 
 // TestSendOverLossyRailsWithoutGraceFailsSoon: without a grace time, a message that another rail
-// may still deliver has two seconds. It has none if both rails fail with it at a time, because a
-// copy of what is late goes by the other one.
+// may still deliver has two seconds. It has none if both rails fail with it at the same time,
+// because a copy of a late fragment goes by the other rail.
 func TestSendOverLossyRailsWithoutGraceFailsSoon(t *testing.T) {
 	const retry = 4 * retryNanos
 	w := newLossyPair(t, "medium packets", Copy, 2, 0, loop.RailConfig{RetryNanos: retry}, loop.RailConfig{RetryNanos: retry})

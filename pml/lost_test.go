@@ -110,8 +110,8 @@ func otherRail(w *wire, leads bool) *wireModule {
 	return m
 }
 
-// TestDeviceFailureEndsWaitForUnknownPeer: the only rail fails. Receives and probes for a peer that
-// this rank has never exchanged a message with end.
+// TestDeviceFailureEndsWaitForUnknownPeer: the only rail fails. Receives and probes for a peer
+// without any earlier message end.
 func TestDeviceFailureEndsWaitForUnknownPeer(t *testing.T) {
 	begin := map[string]func(p *PML, c *Context) ended{
 		"receive":      func(p *PML, c *Context) ended { return p.Irecv(c, make([]byte, 8), 1, 1, 1, "recv") },

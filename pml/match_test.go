@@ -57,7 +57,7 @@ func TestQueueTableAgainstMap(t *testing.T) {
 	}
 }
 
-// TestQueueTableSpreadsKeys: keys spread over the buckets, whatever pattern sources and tags form.
+// TestQueueTableSpreadsKeys: keys spread over the buckets, for any pattern of sources and tags.
 func TestQueueTableSpreadsKeys(t *testing.T) {
 	patterns := map[string]func(i int) matchKey{
 		"sources":         func(i int) matchKey { return keyOf(i, 5) },

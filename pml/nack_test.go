@@ -209,8 +209,8 @@ func TestOperationRefusedByOneRailGoesByAnother(t *testing.T) {
 	})
 }
 
-// TestOperationRefusedThoughDeliveredEndsBothRequests: the refused operation has arrived all the
-// same, so its NACK is a duplicate.
+// TestOperationRefusedThoughDeliveredEndsBothRequests: the refused operation has arrived
+// nevertheless, so its NACK is a duplicate.
 func TestOperationRefusedThoughDeliveredEndsBothRequests(t *testing.T) {
 	eachRefusal(t, func(t *testing.T, d *refusal, w *wire, c []*Context, expected bool) {
 		w.later, w.delivered = true, true

@@ -10,8 +10,8 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// TestSendBeyondWindowLosesPeer: a peer that sends more than its window allows is lost, whatever
-// the fragments are and wherever they are kept. A peer that uses its whole window is not.
+// TestSendBeyondWindowLosesPeer: a peer that sends more than its window allows is lost, with
+// fragments of any kind, in any queue. A peer that uses its whole window is not lost.
 func TestSendBeyondWindowLosesPeer(t *testing.T) {
 	const window, controlBytes = 10_000, 8
 	unknown := ContextID(1<<(counterBits(2)+2) | 2)
@@ -74,8 +74,8 @@ func flooded(t *testing.T, messages int, async bool) *flood {
 }
 
 const (
-	// Of the messages of flooded, the first floodEager go as a MATCH, and floodAnnounced more as a
-	// RNDV. The rest are pending at the sender.
+	// flooded sends its first floodEager messages as a MATCH, and floodAnnounced more as a RNDV.
+	// The rest are pending at the sender.
 	floodEager     = 6500 / (fragmentCostBytes + 1)
 	floodAnnounced = 6500 / fragmentCostBytes
 )

@@ -109,8 +109,8 @@ func TestEagerBytesSetsLimit(t *testing.T) {
 	}
 }
 
-// TestEagerCopyBytesSetsLimitWhereNothingIsRead: a message that the receiver can read in place does
-// not go eagerly from EagerBytes on, one that it cannot from EagerCopyBytes on.
+// TestEagerCopyBytesSetsLimitWhereNothingIsRead: the eager limit is EagerBytes for messages that
+// the receiver can read in place, else EagerCopyBytes.
 func TestEagerCopyBytesSetsLimitWhereNothingIsRead(t *testing.T) {
 	for caps, want := range map[btl.Caps]int{btl.CapGet: 128 - rndvBytes, 0: 200 - rndvBytes} {
 		w, c := newWire(t, 2, withRemote(caps), func(w *wire) {
@@ -200,7 +200,8 @@ func TestSendsToFullRailStayInOrder(t *testing.T) {
 	}
 }
 
-// TestPersistentRequestsRestart starts the same requests again, however the last start has ended.
+// TestPersistentRequestsRestart starts the same requests again, after every possible end of a
+// start.
 func TestPersistentRequestsRestart(t *testing.T) {
 	w, c := newWire(t, 2, withAsync(true))
 	a, b := w.pmls[0], w.pmls[1]

@@ -117,7 +117,7 @@ func requireRevokedError(t *testing.T, name string, err error, rank int) {
 
 // TestRevokeEndsWhatNeedsRankThatGaveUp: rank 2 gives up the collective that made a communicator at
 // ranks 0 and 1. At these everything that needs rank 2 ends, and all else goes on. Rank 2 drops
-// what they have sent to it.
+// their messages.
 func TestRevokeEndsWhatNeedsRankThatGaveUp(t *testing.T) {
 	for _, protocol := range []Protocol{Copy, Get, Put} {
 		w, c, _ := newRevoking(t, 3, withRemote(getPut), withProtocol(protocol))

@@ -11,7 +11,7 @@ import (
 	"github.com/mpigo/mpigo/request"
 )
 
-// When a long message is there, and when its buffers are given back.
+// When a long message has arrived, and when its buffers are released.
 
 // writing has rank 0 send a message of which two rails have writes under way.
 func writing(t *testing.T, n int) (w *wire, s *SendRequest, r *RecvRequest, in, out []byte) {
@@ -88,8 +88,8 @@ func TestFinOvertakesFragments(t *testing.T) {
 }
 
 // TestLateFragmentOfFailedRailIsDropped: a rail fails after its fragments were taken, and they go
-// again by another rail. What still arrives of the dead rail when the receive is complete, and the
-// user has the buffer, changes nothing.
+// again by another rail. Fragments of the dead rail that arrive after the receive is complete do
+// not change the user's buffer.
 func TestLateFragmentOfFailedRailIsDropped(t *testing.T) {
 	w, c := newWire(t, 2, withRails(1, 1), withAsync(true), withProtocol(Copy))
 	s, r, in, out := oneWay(w, c, 2000)

@@ -132,7 +132,7 @@ func (s *script) run(d *datadriven.TestData) string {
 		s.add(d, s.pml(d).Imrecv(s.messages[s.word(d, "of")], make([]byte, s.num(d, "room")), 1, "mrecv"))
 
 	// start NAME: starts a persistent request. cancel NAME, free NAME: cancels or frees a request.
-	// detach NAME: a send gives its buffer back.
+	// detach NAME: a send releases its buffer.
 	case "start":
 		start(s.request(d).r)
 	case "detach":

@@ -27,11 +27,11 @@ type wire struct {
 	async   bool            // operations complete only when they are delivered
 	keeps   bool            // the same, and the payload is read only then
 	refuse  int             // number of posts to refuse for lack of room
-	// wrong, if set, reports which operations are refused for what they are (btl.ClassUsage): when
-	// they are posted, or with later when they are called back.
+	// wrong, if set, reports which operations are refused as invalid (btl.ClassUsage): when they
+	// are posted, or with later when they are called back.
 	wrong func(f *flight) bool
 	later bool
-	// delivered says that operations that are refused later have arrived all the same.
+	// delivered says that operations that are refused later have arrived nevertheless.
 	delivered bool
 	flying    []flight
 	now       int64 // the engines' time, in nanoseconds
@@ -81,7 +81,7 @@ func (m *wireModule) drain(peer int) {
 	p.Progress()
 }
 
-// path is that to a peer, or the whole rail.
+// path is the path to a peer, or the whole rail.
 func (m *wireModule) path(peer int) btl.Path {
 	if peer == btl.AllPeers {
 		return btl.WholeModule
@@ -345,7 +345,7 @@ func (w *wire) failPieces() {
 	}
 }
 
-// loseRail fails a rank's half of a rail with what is under way on it. It stays Failed.
+// loseRail fails a rank's half of a rail and the operations on it. It stays Failed.
 func (w *wire) loseRail(rail, rank int) {
 	m := w.rails[rail][rank]
 	w.pmls[rank].Failed(m, m.path(1-rank), pathErr)
