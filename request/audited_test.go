@@ -28,7 +28,7 @@ func (r *rank) audited(name string, losses *atomic.Int64) (*op, Request) {
 	return o, o.AuditedHandle(func(Auditor) { losses.Inc() })
 }
 
-// collect returns when the collector has run the cleanups of what was garbage.
+// collect returns when the collector has run all pending cleanups.
 func collect() {
 	for range 3 {
 		done := make(chan struct{})
@@ -46,7 +46,7 @@ func collect() {
 }
 
 // TestAuditedRequestIsNotLostDuringCall: the collector runs while a call makes progress and has
-// given the lock back. The caller has no other copy of the handle.
+// released the lock. The caller has no other copy of the handle.
 func TestAuditedRequestIsNotLostDuringCall(t *testing.T) {
 	for name, call := range map[string]func(r Request, list []Request) error{
 		"Wait":      func(r Request, _ []Request) error { _, err := r.Wait(); return err },

@@ -42,7 +42,7 @@ func TestDoneOfEachStart(t *testing.T) {
 	}
 }
 
-// The channel is closed whatever ends the start, and the object goes on to another operation.
+// Every end of a start closes the channel, even if the object goes on to another operation.
 func TestDoneEnds(t *testing.T) {
 	for name, end := range map[string]func(r *rank, o *op, h Request){
 		"complete": func(r *rank, o *op, _ Request) {

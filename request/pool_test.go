@@ -20,9 +20,9 @@ func (r *rank) atOnce(pool *Pool) Request {
 	return o.CompleteAtOnce()
 }
 
-// Every call does with a request that was complete at once what it does with any other that is
-// complete with the empty status, whether it is in the list once or several times. The object goes
-// back to its pool once, when it is observed or freed, and then serves the next request.
+// Every call treats a request that was complete at once like any other with the empty status, even
+// if it is in the list several times. The object goes back to its pool once, when it is observed or
+// freed, and then serves the next request.
 func TestCallsOverRequestThatIsCompleteAtOnce(t *testing.T) {
 	for name, call := range byName {
 		for times := 1; times <= 3; times++ {
