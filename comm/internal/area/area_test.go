@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testAreas are the areas of so many ranks, in the same memory, for a team that has made no
-// collective yet.
+// testAreas are the areas of this many ranks, in the same memory, for a team without any collective
+// yet.
 func testAreas(ranks int) []*Area { return testAreasAfter(ranks, 0) }
 
 // testAreasAfter are the areas of a team that has made so many collectives.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestSetUpWordsOfOtherCalls: what another call makes of words of the set-up is none of them.
+// TestSetUpWordsOfOtherCalls: a combination of set-up words by another call is invalid.
 func TestSetUpWordsOfOtherCalls(t *testing.T) {
 	for _, block := range []int{0, 128, 1 << 20, 1<<32 - 128} {
 		word := setUpWord(block)

@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/area"
 )
 
-// testAreas are the areas of so many ranks, in the same memory, for a team that has made no
-// collective yet.
+// testAreas are the areas of this many ranks, in the same memory, for a team without any collective
+// yet.
 func testAreas(ranks int) []*area.Area { return sharedAreas(make([]btl.Sharer, ranks)) }
 
 // sharedAreas are the areas of ranks with these rails.
@@ -29,7 +29,7 @@ func sharedAreas(sharers []btl.Sharer) []*area.Area {
 	return areas
 }
 
-// meetingOf is a schedule of rank 0 of an area of so many ranks. It has no engine.
+// meetingOf is a schedule, without an engine, of rank 0 of an area of this many ranks.
 func meetingOf(ranks int, m meet) *Schedule {
 	s := &Schedule{team: &Team{}, area: testAreas(ranks)[0], tuning: DefaultTuning(false)}
 	s.meeting.meet = m

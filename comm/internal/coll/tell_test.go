@@ -52,8 +52,8 @@ func TestRefusalsToRankThatTakesNothing(t *testing.T) {
 	requireClean(t, w)
 }
 
-// TestRefusalsBeyondSpansFailMore: so many refusals apart from each other are not told one by one.
-// All of them fail, and nothing after them.
+// TestRefusalsBeyondSpansFailMore: with more than maxSpans separate refusals, the calls in between
+// fail, too, and no call after them.
 func TestRefusalsBeyondSpansFailMore(t *testing.T) {
 	for _, gap := range []int{0, 1} { // without gaps the reasons differ
 		w, teams := newTeams(2, func(w *wire) { w.async = true })
@@ -168,7 +168,7 @@ func TestSpanFailsCallsUnderWay(t *testing.T) {
 	require.NoError(t, teams[1].enter())
 }
 
-// TestRankIsToldBeforeItsMessageIsAnswered: however many REVOKEs are on the way to it.
+// TestRankIsToldBeforeItsMessageIsAnswered: also with maxOnTheWay REVOKEs on the way to it.
 func TestRankIsToldBeforeItsMessageIsAnswered(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		w, teams := newTeams(2, func(w *wire) { w.async = true })

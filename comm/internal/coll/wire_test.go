@@ -288,8 +288,7 @@ func header(id pml.ContextID, tag int, seq uint32) []byte {
 	return b
 }
 
-// sleep does what the engine does with ranks that have nothing to do for long. They probe for a
-// mismatch then.
+// sleep makes ranks idle for long, as the engine does. They then probe for a mismatch.
 func (w *wire) sleep(ranks ...int) {
 	for _, rank := range ranks {
 		for range 2 {

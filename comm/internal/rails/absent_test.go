@@ -292,7 +292,7 @@ func TestRanksThatMoveAtTheSameTimeFindEachOther(t *testing.T) {
 // rail that is opened again after a calm time is asked for at once.
 func TestRailThatStaysDownIsAskedForLessOften(t *testing.T) { synctest.Test(t, testAskedLessOften) }
 
-// testAskedLessOften runs where the time stands still.
+// testAskedLessOften runs with synctest's clock.
 func testAskedLessOften(t *testing.T) {
 	r := railsOfRank(t, 0, 1000, "btl", "tcp")
 	r.cfg.Lock = new(sync.Mutex)
@@ -339,7 +339,7 @@ func TestMoveUnderOtherManagerIsExplained(t *testing.T) {
 	ranks, modules := movingRails(t, []*wireup.Client{{}, {}})
 	r := ranks[0]
 	r.cfg.Lock.Lock()
-	_, err := r.reopen(1, transport.Pair{}) // nobody answers that
+	_, err := r.reopen(1, transport.Pair{}) // no manager answers
 	require.NoError(t, err)
 	modules[0].address = "a"
 	r.moved()

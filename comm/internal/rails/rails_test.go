@@ -343,7 +343,7 @@ func TestReach(t *testing.T) {
 	assert.Equal(t, "there are no other ranks", open(0, 1, "sm").reach())
 }
 
-// TestRailsOfOnePortAreToldOnce: what is said of a port with several rails is said once.
+// TestRailsOfOnePortAreToldOnce: a message about a port with several rails is logged once.
 func TestRailsOfOnePortAreToldOnce(t *testing.T) {
 	there := wireup.Rail{BTL: "tcp", Address: []byte("there")}
 	r := railsOfRank(t, 0, 2, "btl", "self,tcp")
@@ -402,7 +402,8 @@ func (m portModule) Connect(btl.Path, []byte) (btl.Endpoint, error) {
 }
 
 // TestBothRanksKeepTheSameOfManyPairs: if two ranks have more pairs of ports than package pml
-// takes, both keep the same, and each port has one, whatever the ranks know of their ports.
+// takes, both keep the same pairs, with one for each port, even if they know different things of
+// their ports.
 func TestBothRanksKeepTheSameOfManyPairs(t *testing.T) {
 	for _, ports := range [][2]int{{20, 20}, {24, 1}, {5, 17}, {6, 6}, {32, 32}} {
 		var ranks [2]*Rails

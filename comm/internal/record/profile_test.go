@@ -9,8 +9,8 @@ import (
 	"github.com/mpigo/mpigo/internal/profile"
 )
 
-// BenchmarkTimedCall measures what a call costs that is timed: twice the clock, and the look-up of
-// the line.
+// BenchmarkTimedCall measures the cost of a timed call: two clock reads, and the look-up of the
+// line.
 func BenchmarkTimedCall(b *testing.B) {
 	rec := calls.New(NewProfile(), true)
 	b.ReportAllocs()
@@ -21,7 +21,7 @@ func BenchmarkTimedCall(b *testing.B) {
 	}
 }
 
-// BenchmarkCountedCall measures what a call costs that is hardly ever timed.
+// BenchmarkCountedCall measures the cost of a call that is hardly ever timed.
 func BenchmarkCountedCall(b *testing.B) {
 	rec := calls.New(NewProfile(), false)
 	b.ReportAllocs()
@@ -74,8 +74,8 @@ func TestCallsAfterTheLastSampleAreInTheProfile(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutSampleAreInTheProfile: all calls that were timed have waited for long, and stand
-// for themselves.
+// TestCallsWithoutSampleAreInTheProfile: all timed calls have waited for long, and count only
+// themselves.
 func TestCallsWithoutSampleAreInTheProfile(t *testing.T) {
 	p := NewProfile()
 	rec := calls.New(p, false)
