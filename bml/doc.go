@@ -7,10 +7,11 @@
 // A rail is the path from one module of this rank (btl.Module) to one module of the peer. Its tier
 // follows from the place of its transport in the user's list, and from the quality of the path.
 // Rails of later tiers are spare: they are opened when no rail of an earlier tier is up, or to
-// carry long messages beside one (beside.go). On a switched network every module of one rank
-// reaches every module of the other. Most of these rails are alternates: such a rail is used while
-// one of its modules has no other rail that is up and does well. So if different ports die at the
-// two ends, the remaining ports are used together.
+// carry long messages beside one (beside.go).
+//
+// On a switched network every module of one rank reaches every module of the other. Most of these
+// rails are alternates: such a rail is used while one of its modules has no other rail that is up
+// and does well. So if different ports die at the two ends, the remaining ports are used together.
 //
 // The package is a deterministic state machine: it has no goroutine, clock, I/O or randomness of
 // its own. Every caller holds the lock of the rank's progress engine, which guards everything here.
@@ -18,7 +19,7 @@
 // # What the layer above sees
 //
 //   - [BML.Send] posts a fragment. A fragment of a numbered kind arrives exactly once and in order,
-//     whatever rails fail. Op.Then is called once: with nil when the fragment is delivered, or with
+//     even if rails fail. Op.Then is called once: with nil when the fragment is delivered, or with
 //     the reason why it cannot be.
 //   - A [Transfer] moves a long message in pieces over all rails that are up, and tracks which
 //     bytes have arrived.

@@ -134,7 +134,7 @@ func TestReturnedPathPostsPendingInOrder(t *testing.T) {
 	w, r, pr := newGraceWire(t, 1, 10*sec)
 	r.send(1, "a")
 	w.rails[0][0].fail(1, pathError(0))
-	r.send(1, "c") // before what was under way comes back
+	r.send(1, "c") // before the pending operations come back
 	w.rails[0][0].drain(1)
 	r.send(1, "d")
 	require.Error(t, pr.cause)
@@ -422,7 +422,7 @@ func TestFailedAttemptsDoNotProlongFirstContact(t *testing.T) {
 	require.InDelta(t, 10*sec, w.now-begin, float64(sec))
 }
 
-// A transfer whose only rail failed goes on when the rail is up again, with what is not there.
+// A transfer whose only rail failed goes on when the rail is up again, with the missing bytes.
 func TestTransferGoesOnWhenPathFound(t *testing.T) {
 	w, r, _ := newGraceWire(t, 1, 10*sec)
 	m := r.sendLong(1, pattern(200, 1))

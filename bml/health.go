@@ -27,7 +27,7 @@ const (
 	recoverStep   health = 125
 )
 
-// recovery is what is known of a rail since it failed.
+// recovery is the state of a rail's failures and its return.
 type recovery struct {
 	cause error  // of the last failure while it was up, or why it never was; nil if none
 	epoch uint32 // of the incarnation that failed last

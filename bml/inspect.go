@@ -99,7 +99,7 @@ func (b *BML) KindName(tag btl.Tag) string {
 	return fmt.Sprintf("kind %d", tag)
 }
 
-// RailMessage is what a message about a rail says.
+// RailMessage is the content of a message about a rail.
 type RailMessage struct {
 	// The modules of the rail at the message's sender and at its receiver.
 	Sender, Receiver int

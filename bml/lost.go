@@ -11,7 +11,7 @@ import (
 )
 
 // A peer ends when its process has ended, or its last rail has failed and will not come back.
-// Success means delivered: fragments that the peer's sends completed with must still arrive here. A
+// Success means delivered: fragments of sends that succeeded at the peer must still arrive here. A
 // BTL hands them up, and calls back what is under way, before it reports the endpoint drained.
 // Until then the peer is failing:
 //

@@ -16,7 +16,8 @@ type Op struct {
 	// remote access done. *RefusedError: every rail calls the operation invalid. ErrMovesAgain: the
 	// piece is moved again. Any other error: the peer is failing or lost.
 	Then func(op *Op, err error)
-	// Answered: the peer's answer shows that the fragment was delivered, whatever its rail reports.
+	// Answered: the peer's answer shows that the fragment was delivered, even if its rail reports
+	// an error.
 	Answered bool
 
 	peer     *Peer

@@ -395,7 +395,7 @@ func TestRailDownIsSentLater(t *testing.T) {
 	require.False(t, pr.AwaitsPath())
 }
 
-// RAILDOWN does not go for a rail that comes back, nor twice for one rail.
+// No RAILDOWN is sent for a rail that has come back, and only one for each rail.
 func TestRailDownIsSentOnce(t *testing.T) {
 	w, _, pr := newGraceWire(t, 3, 10*sec)
 	w.rails[2][0].lose(1, pathError(2))

@@ -17,7 +17,7 @@ func TestQueuedPiecesGoByAnotherRail(t *testing.T) {
 	w.ranks[1].message = make([]byte, len(in))
 	m := r.sendLong(1, in)
 	require.True(t, slicesHasRail(m.t.pieces, 0))
-	w.rails[0][0].full = true // what it is given from now on waits
+	w.rails[0][0].full = true // later operations wait
 	for range 50 {
 		w.pass(5 * msec)
 		for len(w.flying) > 0 {
@@ -44,7 +44,7 @@ func slicesHasRail(pieces []*Op, rail uint8) bool {
 	return false
 }
 
-// Operations that wait for room stay on their rail, in order, whatever else happens.
+// Operations that wait for room stay on their rail, in order, during other events.
 func TestQueuedOperationsStayInOrder(t *testing.T) {
 	w, r, pr := newDeferredWire(t)
 	w.rails[0][0].full = true

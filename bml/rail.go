@@ -47,7 +47,7 @@ type RailSet uint32
 // Has reports whether rail i is in the set.
 func (s RailSet) Has(i int) bool { return s>>i&1 != 0 }
 
-// railState says what a rail is good for; the package comment has the table.
+// railState is the state of a rail; the package comment has the table.
 type railState uint8
 
 const (

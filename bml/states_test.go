@@ -197,7 +197,7 @@ func TestPeerTransitionsHappen(t *testing.T) {
 	require.Equal(t, table, seen, "a legal transition that no test reaches")
 }
 
-// Each transition that is not legal is reported, and happens all the same.
+// Each illegal transition is reported, and happens nevertheless.
 func TestIllegalPeerTransitionsReported(t *testing.T) {
 	var want []string
 	w := newWire(t, 1)

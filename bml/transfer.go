@@ -54,7 +54,7 @@ type Transfer struct {
 	mistake  error
 }
 
-// waitsFor says what a transfer waits for. It is in the list of its peer for that.
+// waitsFor says what a transfer waits for, and so in which list of its peer it is.
 type waitsFor uint8
 
 const (

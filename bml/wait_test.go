@@ -89,7 +89,7 @@ func TestTransferEndsOthersWhileItGoesOn(t *testing.T) {
 	}
 }
 
-// A transfer is in the list of what it waits for, and in no other.
+// A transfer is only in the list for what it waits for.
 func TestTransferIsInOneList(t *testing.T) {
 	_, r, pr := newDeferredWire(t)
 	tr := r.Transfer(nil, pr, nil)

@@ -342,7 +342,7 @@ func BenchmarkPiece(b *testing.B) {
 	}
 }
 
-// TestShortPiecesShowNoRate: what is far shorter than a piece shows the latency.
+// TestShortPiecesShowNoRate: a message far shorter than a piece shows only the latency.
 func TestShortPiecesShowNoRate(t *testing.T) {
 	j, now := New([]float64{10}, 0), int64(0)
 	for range 100 {

@@ -15,7 +15,7 @@ import (
 // limit ends a run that goes wrong.
 const limit = 400 * network.Second
 
-// traffic is what is sent over the rails of a world.
+// traffic describes the messages over the rails of a world.
 type traffic struct {
 	size   int64
 	count  int // of each direction and peer

@@ -343,7 +343,7 @@ func (p *peer) giveNext() bool {
 	return false
 }
 
-// left is what was not handed out yet.
+// left is the number of bytes not handed out yet.
 func (m *message) left() int64 {
 	left := m.size - m.next
 	for _, x := range m.lost {
