@@ -11,9 +11,11 @@ import (
 // Completed yields the requests as they complete. Each comes with its index and a status, whose Err
 // is the request's own error. Requests that are complete at the call come first, in list order; the
 // others come in order of completion. The iteration ends when no request is active any more, or
-// when ctx ends; requests that were not yielded keep their state. If the rank is shut down,
-// Completed yields the requests that are still active with the reason in Err; they stay active. If
-// the requests belong to several ranks, it yields only index 0, with ErrRequest.
+// when ctx ends; requests that were not yielded keep their state.
+//
+// If the rank is shut down, Completed yields the requests that are still active with the reason in
+// Err; they stay active. If the requests belong to several ranks, it yields only index 0, with
+// ErrRequest.
 func Completed(ctx context.Context, reqs ...Request) iter.Seq2[int, Status] {
 	if ctx == nil {
 		ctx = context.Background()

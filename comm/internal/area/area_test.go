@@ -12,7 +12,7 @@ import (
 // yet.
 func testAreas(ranks int) []*Area { return testAreasAfter(ranks, 0) }
 
-// testAreasAfter are the areas of a team that has made so many collectives.
+// testAreasAfter are the areas of a team that has made this many collectives.
 func testAreasAfter(ranks int, count uint64) []*Area {
 	block := Align(1000)
 	words := make([]uint64, Bytes(ranks, block)/wordBytes)

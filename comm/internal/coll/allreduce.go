@@ -77,7 +77,7 @@ func (f folding) rank(number int) int {
 
 // allreduceDoubling has pairs of ranks exchange their whole results, in each step at twice the
 // distance of the step before. Both ranks of a pair combine in the order of ranks, so they get the
-// same bits whatever the operation.
+// same bits with any operation.
 func (s *Schedule) allreduceDoubling(f folding, in, out []byte) {
 	if f.number < 0 {
 		mine := in

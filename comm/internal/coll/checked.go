@@ -10,9 +10,9 @@ import (
 // before any of them uses data. All ranks get the same records, so all of them find the same
 // difference, without a REVOKE. The communicator stays fit: every rank has made the call.
 //
-// The messages of the check have the tag of blocking calls, whatever the form of the call, so that
-// calls of different forms meet. No rank ends a check before all ranks have come to it. Hence
-// mismatch probes have nothing to find: all calls have one signature.
+// The messages of the check have the tag of blocking calls in every form of the call, so that calls
+// of different forms match. No rank ends a check before all ranks have come to it. Hence mismatch
+// probes have nothing to find: all calls have one signature.
 //
 // An Init call is checked, and its starts are not.
 

@@ -178,7 +178,7 @@ func (s *Schedule) reduceByHost(in, out []byte, root int) {
 	}
 }
 
-// blockByHost is the length of the blocks in which a vector of so many bytes is combined by host.
+// blockByHost is the length of the blocks in which a vector of this length is combined by host.
 func (s *Schedule) blockByHost(bytes int) int {
 	if room := s.area.Block; bytes > room {
 		return room / 2 / s.Elem * s.Elem

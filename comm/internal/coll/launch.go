@@ -81,7 +81,7 @@ func (s *Schedule) advance() {
 			break
 		}
 		if s.meeting.word != nil && !s.isOutstanding() {
-			if s.team.hub.closed { // nobody polls the area any more
+			if s.team.hub.closed { // the hub does not poll the area any more
 				err = errAreaGone
 				break
 			}

@@ -242,7 +242,7 @@ func (s *Schedule) comeAmongFew() (done bool, err error) {
 
 // publishAmongFew publishes that this rank has come to a round, and wakes the others if all have. A
 // rank publishes before it looks, so at least the last one sees all others. missing is a rank that
-// has not come, or nobody.
+// has not come, or area.Nobody.
 func (s *Schedule) publishAmongFew(stamp uint64) (missing int) {
 	a := s.area
 	a.Publish(stamp)

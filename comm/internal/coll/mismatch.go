@@ -74,7 +74,7 @@ func (s *Schedule) signature() Signature {
 	if s.ours != (Signature{}) {
 		return s.ours
 	}
-	if s.setUp { // whatever call the rank is in
+	if s.setUp { // the same in every call
 		return Signature{Call: callSetUp}
 	}
 	if s.isChecked { // the check compares more

@@ -28,7 +28,7 @@ func (h How) form() int {
 	return blockingForm
 }
 
-// phase is what a schedule is doing.
+// phase is the state of a schedule.
 //
 //	from     to       when
 //	idle     open     Team.Begin

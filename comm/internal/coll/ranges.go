@@ -40,8 +40,8 @@ func lowestBit(v, n int) int {
 }
 
 // treePlace is the place of number v in a tree of n ranks that a reduction goes up. The root has
-// number 0. If n is a power of two, each aligned group of 2, 4, 8 … places is a subtree, whatever
-// the root's place. So a host with such a group may first combine the data of its own ranks.
+// number 0. If n is a power of two, each aligned group of 2, 4, 8 … places is a subtree, for any
+// place of the root. So a host with such a group may first combine the data of its own ranks.
 func treePlace(v, root, n int) int {
 	if powerBelow(n) == n {
 		return v ^ root

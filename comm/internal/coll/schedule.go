@@ -13,9 +13,10 @@ import (
 
 // Schedule is a collective at one rank: a list of steps. A builder (Barrier in barrier.go, Bcast in
 // bcast.go, …) knows the algorithm and makes the steps, without requests. The code in steps.go
-// posts sends and receives in the order of the steps, and copies and combines at once. A step may
-// wait until all earlier operations have finished. Steps between two such steps overlap. Blocking,
-// nonblocking and persistent calls run the same steps.
+// posts sends and receives in the order of the steps, and copies and combines at once.
+//
+// A step may wait until all earlier operations have finished. Steps between two such steps overlap.
+// Blocking, nonblocking and persistent calls run the same steps.
 //
 // Between two ranks, the sends of one and the receives of the other are in the same order, and a
 // receive knows the exact length of its message. All messages of a collective have the same tag.
