@@ -84,8 +84,8 @@ func (b *BML) railsFailed(pr *Peer, w way, err error) bool {
 // railFailed takes a rail out of use.
 func (b *BML) railFailed(rl *Rail, err error) { b.takeOut(rl.peer, err, rl) }
 
-// takeOut takes rails to a peer that failed together out of use. Their endpoints call back the
-// operations that they have accepted, before or after.
+// takeOut takes out of use rails to a peer that failed together. Their endpoints call back the
+// operations that they have accepted, before or after this call.
 func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
 	var failed []*Rail
 	var wereUp RailSet

@@ -113,8 +113,8 @@ func (b *BML) gracePartOver(pr *Peer, parts uint32) {
 	}
 }
 
-// mayTryAgain notes that rails have failed with an operation or a transfer. It reports false if the
-// grace time is over, and the peer is failing then.
+// mayTryAgain notes that rails have failed with an operation or a transfer. It reports false if
+// there is no further attempt; the peer is failing then.
 func (b *BML) mayTryAgain(pr *Peer, t *trouble, by RailSet, err error) bool {
 	if t.by == 0 {
 		t.until = b.startGrace(pr, b.gracePart()*graceParts)

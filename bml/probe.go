@@ -30,8 +30,9 @@ const (
 
 	// maxModuleProbes is how many PROBEs a module has under way. Each is as long as the longest
 	// fragment, and takes room from fragments to other peers. Rails that have never been up may
-	// have no path, so at most maxUnprovenProbes of them are probed at a time. Such a rail gives
-	// its place to another one if its PROBE is not delivered within probePeriod.
+	// have no path, so they are probed only while the module has fewer than maxUnprovenProbes under
+	// way. Such a rail gives its place to another one if its PROBE is not delivered within
+	// probePeriod.
 	maxModuleProbes, maxUnprovenProbes = 32, 8
 
 	// An alternate that has not been needed for idleAlternate is closed.
