@@ -124,8 +124,8 @@ func (b *BML) Expose(t *Transfer, buf []byte, access btl.Access) []byte {
 	return t.keys
 }
 
-// Reach prepares remote reads into buf, or writes from it, of the memory that the peer's remote key
-// descriptors name. It reports false if no rail can.
+// Reach prepares to read the memory that the peer's remote key descriptors name into buf, or to
+// write buf to it. It reports false if no rail can.
 func (b *BML) Reach(t *Transfer, keys []byte, buf []byte, by Access) bool {
 	pr := t.peer
 	usable := pr.getters

@@ -166,7 +166,7 @@ func (j *Judge) Again(set Set, bytes int64, due float64, now int64) (rail int) {
 		if !set.Has(i) || !m.hasRoom(now) {
 			continue
 		}
-		// The stalls of a rail that is not late now are no reason to use another one.
+		// A rail that has stalled recently has to gain more than its stall.
 		if at := m.expect(bytes, now) + m.trip()/2; at < soonest && at < due-m.stallNow(0, now) {
 			rail, soonest = i, at
 		}

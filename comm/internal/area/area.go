@@ -109,8 +109,8 @@ const (
 	// rank that shares a core with others runs once for many bcasts.
 	RoundsAhead = 16
 
-	// CellsInTurn is how many contributions the part of its cells holds that a rank uses in turn;
-	// the part has at least shortCellBytes.
+	// A rank uses only a part of its cells, in turn: room for CellsInTurn contributions, and at
+	// least shortCellBytes.
 	CellsInTurn    = 4
 	shortCellBytes = 64 << 10
 
@@ -202,8 +202,8 @@ func later(stamp, other uint64) uint64 {
 }
 
 // Age replaces the stamps that this rank reads, or may write, and that are older than the
-// collective or start with a number. Older stamps do not matter any more. The caller calls it often
-// enough that no stamp, and no count's, gets half as old as stamps wrap.
+// collective or start with a number. Older stamps do not matter any more. It is called often enough
+// that no stamp, in a count or elsewhere, reaches half the age at which it wraps.
 func (a *Area) Age(number uint64) {
 	old := number << roundBits
 	for i := range uint64(RoundsAhead) {
