@@ -362,7 +362,7 @@ func (w *world) failed(list []int) bool {
 	return slices.ContainsFunc(w.in(list, "complete"), func(i int) bool { return w.models[i].err != nil })
 }
 
-// any does what WaitAny does, and returns its result as text.
+// any does the same as WaitAny, and returns its result as text.
 func (w *world) any(list []int) string {
 	first := -1
 	for _, i := range w.in(list, "complete") {

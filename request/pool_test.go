@@ -49,7 +49,7 @@ func TestCallsOverRequestThatIsCompleteAtOnce(t *testing.T) {
 	}
 }
 
-// What completes first is first, also among requests that were complete at once.
+// Requests keep their order of completion, also those that were complete at once.
 func TestRequestsThatAreCompleteAtOnceInOrder(t *testing.T) {
 	var pool Pool
 	r := newRank()

@@ -28,8 +28,8 @@ func testAreasAfter(ranks int, count uint64) []*Area {
 	return areas
 }
 
-// TestAreaCountsArrivals: the last of the ranks to come to a round learns that it is. Rounds that
-// only some ranks have come to do not matter later. A count that cannot be right is noticed.
+// TestAreaCountsArrivals: the last rank to come to a round learns that it is the last. Rounds to
+// which only some ranks came do not disturb later ones. An invalid count is detected.
 func TestAreaCountsArrivals(t *testing.T) {
 	const ranks = 3
 	areas := testAreas(ranks)
@@ -83,8 +83,8 @@ func TestAreaCountsArrivalOnceThatGoesTheGeneralWay(t *testing.T) {
 // that, where the sign of a difference changes.
 var wraps = []uint64{1 << 31, 1 << 32, 1 << 43, 1 << 44, 1<<44 + 1<<32} // never written
 
-// TestAreaEntryOfLongAgoIsUsedAgain: Nobody was counted in an entry for so long that its stamp in
-// the count is the same again, or seems to be ahead. Some of the ranks had given that round up.
+// TestAreaEntryOfLongAgoIsUsedAgain: no rank was counted in an entry for so long that the stamp in
+// its count wraps, or seems to be ahead. Some ranks had given that round up.
 func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
 	for _, arrived := range []int{0, 2, 3} {
 		for _, later := range []uint64{1 << 31, 1<<32 - RoundsAhead, 1 << 32, 1<<32 + RoundsAhead} {
@@ -110,8 +110,8 @@ func TestAreaEntryOfLongAgoIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAreaCountsArrivalsWhenStampsWrap: no stamp has a meaning of its own, also in an area that is
-// made shortly before.
+// TestAreaCountsArrivalsWhenStampsWrap: no stamp has a special meaning, also in an area that is
+// made shortly before the wrap.
 func TestAreaCountsArrivalsWhenStampsWrap(t *testing.T) {
 	for _, wrap := range wraps {
 		for _, begin := range []uint64{wrap - 3*RoundsAhead, wrap - 2, wrap - 1} {
@@ -243,7 +243,7 @@ func TestAreaMemoryIsReusedWhenAllHavePassed(t *testing.T) {
 	require.False(t, free(next+3, 700), "what is kept for a later round")
 }
 
-// TestAreaPlaceThatIsWrongStaysInTheArea: a place that another rank has written is not trusted.
+// TestAreaPlaceThatIsWrongStaysInTheArea: places from other ranks are checked.
 func TestAreaPlaceThatIsWrongStaysInTheArea(t *testing.T) {
 	a := testAreas(2)[0]
 	stamp := Stamp(1, 0)

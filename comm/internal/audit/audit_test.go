@@ -122,7 +122,7 @@ func TestCompareNamesFirstRankThatDiffers(t *testing.T) {
 	assert.EqualError(t, Compare(bad), "rank 1 describes its call wrongly")
 }
 
-// TestCompareFindsTypesThatDifferBehindBytes: bytes fit all types, but those do not fit each other.
+// TestCompareFindsTypesThatDifferBehindBytes: bytes fit all types, but the types differ.
 func TestCompareFindsTypesThatDifferBehindBytes(t *testing.T) {
 	var records []byte
 	for _, typ := range []Type{typeOf[byte](), typeOf[float64](), typeOf[byte](), typeOf[celsius](), typeOf[int32]()} {

@@ -36,8 +36,8 @@ func meetingOf(ranks int, m meet) *Schedule {
 	return s
 }
 
-// TestMeetingTakesNoMoreRoundsThanAStampHas: neither is a buffer taken that needs more, nor does a
-// round get the stamp of another collective.
+// TestMeetingTakesNoMoreRoundsThanAStampHas: a longer buffer is refused, and no round gets the
+// stamp of another collective.
 func TestMeetingTakesNoMoreRoundsThanAStampHas(t *testing.T) {
 	s := meetingOf(2, meet{kind: &meetBarrier})
 	s.tuning = &Tuning{SharedBytes: 1 << 40}

@@ -198,9 +198,8 @@ func TestMismatchProbeWithoutSleep(t *testing.T) {
 	require.Len(t, w.flying, 1)
 }
 
-// TestMismatchProbeBesideOtherTraffic: messages between users, and collectives of another
-// communicator, put no probe off, and bring none forward. A message of the collective does put it
-// off.
+// TestMismatchProbeBesideOtherTraffic: user messages, and collectives of another communicator,
+// neither delay nor hasten a probe. A message of the collective delays it.
 func TestMismatchProbeBesideOtherTraffic(t *testing.T) {
 	for _, sleeps := range []bool{false, true} {
 		w, group, worlds := newWire(2, nil)

@@ -48,8 +48,8 @@ func requireRevokedError(t *testing.T, err error, rank int, reason Reason) {
 	require.Equal(t, rank, revoked.Rank, "%v", err)
 }
 
-// enter does what Run does first with the call that is under way, and returns why that has failed,
-// or the next call, if there is none.
+// enter does the first part of Run for the call under way, or the next call, and returns why it has
+// failed.
 func (t *Team) enter() error {
 	if len(t.calls) == 0 {
 		return t.errorOf(t.next)

@@ -82,8 +82,8 @@ func TestRanksWakeEachOtherOnShortPaths(t *testing.T) {
 	assert.Equal(t, 1, put(0))
 }
 
-// TestRankThatOnlyPutsSaysWhatItHasPassed: otherwise the other rank waits for room, though this one
-// may make no further collective.
+// TestRankThatOnlyPutsSaysWhatItHasPassed: otherwise the other rank would wait for room, and this
+// one may make no further collective.
 func TestRankThatOnlyPutsSaysWhatItHasPassed(t *testing.T) {
 	teams, _ := shortTeams()
 	for range 3 {
@@ -93,8 +93,8 @@ func TestRankThatOnlyPutsSaysWhatItHasPassed(t *testing.T) {
 	}
 }
 
-// TestShortPathsFitTheGeneralWay: what begins on a short path may go on in a meeting, which has to
-// do the same with as many ranks and bytes.
+// TestShortPathsFitTheGeneralWay: a collective that begins on a short path may go on in a meeting,
+// which has to do the same for these ranks and bytes.
 func TestShortPathsFitTheGeneralWay(t *testing.T) {
 	for _, crowded := range []bool{false, true} {
 		tuning := DefaultTuning(crowded)

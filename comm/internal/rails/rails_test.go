@@ -56,8 +56,8 @@ func TestTunableNamesBuiltinTransports(t *testing.T) {
 	require.Equal(t, tunable.Transports(), set.List("btl"))
 }
 
-// TestHostNameIsPrintable: errors contain only letters, digits and the like of the name of a peer's
-// machine.
+// TestHostNameIsPrintable: errors contain only the letters, digits and similar characters of a
+// peer's host name.
 func TestHostNameIsPrintable(t *testing.T) {
 	assert.Equal(t, "node-7.cluster", hostName(cardOf("node-7.cluster")))
 	assert.Equal(t, "node31m", hostName(cardOf("node\x1b[31m\n")))

@@ -56,8 +56,8 @@ func fill(p *Profile, rec *calls.Recorder) map[string]profile.Site {
 	return sites
 }
 
-// TestCallsAfterTheLastSampleAreInTheProfile: whichever of the calls are timed, all are counted.
-// The number is an estimate only if some were not timed.
+// TestCallsAfterTheLastSampleAreInTheProfile: all calls are counted, timed or not. The number is an
+// estimate only if some were not timed.
 func TestCallsAfterTheLastSampleAreInTheProfile(t *testing.T) {
 	for n := 1; n < 100; n++ {
 		p := NewProfile()
