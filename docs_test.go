@@ -135,14 +135,18 @@ func TestProgramOfFirstPageRuns(t *testing.T) {
 	require.Equal(t, "the sum over 1 ranks is 1\n", string(out))
 }
 
-// TestTunablesPageMarksThoseThatMustAgree: the page marks the tunables whose description says that
+// TestTunablesPageHasDefaultsAndMarks: the page marks the tunables whose description says that
 // all ranks have the same value.
-func TestTunablesPageMarksThoseThatMustAgree(t *testing.T) {
-	marked := map[string]bool{}
+func TestTunablesPageHasDefaultsAndMarks(t *testing.T) {
+	marked, defaults := map[string]bool{}, map[string]string{}
 	for row := range strings.Lines(readText(t, "docs/tunables.md")) {
-		if cells := strings.Split(row, "|"); len(cells) > 1 {
-			for _, m := range tunablePattern.FindAllStringSubmatch(cells[1], -1) {
+		if cells := strings.Split(row, "|"); len(cells) > 2 {
+			keys := tunablePattern.FindAllStringSubmatch(cells[1], -1)
+			for _, m := range keys {
 				marked[m[1]] = m[2] != ""
+				if len(keys) == 1 {
+					defaults[m[1]] = strings.Trim(cells[2], " `")
+				}
 			}
 		}
 	}
@@ -150,6 +154,9 @@ func TestTunablesPageMarksThoseThatMustAgree(t *testing.T) {
 		is, listed := marked[row.Key]
 		require.True(t, listed, "docs/tunables.md lists %s", row.Key)
 		require.Equal(t, strings.Contains(row.Doc, "the same at all ranks"), is, "docs/tunables.md marks %s", row.Key)
+		if shown, single := defaults[row.Key]; single && shown != "unset" {
+			require.Equal(t, row.Default, shown, "docs/tunables.md: default of %s", row.Key)
+		}
 	}
 }
 

@@ -3,6 +3,9 @@ package comm_test
 import (
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"slices"
 	"testing"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/mpigo/mpigo/comm"
+	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/request"
 )
 
@@ -243,4 +247,31 @@ func TestCheckedPartsThatOverlapAreRefused(t *testing.T) {
 				comm.NeighborAllgatherv(line, make([]int, 2), make([]int, 3), []int{2, 2}, []int{0, 0}), line.Free())
 		})
 	})
+}
+
+// TestPartLengthsKnowEveryCall: checked mode compares the parts of each collective whose parts have
+// lengths of their own. Without a case in partLengths, ranks that differ would go unnoticed.
+func TestPartLengthsKnowEveryCall(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "checked_coll.go", nil, 0)
+	require.NoError(t, err)
+	cases := map[string]bool{}
+	for _, d := range file.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "partLengths" {
+			ast.Inspect(fn, func(n ast.Node) bool {
+				if c, ok := n.(*ast.CaseClause); ok {
+					for _, x := range c.List {
+						if sel, ok := x.(*ast.SelectorExpr); ok {
+							cases[sel.Sel.Name] = true
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, id := range calls.All() {
+		if id.HasCounts() && id == id.Base() && id.Flow() != calls.FromNeighbors { // they share one
+			require.True(t, cases[id.Go()], "%v has parts with lengths of their own, but no case in partLengths (checked_coll.go)", id)
+		}
+	}
 }

@@ -26,5 +26,5 @@ func TestCommentsSayHowToPassInPlace(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 14, found)
+	assert.Equal(t, 14, found, "collectives whose comment has a paragraph of this wording: change the number with a new one")
 }
