@@ -47,18 +47,19 @@ type Event struct {
 // modules that fail in a job of 512 ranks give 1,022.
 const maxEvents = 1024
 
-// slowPeriod is the time between two searches for slow rails, in nanoseconds. A person needs no
-// news of their rates more often.
+// slowPeriod is the time between two searches for slow rails, in nanoseconds: soon enough for a
+// person or a program to react.
 const slowPeriod = int64(time.Second)
 
 // Events returns an iterator over the events of this rank from now on: rails that fail, return or
 // become slow, and ranks that fail. A program ranges over it in a goroutine; the loop waits for
-// each event. It ends when ctx ends or, after the last event, when this rank leaves the job.
+// each event. It ends when ctx ends or, after the last event, when this rank leaves the job. A nil
+// ctx never ends.
 //
 // The iterator has the events of all communicators. A rank notices them when it makes progress: in
 // a call that waits, tests or sends, or while [Request.Done] waits. It notices only what happens to
-// ranks with which it has exchanged messages. The end of a rank that has called Finalize is no
-// event.
+// ranks with which it has exchanged messages; [RunLocal] also tells all ranks of a rank that fails.
+// The end of a rank that has called Finalize is no event.
 //
 // Each call of Events has a queue of its own until ctx ends. The queue keeps the latest 1024
 // events; a loop that falls further behind loses the oldest ones.
@@ -68,6 +69,9 @@ const slowPeriod = int64(time.Second)
 func (c *Comm) Events(ctx context.Context) iter.Seq[Event] {
 	if c.isNull() {
 		return func(func(Event) bool) {}
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	j := c.job
 	queue := make(chan Event, maxEvents)

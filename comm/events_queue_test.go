@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"iter"
 	"runtime"
 	"testing"
 	"time"
@@ -81,4 +82,20 @@ func TestEventsLeaveNothingAtTheirContext(t *testing.T) {
 		w.Events(ctx)
 	})
 	require.Eventually(t, func() bool { runtime.GC(); return ended.Value() == nil }, 30*time.Second, time.Millisecond)
+}
+
+// A nil context never ends, and the lock is free after the call.
+func TestEventsWithoutContextEndWithJob(t *testing.T) {
+	var never context.Context
+	var events iter.Seq[Event]
+	run(t, 2, func(w *Comm) {
+		all := w.Events(never)
+		check(w.Barrier())
+		if w.Rank() == 0 {
+			events = all
+		}
+	})
+	for e := range events {
+		assert.Fail(t, "an event", "%v", e)
+	}
 }

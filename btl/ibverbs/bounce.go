@@ -13,8 +13,8 @@ import (
 //
 //   - Each endpoint has ownBuffers, which no other endpoint gets. With them, sends to each peer
 //     that acknowledges make progress, whatever other peers do. If the module shares receives
-//     (shared.go), endpoints have no buffers of their own, because with so many peers memory must
-//     not grow with each peer.
+//     (shared.go), endpoints have no buffers of their own: then there are many peers, and memory
+//     must not grow with each of them.
 //   - All endpoints share bounceBuffers more, for bursts. An endpoint gets one only while it has
 //     less than a third as many as are free. Therefore each endpoint gets at most a quarter of the
 //     buffers that earlier endpoints have left. One endpoint alone gets as many as it has credits

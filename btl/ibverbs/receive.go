@@ -132,8 +132,8 @@ func (e *endpoint) list() {
 	}
 }
 
-// repostAt returns how many receives are posted in one call of the device: enough to make the call
-// worth its cost, but not so many that the peer must wait for them.
+// repostAt returns how many receives are posted in one call of the device. More receives share the
+// cost of the call, but a peer without credits waits until they are posted.
 func (e *endpoint) repostAt() int { return max(min(repostBatch/2, e.window/4), 1) }
 
 // creditsAreDue reports whether a credit message should be sent now. It should if many credits are

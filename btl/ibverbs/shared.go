@@ -17,8 +17,8 @@ import (
 // peers connect. A peer that sends more than its credits takes the receives of others, so its
 // connection fails at the first fragment without a credit.
 //
-// If there are so many peers that the part of each would be less than minRecvDepth, each part is
-// minRecvDepth nevertheless, and the queue may run empty. Nothing is lost then, because the peers'
+// A part has at least minRecvDepth receives. With many peers, the parts together then exceed the
+// queue, which may run empty. Nothing is lost then, because the peers'
 // devices retry (rnrForever). Before the queue runs empty, the event SRQ_LIMIT_REACHED wakes the
 // rank, even if its program computes, and the rank polls and posts receives again.
 //

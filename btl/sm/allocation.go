@@ -79,8 +79,8 @@ func ledgerOf(mem []byte) *ledger {
 
 func (l *ledger) isFreed() bool { return atomic.LoadUint32(&l.dead) != 0 }
 
-// Alloc implements btl.Allocator. It refuses to allocate more bytes than the machine has memory, or
-// so many allocations that the process would run out of descriptors.
+// Alloc implements btl.Allocator. It refuses to allocate more bytes than the machine has memory.
+// Each allocation takes a descriptor, so Alloc also refuses when few are left.
 func (m *module) Alloc(bytes int) ([]byte, error) {
 	if m.Closed {
 		return nil, btl.ErrClosed
