@@ -109,7 +109,7 @@ func newSimulated(t *testing.T, link verbs.LinkLayer) *simulated {
 			if err != nil {
 				return opened, err
 			}
-			opened.Rails = append(opened.Rails, transport.Rail{Module: m})
+			opened.Modules = append(opened.Modules, transport.Module{Module: m})
 		}
 		return opened, nil
 	}

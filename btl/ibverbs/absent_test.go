@@ -149,17 +149,17 @@ func TestOpenNamedPortThatIsAbsent(t *testing.T) {
 	opened, err := openPorts(envOf(t, "late,one,down"), node)
 	require.NoError(t, err)
 	require.Empty(t, opened.LeftOut)
-	require.Len(t, opened.Rails, 3)
-	for _, r := range opened.Rails {
+	require.Len(t, opened.Modules, 3)
+	for _, r := range opened.Modules {
 		defer r.Module.Close()
 	}
-	require.NoError(t, opened.Rails[1].Absent(true))
-	require.ErrorIs(t, opened.Rails[0].Absent(true), verbs.ErrNoDevice)
-	require.ErrorContains(t, opened.Rails[2].Absent(true), "device down: port 1 is ")
-	require.Equal(t, opened.Rails[1].Module.Attrs().Caps, opened.Rails[2].Module.Attrs().Caps, "as its siblings")
+	require.NoError(t, opened.Modules[1].Absent(true))
+	require.ErrorIs(t, opened.Modules[0].Absent(true), verbs.ErrNoDevice)
+	require.ErrorContains(t, opened.Modules[2].Absent(true), "device down: port 1 is ")
+	require.Equal(t, opened.Modules[1].Module.Attrs().Caps, opened.Modules[2].Module.Attrs().Caps, "as its siblings")
 	node.in = true
 	node.HCA("down").SetLink(1, true)
-	for _, r := range opened.Rails {
+	for _, r := range opened.Modules {
 		require.Eventually(t, func() bool { return r.Absent(true) == nil }, 20*time.Second, time.Millisecond)
 	}
 }

@@ -216,7 +216,7 @@ func (m *module) encodeAddress() []byte {
 	return c.encode()
 }
 
-// Absent is transport.Rail's Absent.
+// Absent is transport.Module's Absent.
 func (m *module) Absent(bool) error {
 	if m.absent != nil {
 		m.reopenInTime(m.cfg.Clock.Now())

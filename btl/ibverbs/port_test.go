@@ -246,7 +246,7 @@ func openSome(t *testing.T, devices string, good bool) (transport.Opened, error)
 	)}
 	node.HCA("down").SetLink(1, false)
 	opened, err := openPorts(envOf(t, devices), node)
-	for _, rail := range opened.Rails {
+	for _, rail := range opened.Modules {
 		t.Cleanup(func() { require.NoError(t, rail.Module.Close()) })
 	}
 	return opened, err
@@ -270,7 +270,7 @@ func TestOpenLeavesOutUnusablePorts(t *testing.T) {
 	opened, err := openSome(t, "all", true)
 	require.NoError(t, err)
 	var ports []string
-	for _, rail := range opened.Rails {
+	for _, rail := range opened.Modules {
 		ports = append(ports, rail.Port)
 	}
 	require.Equal(t, []string{"one/1", "two/1"}, ports)
@@ -283,7 +283,7 @@ func TestOpenLeavesOutUnusablePorts(t *testing.T) {
 // TestOpenWithoutUsablePort: the error says in one line what is wrong with each port.
 func TestOpenWithoutUsablePort(t *testing.T) {
 	opened, err := openSome(t, "all", false)
-	require.Empty(t, opened.Rails)
+	require.Empty(t, opened.Modules)
 	require.ErrorIs(t, err, errLocked)
 	require.NotContains(t, err.Error(), "\n")
 	require.Regexp(t, "^rail ibverbs: no RDMA port can be used: locked: .*; rail ibverbs:one/1: .*; "+
@@ -294,7 +294,7 @@ func TestOpenWithoutUsablePort(t *testing.T) {
 func TestOpenNamedPortThatIsUnusable(t *testing.T) {
 	opened, err := openSome(t, "one,iwarp,two", true)
 	require.ErrorContains(t, err, "rail ibverbs:iwarp/1: device iwarp: ")
-	require.Empty(t, opened.Rails)
+	require.Empty(t, opened.Modules)
 	require.Empty(t, opened.LeftOut)
 }
 

@@ -102,7 +102,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail ibverbs: %w", err)
 	}
-	rails := make([]transport.Rail, len(ports))
+	rails := make([]transport.Module, len(ports))
 	closeAll := func() (err error) {
 		for _, rail := range rails {
 			if rail.Module != nil {
@@ -120,7 +120,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, ports[n].Device, ports[n].Port
 		m, err := New(cfg)
 		if err == nil {
-			rails[n] = transport.Rail{Module: m, Port: port, Absent: m.(*module).Absent, Wires: netdev.Wires("/", rdma.NetDevs("/", cfg.Device, cfg.Port)...)}
+			rails[n] = transport.Module{Module: m, Port: port, Absent: m.(*module).Absent, Wires: netdev.Wires("/", rdma.NetDevs("/", cfg.Device, cfg.Port)...)}
 		}
 		return err
 	}
@@ -144,10 +144,10 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 	}
 	for _, rail := range rails {
 		if rail.Module != nil {
-			opened.Rails = append(opened.Rails, rail)
+			opened.Modules = append(opened.Modules, rail)
 		}
 	}
-	if len(opened.Rails) == 0 {
+	if len(opened.Modules) == 0 {
 		return transport.Opened{}, noUsablePort(opened.LeftOut)
 	}
 	return opened, nil

@@ -21,5 +21,5 @@ func openSelf(env *transport.Env) (transport.Opened, error) {
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail self: %w", err)
 	}
-	return transport.Opened{Rails: []transport.Rail{{Module: m}}}, nil
+	return transport.Opened{Modules: []transport.Module{{Module: m}}}, nil
 }

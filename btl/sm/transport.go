@@ -24,5 +24,5 @@ func openRail(env *transport.Env) (transport.Opened, error) {
 	if err != nil {
 		return transport.Opened{}, err
 	}
-	return transport.Opened{Rails: []transport.Rail{{Module: m}}}, nil
+	return transport.Opened{Modules: []transport.Module{{Module: m}}}, nil
 }

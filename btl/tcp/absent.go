@@ -63,7 +63,7 @@ func (m *module) PeerMoved(rank int, theirs []byte) {
 	}
 }
 
-// Absent is transport.Rail's Absent.
+// Absent is transport.Module's Absent.
 func (m *module) Absent(remote bool) error {
 	if m.cfg.Find != nil && !m.hasAddress() {
 		m.findAddresses()

@@ -131,11 +131,11 @@ func TestOpenWithAbsentAddress(t *testing.T) {
 		AsyncProgress: func() func() { return func() {} }, Moved: func() { moved++ },
 	}, func() ([]candidate, error) { return found, nil })
 	require.NoError(t, err)
-	require.Len(t, opened.Rails, 2)
-	for _, r := range opened.Rails {
+	require.Len(t, opened.Modules, 2)
+	for _, r := range opened.Modules {
 		defer r.Module.Close()
 	}
-	there, absent := opened.Rails[0], opened.Rails[1]
+	there, absent := opened.Modules[0], opened.Modules[1]
 	require.Equal(t, []string{"tcp:lo0", "tcp:lo1"}, []string{there.Module.Attrs().Name, absent.Module.Attrs().Name})
 	require.Equal(t, there.Module.Attrs().BandwidthMBps, absent.Module.Attrs().BandwidthMBps)
 	require.NoError(t, there.Absent(true))

@@ -24,7 +24,7 @@ const maxRails = 32
 type plan struct {
 	cfg     Config
 	port    string
-	wires   []string // transport.Rail's
+	wires   []string // transport.Module's
 	source  *source  // nil: the rails keep their first addresses
 	modules []*module
 }
@@ -64,7 +64,7 @@ func openPlans(plans []*plan, connections int) (opened transport.Opened) {
 				opened.LeftOut = append(opened.LeftOut, err)
 			}
 			if broken[p] = m == nil; m != nil {
-				opened.Rails = append(opened.Rails, transport.Rail{Module: m, Port: p.port, Wires: p.wires, Absent: m.Absent})
+				opened.Modules = append(opened.Modules, transport.Module{Module: m, Port: p.port, Wires: p.wires, Absent: m.Absent})
 			}
 		}
 	}

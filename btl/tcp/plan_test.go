@@ -20,7 +20,7 @@ func opened(t *testing.T, list func() ([]candidate, error), keysAndValues ...str
 		Size: 2, Settings: settings(t, keysAndValues...), Events: &mate{}, Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() func() { return func() {} },
 	}, list)
 	require.NoError(t, err)
-	for _, rail := range o.Rails {
+	for _, rail := range o.Modules {
 		t.Cleanup(func() { require.NoError(t, rail.Module.Close()) })
 	}
 	return o
@@ -46,7 +46,7 @@ func TestRailsOfSeveralConnections(t *testing.T) {
 	more := opened(t, loopbackOnly, "tcp.include", loopbackList(2), "tcp.connections", "3")
 	require.Empty(t, more.LeftOut)
 	names := func(o transport.Opened) (list []string) {
-		for n, rail := range o.Rails {
+		for n, rail := range o.Modules {
 			require.Equal(t, fmt.Sprintf("127.0.0.%d", n%2+1), rail.Port)
 			list = append(list, rail.Module.Attrs().Name)
 		}
@@ -56,8 +56,8 @@ func TestRailsOfSeveralConnections(t *testing.T) {
 	require.Equal(t, []string{
 		"tcp:127.0.0.1", "tcp:127.0.0.2", "tcp:127.0.0.1#2", "tcp:127.0.0.2#2", "tcp:127.0.0.1#3", "tcp:127.0.0.2#3",
 	}, names(more))
-	whole := one.Rails[0].Module.Attrs().BandwidthMBps
-	for n, rail := range more.Rails {
+	whole := one.Modules[0].Module.Attrs().BandwidthMBps
+	for n, rail := range more.Modules {
 		require.Equal(t, whole/3, rail.Module.Attrs().BandwidthMBps)
 		a, ok := parseRailAddress(rail.Module.Address())
 		require.True(t, ok)
@@ -70,7 +70,7 @@ func TestRailsOfSeveralConnections(t *testing.T) {
 func TestManyInterfacesGetFewerConnections(t *testing.T) {
 	for addresses, each := range map[int]int{4: 8, 5: 6, 20: 1, 40: 1} {
 		o := opened(t, loopbackOnly, "tcp.include", loopbackList(addresses), "tcp.connections", "8")
-		require.Len(t, o.Rails, addresses*each)
+		require.Len(t, o.Modules, addresses*each)
 		if each == 8 {
 			require.Empty(t, o.LeftOut)
 			continue
@@ -89,7 +89,7 @@ func TestConnectionWithoutPortIsLeftOut(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	require.NoError(t, l.Close())
 	o := opened(t, loopbackOnly, "tcp.include", "127.0.0.1", "tcp.connections", "4", "tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port))
-	require.Len(t, o.Rails, 1)
+	require.Len(t, o.Modules, 1)
 	require.Len(t, o.LeftOut, 1)
 	require.ErrorContains(t, o.LeftOut[0], "rail tcp:lo#2: listen on 127.0.0.1: none of ports")
 	require.ErrorContains(t, o.LeftOut[0], "each rank of a machine takes 4 ports: give more ports, or set tcp.connections lower)")
@@ -106,10 +106,10 @@ func TestConnectionsShareAnAddressThatComes(t *testing.T) {
 		}
 		return found, nil
 	}, "tcp.include", "127.0.0.1,eth9,eth8", "tcp.connections", "2")
-	require.Len(t, o.Rails, 6)
+	require.Len(t, o.Modules, 6)
 	has = true
 	ports := map[uint16]bool{}
-	for _, rail := range o.Rails {
+	for _, rail := range o.Modules {
 		m := rail.Module.(*module)
 		if rail.Port == "lo 127.0.0.1" {
 			continue

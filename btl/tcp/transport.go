@@ -110,7 +110,7 @@ func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened tra
 		}
 	}
 	opened = openPlans(plans, int(set.Int(connectionsKey)))
-	if len(opened.Rails) == 0 {
+	if len(opened.Modules) == 0 {
 		return transport.Opened{}, errors.Join(opened.LeftOut...)
 	}
 	return opened, nil

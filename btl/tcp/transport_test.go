@@ -49,7 +49,7 @@ func TestOpenWithoutFreePort(t *testing.T) {
 			Size: 1, Settings: set, Events: &mate{}, Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() func() { return func() {} },
 		})
 		var ports []string
-		for _, rail := range opened.Rails {
+		for _, rail := range opened.Modules {
 			ports = append(ports, rail.Port)
 			defer rail.Module.Close()
 		}

@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// Pair is a rail of this rank and a rail of a peer that it leads to. Both are indexes into the
-// ranks' lists of rails.
+// Pair is a module of this rank and a module of a peer that it leads to. Both are indexes into the
+// ranks' lists of modules.
 type Pair struct {
 	Local, Remote int
-	// Extra: one of the two rails has another pair, and this pair may not work.
+	// Extra: one of the two modules has another pair, and this pair may not work.
 	Extra bool
-	// Alternate: both rails have another pair, which is preferred.
+	// Alternate: both modules have another pair, which is preferred.
 	Alternate bool
 	// Level is 0 for the best pairs. Pairs of a higher level are spare while a pair of a lower
 	// level is up.
 	Level int
 }
 
-// Pairs says which rails of a rank lead to which rails of a peer. leads is the result of
+// Pairs says which modules of a rank lead to which modules of a peer. leads is the result of
 // Transport.Leads. weAreLower says that the local rank is the lower one, so that both ranks find
 // the same pairs.
 //
-// First come pairs of level 0 that use each rail once, as far as possible. A rail may be left
-// without a pair, because one rank has more rails, or because the rail leads to few others. It is
-// then paired with the rail that has the fewest pairs. Each further level follows in the same way.
-// All other pairs of a level are alternates.
+// First come pairs of level 0 that use each module once, as far as possible. A module may be left
+// without a pair, because one rank has more modules, or because the module leads to few others. It
+// is then paired with the module that has the fewest pairs. Each further level follows in the same
+// way. All other pairs of a level are alternates.
 func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bool) (pairs []Pair) {
 	if !weAreLower {
 		pairs := Pairs(remotes, locals, func(a, b int) int { return leads(b, a) }, true)
@@ -60,7 +60,7 @@ func Pairs(locals, remotes int, leads func(local, remote int) int, weAreLower bo
 	return pairs
 }
 
-// cover pairs the rails of a level so that each rail that leads anywhere has a pair.
+// cover pairs the modules of a level so that each module that leads anywhere has a pair.
 func cover(locals, remotes, level int, leads func(local, remote int) bool) (pairs []Pair) {
 	ours, theirs := make([]int, locals), make([]int, remotes) // pairs of each
 	add := func(i, j int) {
@@ -106,15 +106,15 @@ func fewest(numbers []int, mayTake func(i int) bool) int {
 
 // Limit keeps up to most pairs of two ranks. lists has the pairs of each transport, the first
 // transport first. Both ranks find the same pairs, because Limit reads only the pairs and their
-// order, which are the same at both ends. It reads no property of a rail that the ends may see
+// order, which are the same at both ends. It reads no property of a module that the ends may see
 // differently.
 //
-// Limit keeps pairs of level 0 that are not alternates first: without such a pair, a rail of either
-// rank would have none. Next come the pairs of further levels. If there is no room for all of them,
-// pairs of the last transports are dropped. Within a transport, pairs of rails late in the ranks'
-// lists are dropped, because a transport lists the most important rails first. Alternates come
-// last, in the same order of levels and transports. Each time, the alternate whose rails have the
-// fewest pairs is kept.
+// Limit keeps pairs of level 0 that are not alternates first: without such a pair, a module of
+// either rank would have none. Next come the pairs of further levels. If there is no room for all
+// of them, pairs of the last transports are dropped. Within a transport, pairs of modules late in
+// the ranks' lists are dropped, because a transport lists the most important modules first.
+// Alternates come last, in the same order of levels and transports. Each time, the alternate whose
+// modules have the fewest pairs is kept.
 func Limit(lists [][]Pair, most int) [][]Pair {
 	keep := make([][]bool, len(lists))
 	for t, pairs := range lists {
@@ -153,7 +153,7 @@ func Limit(lists [][]Pair, most int) [][]Pair {
 // keepAlternates keeps up to most further alternates, of level 0 or of the other levels, and
 // returns their number.
 func keepAlternates(pairs []Pair, keep []bool, isSpare bool, most int) (n int) {
-	locals, remotes := map[int]int{}, map[int]int{} // kept pairs of each rail
+	locals, remotes := map[int]int{}, map[int]int{} // kept pairs of each module
 	for i, p := range pairs {
 		if keep[i] {
 			locals[p.Local]++

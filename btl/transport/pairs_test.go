@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// everywhere is a network that connects all rails.
+// everywhere is a network that connects all modules.
 func everywhere(int, int) int { return 1 }
 
 func pair(local, remote int) Pair      { return Pair{Local: local, Remote: remote} }
@@ -37,13 +37,13 @@ func TestPairs(t *testing.T) {
 		}, []Pair{pair(0, 0), pair(1, 1)}},
 		"a better network": {2, 2, func(i, j int) int { return 1 + i*j }, []Pair{pair(1, 1), spare(0, 0), {Local: 1, Remote: 0, Extra: true, Level: 1}, {Local: 0, Remote: 1, Extra: true, Level: 1}}},
 		"no network":       {2, 2, func(int, int) int { return 0 }, nil},
-		"no rail":          {0, 2, everywhere, nil},
+		"no module":        {0, 2, everywhere, nil},
 	} {
 		require.Equal(t, c.want, Pairs(c.locals, c.remotes, c.leads, true), what)
 	}
 }
 
-// TestPairsOfBothRanks: both ranks find the same pairs, each once, and each rail that leads
+// TestPairsOfBothRanks: both ranks find the same pairs, each once, and each module that leads
 // anywhere has a pair that is not an alternate.
 func TestPairsOfBothRanks(t *testing.T) {
 	for seed := range uint64(500) {
@@ -70,13 +70,13 @@ func TestPairsOfBothRanks(t *testing.T) {
 			}
 		}
 		for p := range seen {
-			require.True(t, used[[2]int{0, p[0]}] && used[[2]int{1, p[1]}], "seed %d: a rail of %v has alternates only", seed, p)
+			require.True(t, used[[2]int{0, p[0]}] && used[[2]int{1, p[1]}], "seed %d: a module of %v has alternates only", seed, p)
 		}
 	}
 }
 
-// TestLimitOfBothRanks: for any rails of any transports, both ranks keep the same pairs, and no
-// more than permitted. If there is room, no rail is left without a pair.
+// TestLimitOfBothRanks: for any modules of any transports, both ranks keep the same pairs, and no
+// more than permitted. If there is room, no module is left without a pair.
 func TestLimitOfBothRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(0, 40).Draw(t, "most")
@@ -101,7 +101,7 @@ func TestLimitOfBothRanks(t *testing.T) {
 				require.Contains(t, here[n], p)
 			}
 			if needed <= most {
-				require.Equal(t, ends(here[n]), ends(pairs), "a rail without a pair")
+				require.Equal(t, ends(here[n]), ends(pairs), "a module without a pair")
 			}
 		}
 		require.LessOrEqual(t, total, most)
@@ -111,7 +111,7 @@ func TestLimitOfBothRanks(t *testing.T) {
 	})
 }
 
-// ends returns the rails of both ranks that have pairs.
+// ends returns the modules of both ranks that have pairs.
 func ends(pairs []Pair) map[[2]int]bool {
 	set := map[[2]int]bool{}
 	for _, p := range pairs {
@@ -120,7 +120,7 @@ func ends(pairs []Pair) map[[2]int]bool {
 	return set
 }
 
-// TestLimitSpreadsAlternates: each rail gets an alternate before one gets a second.
+// TestLimitSpreadsAlternates: each module gets an alternate before one gets a second.
 func TestLimitSpreadsAlternates(t *testing.T) {
 	pairs := Limit([][]Pair{Pairs(6, 6, everywhere, true)}, 12)[0]
 	locals, remotes := map[int]int{}, map[int]int{}

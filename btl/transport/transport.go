@@ -1,6 +1,7 @@
-// Package transport defines how a BTL describes itself to the code that opens the rails of a rank:
-// its name, which ranks it reaches, and how its rails are opened and paired with a peer's rails.
-// Each BTL has a function that returns a Transport; comm/internal/rails lists these functions.
+// Package transport defines how a BTL describes itself to the code that opens the modules of a
+// rank: its name, which ranks it reaches, and how its modules are opened and paired with a peer's
+// modules. Each BTL has a function that returns a Transport; comm/internal/rails lists these
+// functions.
 package transport
 
 import (
@@ -23,25 +24,25 @@ const (
 	Anywhere
 )
 
-// Transport describes a kind of rail.
+// Transport describes a kind of module.
 type Transport struct {
 	// Name of the transport, in the tunable btl (tunable.Transports) and in the addresses that
 	// ranks publish.
 	Name  string
 	Reach Reach
 
-	// Open makes the rails of this rank. It is called under the lock of the rank's engine. A rail
-	// whose device or address may appear later is made too, and is Absent. The error says in one
-	// line why there is no rail.
+	// Open makes the modules of this rank. It is called under the lock of the rank's engine. A
+	// module whose device or address may appear later is made too, and is Absent. The error says in
+	// one line why there is no module.
 	Open func(env *Env) (Opened, error)
 
-	// Leads returns a function that says how well a rail of this rank leads to a rail of a peer.
-	// Its arguments are indexes into ours and theirs, the addresses of all modules. 0 means not at
-	// all. Pairs whose value is not the highest are spare (Pair.Level). Both ranks must find the
-	// same values. nil: every rail leads to every other one.
+	// Leads returns a function that says how well a module of this rank leads to a module of a
+	// peer. Its arguments are indexes into ours and theirs, the addresses of all modules. 0 means
+	// not at all. Pairs whose value is not the highest are spare (Pair.Level). Both ranks must find
+	// the same values. nil: every module leads to every other one.
 	Leads func(ours, theirs [][]byte) func(local, remote int) int
-	// Explain says in one line why no rail leads to a rail of the peer. nil: there is nothing to
-	// explain.
+	// Explain says in one line why no module leads to a module of the peer. nil: there is nothing
+	// to explain.
 	Explain func(local, remote [][]byte) string
 
 	// Choices are the tunables with which a user chooses devices or addresses. The first one names
@@ -53,19 +54,19 @@ type Transport struct {
 	// Abundant: a machine may have many useless devices or addresses. Those that were left out are
 	// reported only if the user named the ones to use, or set one of Demands.
 	Abundant bool
-	// Demands are the tunables that say how many rails to make, and from what.
+	// Demands are the tunables that say how many modules to make, and from what.
 	Demands []string
 	// Unknown lists the user's words in Choices that name nothing on this machine, one line for
 	// each tunable. nil: there are none.
 	Unknown func(settings tunable.Set) []string
 	// Nobodys says in one line which words of the user in Choices name nothing on any machine of
 	// the job. Words that may name something later do not count. It returns "" if there are none.
-	// addresses are the addresses of this transport's rails at all ranks. nil: there are no such
+	// addresses are the addresses of this transport's modules at all ranks. nil: there are no such
 	// words.
 	Nobodys func(settings tunable.Set, addresses [][]byte) string
 }
 
-// Env is what Open makes rails from.
+// Env is what Open makes modules from.
 type Env struct {
 	// Rank of this process and Size of the job.
 	Rank, Size int
@@ -92,23 +93,23 @@ type Env struct {
 
 // Opened is what Open has made.
 type Opened struct {
-	Rails []Rail
+	Modules []Module
 	// LeftOut says, in one line each, why some devices or addresses of this machine were not used,
 	// although others were.
 	LeftOut []error
 }
 
-// Rail is one rail of a rank.
-type Rail struct {
+// Module is one module of a rank.
+type Module struct {
 	Module btl.Module
 	// Port names the device or address in messages. It is "" if there is nothing to name.
 	Port string
-	// Wires are the network interfaces of this machine that the rail uses. If rails of two
+	// Wires are the network interfaces of this machine that the module uses. If modules of two
 	// transports use the same interface, they share its bandwidth. nil: not known, or none.
 	Wires []string
 	// Absent says why the device or address cannot be used now, nil if it can. It checks again at
-	// each call. remote says that the rail must lead to other machines. Absent is nil if the rail
-	// is never absent. The caller holds the lock of the rank's engine.
+	// each call. remote says that the module must lead to other machines. Absent is nil if the
+	// module is never absent. The caller holds the lock of the rank's engine.
 	Absent func(remote bool) error
 }
 

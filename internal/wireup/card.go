@@ -14,13 +14,13 @@ import (
 type Card struct {
 	Host           string // HostID; ranks with equal Host may share memory
 	PID            int
-	Oversubscribed bool   // the rank's machine has more ranks of the job than cores for them
-	Checked        bool   // the rank is in checked mode
-	Rails          []Rail // in the rank's order of preference
+	Oversubscribed bool     // the rank's machine has more ranks of the job than cores for them
+	Checked        bool     // the rank is in checked mode
+	Modules        []Module // in the rank's order of preference
 }
 
-// Rail is the address of one transport of a rank.
-type Rail struct {
+// Module is the address of one transport of a rank.
+type Module struct {
 	BTL     string // name of the transport
 	Address []byte // for the same transport at the peer, which must not trust it
 }
@@ -38,17 +38,17 @@ const (
 // Bounds of a card. Every card within them fits in one Put.
 const (
 	maxHostBytes    = 255
-	maxRails        = 64
+	maxModules      = 64
 	maxBTLBytes     = 32
 	maxAddressBytes = 512
 )
 
-// Encode returns the card's bytes. If the card exceeds a bound (host 255 bytes, 64 rails, transport
-// name 1 to 32 bytes, address 512 bytes), the error Is ErrCard.
+// Encode returns the card's bytes. If the card exceeds a bound (host 255 bytes, 64 modules,
+// transport name 1 to 32 bytes, address 512 bytes), the error Is ErrCard.
 //
 // Numbers are unsigned varints, and the length of a text precedes it:
 //
-//	version (1 byte), host, PID, flags (oversubscribed 1, checked 2), number of rails; of each:
+//	version (1 byte), host, PID, flags (oversubscribed 1, checked 2), number of modules; of each:
 //	name, address
 func (c Card) Encode() ([]byte, error) {
 	if err := c.check(); err != nil {
@@ -64,8 +64,8 @@ func (c Card) Encode() ([]byte, error) {
 		flags |= flagChecked
 	}
 	b = append(b, flags)
-	b = binary.AppendUvarint(b, uint64(len(c.Rails)))
-	for _, r := range c.Rails {
+	b = binary.AppendUvarint(b, uint64(len(c.Modules)))
+	for _, r := range c.Modules {
 		b = appendText(b, r.BTL)
 		b = appendText(b, r.Address)
 	}
@@ -79,15 +79,15 @@ func (c Card) check() error {
 	if c.PID < 0 || c.PID > maxPID {
 		return cardError("PID %d", c.PID)
 	}
-	if len(c.Rails) > maxRails {
-		return cardError("%d rails", len(c.Rails))
+	if len(c.Modules) > maxModules {
+		return cardError("%d modules", len(c.Modules))
 	}
-	for i, r := range c.Rails {
+	for i, r := range c.Modules {
 		if r.BTL == "" || len(r.BTL) > maxBTLBytes {
-			return cardError("rail %d: transport name %q", i, clip(r.BTL))
+			return cardError("module %d: transport name %q", i, clip(r.BTL))
 		}
 		if len(r.Address) > maxAddressBytes {
-			return cardError("rail %d: address has %d bytes", i, len(r.Address))
+			return cardError("module %d: address has %d bytes", i, len(r.Address))
 		}
 	}
 	return nil
@@ -118,12 +118,12 @@ func DecodeCard(b []byte) (Card, error) {
 	c := Card{Host: string(d.text(maxHostBytes)), PID: d.number(maxPID)}
 	flags := d.number(flagsKnown)
 	c.Oversubscribed, c.Checked = flags&flagOversubscribed != 0, flags&flagChecked != 0
-	if n := d.number(maxRails); n > 0 && !d.bad {
-		c.Rails = make([]Rail, 0, n)
+	if n := d.number(maxModules); n > 0 && !d.bad {
+		c.Modules = make([]Module, 0, n)
 		for range n {
-			r := Rail{BTL: string(d.text(maxBTLBytes))}
+			r := Module{BTL: string(d.text(maxBTLBytes))}
 			r.Address = append([]byte(nil), d.text(maxAddressBytes)...)
-			c.Rails = append(c.Rails, r)
+			c.Modules = append(c.Modules, r)
 		}
 	}
 	if d.bad {

@@ -12,7 +12,7 @@ import (
 )
 
 func sampleCard() Card {
-	return Card{Host: "4f2a", PID: 4711, Oversubscribed: true, Rails: []Rail{
+	return Card{Host: "4f2a", PID: 4711, Oversubscribed: true, Modules: []Module{
 		{BTL: "sm", Address: []byte{1, 2, 3}},
 		{BTL: "tcp", Address: []byte("192.0.2.1:4000")},
 		{BTL: "self"},
@@ -26,8 +26,8 @@ func TestEncodeDecodeCardRoundTrip(t *testing.T) {
 			PID:            rapid.IntRange(0, maxPID).Draw(t, "pid"),
 			Oversubscribed: rapid.Bool().Draw(t, "oversubscribed"), Checked: rapid.Bool().Draw(t, "checked"),
 		}
-		for range rapid.IntRange(0, maxRails).Draw(t, "rails") {
-			want.Rails = append(want.Rails, Rail{
+		for range rapid.IntRange(0, maxModules).Draw(t, "modules") {
+			want.Modules = append(want.Modules, Module{
 				BTL:     rapid.StringN(1, 8, maxBTLBytes).Draw(t, "btl"),
 				Address: append([]byte(nil), rapid.SliceOfN(rapid.Byte(), 0, maxAddressBytes).Draw(t, "address")...),
 			})
@@ -62,8 +62,8 @@ func TestDecodeCardKeepsNoReference(t *testing.T) {
 
 func TestLargestCardFitsInOnePut(t *testing.T) {
 	c := Card{Host: strings.Repeat("h", maxHostBytes), PID: maxPID}
-	for range maxRails {
-		c.Rails = append(c.Rails, Rail{BTL: strings.Repeat("b", maxBTLBytes), Address: make([]byte, maxAddressBytes)})
+	for range maxModules {
+		c.Modules = append(c.Modules, Module{BTL: strings.Repeat("b", maxBTLBytes), Address: make([]byte, maxAddressBytes)})
 	}
 	b, err := c.Encode()
 	require.NoError(t, err)
@@ -75,10 +75,10 @@ func TestEncodeCardOverBoundFails(t *testing.T) {
 		"host":         func(c *Card) { c.Host = strings.Repeat("h", maxHostBytes+1) },
 		"negative PID": func(c *Card) { c.PID = -1 },
 		"large PID":    func(c *Card) { c.PID = maxPID + 1 },
-		"rails":        func(c *Card) { c.Rails = make([]Rail, maxRails+1) },
-		"no name":      func(c *Card) { c.Rails[0].BTL = "" },
-		"long name":    func(c *Card) { c.Rails[0].BTL = strings.Repeat("b", maxBTLBytes+1) },
-		"long address": func(c *Card) { c.Rails[0].Address = make([]byte, maxAddressBytes+1) },
+		"modules":      func(c *Card) { c.Modules = make([]Module, maxModules+1) },
+		"no name":      func(c *Card) { c.Modules[0].BTL = "" },
+		"long name":    func(c *Card) { c.Modules[0].BTL = strings.Repeat("b", maxBTLBytes+1) },
+		"long address": func(c *Card) { c.Modules[0].Address = make([]byte, maxAddressBytes+1) },
 	} {
 		c := sampleCard()
 		change(&c)
@@ -101,12 +101,12 @@ func TestDecodeCardOfBadBytesFails(t *testing.T) {
 	_, err = DecodeCard(other)
 	assert.ErrorContains(t, err, "version 9, this program knows 2")
 	for name, b := range map[string]string{
-		"more rails than a card may have": "\x02\x00\x00\x00\x41",
-		"length of 2^63":                  "\x02\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
-		"endless number":                  "\x02" + strings.Repeat("\xff", 20),
-		"number longer than needed":       "\x02\x00\x80\x00\x00\x00",
-		"rail without name":               "\x02\x00\x00\x00\x01\x00\x00",
-		"an unknown flag":                 "\x02\x00\x00\x04\x00",
+		"more modules than a card may have": "\x02\x00\x00\x00\x41",
+		"length of 2^63":                    "\x02\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+		"endless number":                    "\x02" + strings.Repeat("\xff", 20),
+		"number longer than needed":         "\x02\x00\x80\x00\x00\x00",
+		"module without name":               "\x02\x00\x00\x00\x01\x00\x00",
+		"an unknown flag":                   "\x02\x00\x00\x04\x00",
 	} {
 		_, err := DecodeCard([]byte(b))
 		assert.ErrorIs(t, err, ErrCard, name)

@@ -30,14 +30,14 @@ func TestGetCardsSendsOneRequest(t *testing.T) {
 	const n = 5
 	j := newJob(t, ServerConfig{Size: n}, socketPair)
 	card := func(rank int) Card {
-		return Card{Host: "h", PID: rank, Rails: []Rail{
+		return Card{Host: "h", PID: rank, Modules: []Module{
 			{BTL: "one", Address: make([]byte, maxAddressBytes)}, {BTL: "two", Address: make([]byte, rank*100)},
 		}}
 	}
 	want := make([]Card, n)
 	for rank := range want {
 		want[rank] = card(rank)
-		want[rank].Rails[1].Address = append([]byte(nil), want[rank].Rails[1].Address...)
+		want[rank].Modules[1].Address = append([]byte(nil), want[rank].Modules[1].Address...)
 	}
 	j.allOK(t, func(c *Client) error {
 		if err := c.PutCard(card(c.Rank())); err != nil {

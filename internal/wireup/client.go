@@ -19,7 +19,8 @@ import (
 //
 // A time-out, a lost connection and a protocol error are final, because the next answer could
 // belong to any request. Each later call except Abort returns that first error. A job can run
-// without PublishRail and PublishedRails, so a time-out of one of them is final for these two only.
+// without PublishModule and PublishedModules, so a time-out of one of them is final for these two
+// only.
 type Client struct {
 	conn      net.Conn
 	rank      int

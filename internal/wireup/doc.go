@@ -18,7 +18,7 @@
 //
 // The order of 1, 2 and 3 matters: a value that is put becomes visible at a barrier and not before,
 // with every process manager. All ranks call Barrier equally often. Cards are exchanged only at
-// start-up; see PublishRail for later changes. To its manager, a rank that ends without Finalize
+// start-up; see PublishModule for later changes. To its manager, a rank that ends without Finalize
 // has died. Abort ends the whole job.
 //
 // # The same on the wire
@@ -57,17 +57,17 @@
 //	                                 ← cmd=mpigo_word key=mpigo-card-0 value=36.AYg…
 //	                                 ← cmd=mpigo_word key=mpigo-card-1 value=36.AYg…
 //
-// A rail may get its address, or a new one, after the start. PMI-1 does not support that, because
+// A module may get its address, or a new one, after the start. PMI-1 does not support that, because
 // values become visible only at a barrier. Our own manager accepts such addresses at any time, and
-// returns to a rank the latest address of each rail that the rank has not seen yet:
+// returns to a rank the latest address of each module that the rank has not seen yet:
 //
 //	cmd=get_maxes →
 //	                              ← cmd=maxes … mpigo_get_all=1 mpigo_publish=1
-//	cmd=mpigo_publish kvsname=job key=mpigo-rail-1-2 value=AYg… →
+//	cmd=mpigo_publish kvsname=job key=mpigo-module-1-2 value=AYg… →
 //	                              ← cmd=mpigo_publish_result rc=0 msg=success
 //	cmd=mpigo_published kvsname=job since=0 →
 //	                              ← cmd=mpigo_published_result rc=0 count=1
-//	                              ← cmd=mpigo_word key=mpigo-rail-1-2 value=AYg…
+//	                              ← cmd=mpigo_word key=mpigo-module-1-2 value=AYg…
 //
 // # The life of a job at its launcher
 //

@@ -67,7 +67,7 @@ func FuzzClientReply(f *testing.F) {
 	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=2\ncmd=mpigo_word key=mpigo-card-1 value=5.Ag\ncmd=mpigo_word key=mpigo-card-1 value=AAA\n")
 	f.Add(ours + "cmd=mpigo_get_all_result rc=0 count=99999999\ncmd=mpigo_word\n")
 	f.Add(handshake(" mpigo_publish=1") + "cmd=put_result rc=0\ncmd=put_result rc=0\ncmd=barrier_out\ncmd=get_result rc=1\ncmd=get_result rc=1\ncmd=get_result rc=1\n" +
-		"cmd=get_result rc=1\ncmd=mpigo_published_result rc=0 count=1\ncmd=mpigo_word key=mpigo-rail-2-1 value=AAAA\n")
+		"cmd=get_result rc=1\ncmd=mpigo_published_result rc=0 count=1\ncmd=mpigo_word key=mpigo-module-2-1 value=AAAA\n")
 	f.Fuzz(func(t *testing.T, answers string) {
 		c, err := NewClient(&cannedConn{Reader: strings.NewReader(answers)}, 0, 3)
 		if err != nil {
@@ -88,9 +88,9 @@ func FuzzClientReply(f *testing.F) {
 		if cards, err := c.GetCards(); err == nil {
 			require.Len(t, cards, 3)
 		}
-		if rails, err := c.PublishedRails(); err == nil {
-			for _, r := range rails {
-				require.True(t, r.Rank >= 0 && r.Rank < 3 && r.Number >= 0 && r.Number < maxRails && len(r.Address) <= maxAddressBytes)
+		if modules, err := c.PublishedModules(); err == nil {
+			for _, r := range modules {
+				require.True(t, r.Rank >= 0 && r.Rank < 3 && r.Number >= 0 && r.Number < maxModules && len(r.Address) <= maxAddressBytes)
 			}
 		}
 		_ = c.Abort(Abort{Code: 1, Message: answers})

@@ -92,7 +92,7 @@ func TestJobLife(t *testing.T) {
 			j := newJob(t, ServerConfig{Size: n, NodeOf: []int{4, 4, 4, 9, 9, 9, 4}}, pair)
 			secrets := make([][]byte, n)
 			j.allOK(t, func(c *Client) error {
-				card := Card{Host: fmt.Sprint("host", c.Rank()), PID: 100 + c.Rank(), Rails: []Rail{{BTL: "tcp", Address: []byte{0, ' ', '=', '\n', byte(c.Rank())}}}}
+				card := Card{Host: fmt.Sprint("host", c.Rank()), PID: 100 + c.Rank(), Modules: []Module{{BTL: "tcp", Address: []byte{0, ' ', '=', '\n', byte(c.Rank())}}}}
 				if err := c.PutCard(card); err != nil {
 					return err
 				}
@@ -112,7 +112,7 @@ func TestJobLife(t *testing.T) {
 					if rank == c.Rank() {
 						continue
 					}
-					if card.PID != 100+rank || card.Host != fmt.Sprint("host", rank) || card.Rails[0].Address[4] != byte(rank) {
+					if card.PID != 100+rank || card.Host != fmt.Sprint("host", rank) || card.Modules[0].Address[4] != byte(rank) {
 						return fmt.Errorf("card of rank %d is %+v", rank, card)
 					}
 				}

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// PublishedRail is the address of a rail that its rank has published after the start.
-type PublishedRail struct {
+// PublishedModule is the address of a module that its rank has published after the start.
+type PublishedModule struct {
 	Rank    int
-	Number  int // of the rail in the rank's card
+	Number  int // of the module in the rank's card
 	Address []byte
 }
 
-// railPrefix begins the key of such an address: the prefix, rank and number.
-const railPrefix = "mpigo-rail-"
+// modulePrefix begins the key of such an address: the prefix, rank and number.
+const modulePrefix = "mpigo-module-"
 
-// PublishRail replaces the address of a rail of this rank's card, at any time. Other ranks see it
-// at once. Errors: ErrUnsupported unless the manager is ours, ErrTooLarge, ErrRefused, and the
+// PublishModule replaces the address of a module of this rank's card, at any time. Other ranks see
+// it at once. Errors: ErrUnsupported unless the manager is ours, ErrTooLarge, ErrRefused, and the
 // errors of every exchange.
-func (c *Client) PublishRail(number int, address []byte) error {
+func (c *Client) PublishModule(number int, address []byte) error {
 	if !c.hasPublish {
-		return fmt.Errorf("wireup: publish a rail: %w", ErrUnsupported)
+		return fmt.Errorf("wireup: publish a module: %w", ErrUnsupported)
 	}
 	if len(address) > maxAddressBytes {
-		return fmt.Errorf("wireup: publish a rail: address has %d bytes: %w", len(address), ErrTooLarge)
+		return fmt.Errorf("wireup: publish a module: address has %d bytes: %w", len(address), ErrTooLarge)
 	}
-	key := fmt.Sprintf("%s%d-%d", railPrefix, c.rank, number)
+	key := fmt.Sprintf("%s%d-%d", modulePrefix, c.rank, number)
 	a, err := c.exchange(publish, publishResult, "kvsname", c.kvsName, "key", key, "value", pieceEncoding.EncodeToString(address))
 	if err != nil {
 		return err
@@ -35,12 +35,12 @@ func (c *Client) PublishRail(number int, address []byte) error {
 	return a.refusal(publish)
 }
 
-// PublishedRails returns the addresses that the ranks have published since the last call, in that
-// order, without entries that are not the address of a rail. A rail may occur several times. Errors
-// as PublishRail, and ErrProtocol.
-func (c *Client) PublishedRails() ([]PublishedRail, error) {
+// PublishedModules returns the addresses that the ranks have published since the last call, in that
+// order, without entries that are not the address of a module. A module may occur several times.
+// Errors as PublishModule, and ErrProtocol.
+func (c *Client) PublishedModules() ([]PublishedModule, error) {
 	if !c.hasPublish {
-		return nil, fmt.Errorf("wireup: rails that were published: %w", ErrUnsupported)
+		return nil, fmt.Errorf("wireup: modules that were published: %w", ErrUnsupported)
 	}
 	c.exchanging.Lock()
 	defer c.exchanging.Unlock()
@@ -52,7 +52,7 @@ func (c *Client) PublishedRails() ([]PublishedRail, error) {
 		return nil, err
 	}
 	count, err := a.number("count", 0, maxPublished)
-	var list []PublishedRail
+	var list []PublishedModule
 	for range count {
 		if a, err = c.readAnswer(published, getAllWord); err != nil {
 			return nil, err
@@ -72,9 +72,9 @@ func (c *Client) PublishedRails() ([]PublishedRail, error) {
 }
 
 // parsePublished parses an entry that a rank has published. ok reports whether it is the address of
-// a rail; the rank may be out of range.
-func parsePublished(key, value string) (r PublishedRail, ok bool) {
-	place, ok := strings.CutPrefix(key, railPrefix)
+// a module; the rank may be out of range.
+func parsePublished(key, value string) (r PublishedModule, ok bool) {
+	place, ok := strings.CutPrefix(key, modulePrefix)
 	if !ok {
 		return r, false
 	}
@@ -83,7 +83,7 @@ func parsePublished(key, value string) (r PublishedRail, ok bool) {
 	r.Rank, errs[0] = strconv.Atoi(rank)
 	r.Number, errs[1] = strconv.Atoi(number)
 	r.Address, errs[2] = pieceEncoding.DecodeString(value)
-	return r, errors.Join(errs[:]...) == nil && r.Rank >= 0 && r.Number >= 0 && r.Number < maxRails && len(r.Address) <= maxAddressBytes
+	return r, errors.Join(errs[:]...) == nil && r.Rank >= 0 && r.Number >= 0 && r.Number < maxModules && len(r.Address) <= maxAddressBytes
 }
 
 // maxPublished bounds the number of values published in a job's life.
@@ -93,7 +93,7 @@ const maxPublished = 1 << 20
 // published.
 type publication struct{ key, value string }
 
-// publish appends a value, and removes an earlier value of the same key, because a rail may move
+// publish appends a value, and removes an earlier value of the same key, because a module may move
 // often. It returns false if there is no room.
 func (k *kvs) publish(key, value string) bool {
 	keys, bytes := k.keys+1, k.bytes+len(key)+len(value)
@@ -126,11 +126,11 @@ func (k *kvs) listPublished(since int) string {
 
 func (p *peer) publish(m message) error {
 	key, value, why := p.keyOf(m)
-	if why == "" && !strings.HasPrefix(key, railPrefix+strconv.Itoa(p.rank)+"-") {
+	if why == "" && !strings.HasPrefix(key, modulePrefix+strconv.Itoa(p.rank)+"-") {
 		why = "bad_key" // the key belongs to another rank
 	}
 	if _, ok := parsePublished(key, value); why == "" && !ok {
-		why = "bad_rail"
+		why = "bad_module"
 	}
 	if why == "" {
 		p.s.mu.Lock()

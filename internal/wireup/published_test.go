@@ -11,68 +11,68 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPublishedRailsAreSeenWithoutBarrier: the other ranks see a published address at once, and
+// TestPublishedModulesAreSeenWithoutBarrier: the other ranks see a published address at once, and
 // only once.
-func TestPublishedRailsAreSeenWithoutBarrier(t *testing.T) {
+func TestPublishedModulesAreSeenWithoutBarrier(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 3}, socketPair)
-	seen := func(rank int) []PublishedRail {
-		list, err := j.clients[rank].PublishedRails()
+	seen := func(rank int) []PublishedModule {
+		list, err := j.clients[rank].PublishedModules()
 		require.NoError(t, err)
 		return list
 	}
 	require.Empty(t, seen(2))
 	long := make([]byte, maxAddressBytes)
-	require.NoError(t, j.clients[0].PublishRail(1, []byte("first")))
-	require.NoError(t, j.clients[1].PublishRail(63, long))
-	want := []PublishedRail{{0, 1, []byte("first")}, {1, 63, long}}
+	require.NoError(t, j.clients[0].PublishModule(1, []byte("first")))
+	require.NoError(t, j.clients[1].PublishModule(63, long))
+	want := []PublishedModule{{0, 1, []byte("first")}, {1, 63, long}}
 	require.Equal(t, want, seen(2))
 	require.Empty(t, seen(2))
-	require.NoError(t, j.clients[0].PublishRail(1, []byte{}))
-	require.Equal(t, []PublishedRail{{0, 1, []byte{}}}, seen(2))
-	require.Equal(t, []PublishedRail{{1, 63, long}, {0, 1, []byte{}}}, seen(1), "without what was replaced")
-	require.ErrorIs(t, j.clients[0].PublishRail(1, make([]byte, maxAddressBytes+1)), ErrTooLarge)
+	require.NoError(t, j.clients[0].PublishModule(1, []byte{}))
+	require.Equal(t, []PublishedModule{{0, 1, []byte{}}}, seen(2))
+	require.Equal(t, []PublishedModule{{1, 63, long}, {0, 1, []byte{}}}, seen(1), "without what was replaced")
+	require.ErrorIs(t, j.clients[0].PublishModule(1, make([]byte, maxAddressBytes+1)), ErrTooLarge)
 	j.allOK(t, func(c *Client) error { return c.Barrier() })
 	require.Empty(t, seen(2))
 }
 
-// TestPublishRailOfAnotherRankIsRefused: a rank publishes its own rails only, and no more than
+// TestPublishModuleOfAnotherRankIsRefused: a rank publishes its own modules only, and no more than
 // there is room for.
-func TestPublishRailOfAnotherRankIsRefused(t *testing.T) {
+func TestPublishModuleOfAnotherRankIsRefused(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 12}, socketPair)
 	liar := j.clients[1]
 	for _, rank := range []int{0, 11} {
 		liar.rank = rank
-		require.ErrorIs(t, liar.PublishRail(0, []byte{1}), ErrRefused)
+		require.ErrorIs(t, liar.PublishModule(0, []byte{1}), ErrRefused)
 	}
 	liar.rank = 1
-	require.NoError(t, liar.PublishRail(0, []byte{1}))
+	require.NoError(t, liar.PublishModule(0, []byte{1}))
 	j.server.mu.Lock()
 	j.server.kvs.maxBytes = j.server.kvs.bytes
 	j.server.mu.Unlock()
-	require.ErrorIs(t, liar.PublishRail(1, []byte{1}), ErrRefused)
-	require.ErrorIs(t, liar.PublishRail(0, []byte{1, 2, 3, 4}), ErrRefused)
+	require.ErrorIs(t, liar.PublishModule(1, []byte{1}), ErrRefused)
+	require.ErrorIs(t, liar.PublishModule(0, []byte{1, 2, 3, 4}), ErrRefused)
 	for i := range 1000 { // each takes the place of the last one
-		require.NoError(t, liar.PublishRail(0, []byte{byte(i)}))
+		require.NoError(t, liar.PublishModule(0, []byte{byte(i)}))
 	}
 	liar.seen = maxPublished
-	list, err := liar.PublishedRails()
+	list, err := liar.PublishedModules()
 	require.NoError(t, err)
 	require.Empty(t, list)
 	liar.kvsName = "another"
-	_, err = liar.PublishedRails()
+	_, err = liar.PublishedModules()
 	require.ErrorIs(t, err, ErrRefused)
 }
 
 // TestOtherManagersDoNotPublish: a manager that does not offer it is not asked.
 func TestOtherManagersDoNotPublish(t *testing.T) {
 	c, conn := clientOf(t, handshake(" mpigo_get_all=1"))
-	require.ErrorIs(t, c.PublishRail(0, nil), ErrUnsupported)
-	_, err := c.PublishedRails()
+	require.ErrorIs(t, c.PublishModule(0, nil), ErrUnsupported)
+	_, err := c.PublishedModules()
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.Empty(t, conn.written.String())
 }
 
-func TestPublishedRailsOfBadAnswerFails(t *testing.T) {
+func TestPublishedModulesOfBadAnswerFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer string
 		want   error
@@ -84,40 +84,40 @@ func TestPublishedRailsOfBadAnswerFails(t *testing.T) {
 		"another line":     {"cmd=mpigo_published_result rc=0 count=1\ncmd=barrier_out\n", ErrProtocol},
 	} {
 		client, _ := clientOf(t, handshake(" mpigo_publish=1")+c.answer)
-		_, err := client.PublishedRails()
+		_, err := client.PublishedModules()
 		require.ErrorIs(t, err, c.want, name)
 		require.Zero(t, client.seen, name)
 	}
 }
 
-// badRails are keys and values that are no address of a rail of a job of three.
+// badRails are keys and values that are no address of a module of a job of three.
 var badRails = map[string][2]string{
 	"another key":       {"mpigo-card-0", "AAAA"},
 	"another prefix":    {"0-1", "AAAA"},
-	"a negative rank":   {"mpigo-rail--1-0", "AAAA"},
-	"a bad number":      {"mpigo-rail-0-64", "AAAA"},
-	"a negative number": {"mpigo-rail-0--1", "AAAA"},
-	"no number":         {"mpigo-rail-0", "AAAA"},
-	"a damaged address": {"mpigo-rail-0-0", "A"},
-	"a long address":    {"mpigo-rail-0-0", pieceEncoding.EncodeToString(make([]byte, maxAddressBytes+1))},
+	"a negative rank":   {"mpigo-module--1-0", "AAAA"},
+	"a bad number":      {"mpigo-module-0-64", "AAAA"},
+	"a negative number": {"mpigo-module-0--1", "AAAA"},
+	"no number":         {"mpigo-module-0", "AAAA"},
+	"a damaged address": {"mpigo-module-0-0", "A"},
+	"a long address":    {"mpigo-module-0-0", pieceEncoding.EncodeToString(make([]byte, maxAddressBytes+1))},
 }
 
-// TestPublishedRailsSkipsBadEntries: malformed entries of one rank do not end the connections of
+// TestPublishedModulesSkipsBadEntries: malformed entries of one rank do not end the connections of
 // the others.
-func TestPublishedRailsSkipsBadEntries(t *testing.T) {
+func TestPublishedModulesSkipsBadEntries(t *testing.T) {
 	for name, bad := range badRails {
 		client, _ := clientOf(t, handshake(" mpigo_publish=1")+"cmd=mpigo_published_result rc=0 count=3\n"+
 			formatLine(getAllWord, "key", bad[0], "value", bad[1])+
-			formatLine(getAllWord, "key", "mpigo-rail-3-0", "value", "AAAA")+ // no such rank
-			formatLine(getAllWord, "key", "mpigo-rail-2-1", "value", "AAAA"))
-		list, err := client.PublishedRails()
+			formatLine(getAllWord, "key", "mpigo-module-3-0", "value", "AAAA")+ // no such rank
+			formatLine(getAllWord, "key", "mpigo-module-2-1", "value", "AAAA"))
+		list, err := client.PublishedModules()
 		require.NoError(t, err, name)
-		require.Equal(t, []PublishedRail{{2, 1, make([]byte, 3)}}, list, name)
+		require.Equal(t, []PublishedModule{{2, 1, make([]byte, 3)}}, list, name)
 		require.Equal(t, 3, client.seen, name)
 	}
 }
 
-// TestServerRefusesBadRails: the server publishes only addresses of rails.
+// TestServerRefusesBadRails: the server publishes only addresses of modules.
 func TestServerRefusesBadRails(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 3}, socketPair)
 	c := j.clients[0]
@@ -126,18 +126,18 @@ func TestServerRefusesBadRails(t *testing.T) {
 		require.NoError(t, err, name)
 		require.ErrorIs(t, a.refusal(publish), ErrRefused, name)
 	}
-	_, err := j.clients[1].PublishedRails()
+	_, err := j.clients[1].PublishedModules()
 	require.NoError(t, err)
 	require.Zero(t, j.clients[1].seen)
 }
 
-// TestStallWhilePublishingSparesTheConnection: a manager that does not answer PublishRail or
-// PublishedRails in time is not asked again, and serves barriers still. Its late answer is dropped,
-// but no part of a line is.
+// TestStallWhilePublishingSparesTheConnection: a manager that does not answer PublishModule or
+// PublishedModules in time is not asked again, and serves barriers still. Its late answer is
+// dropped, but no part of a line is.
 func TestStallWhilePublishingSparesTheConnection(t *testing.T) {
-	words := "cmd=mpigo_published_result rc=0 count=2\ncmd=mpigo_word key=mpigo-rail-0-0 value=AAAA\ncmd=mpigo_word key=mpigo-rail-0-1 value=AAAA\n"
-	publishRail := func(c *Client) error { return c.PublishRail(0, []byte{1}) }
-	publishedRails := func(c *Client) error { _, err := c.PublishedRails(); return err }
+	words := "cmd=mpigo_published_result rc=0 count=2\ncmd=mpigo_word key=mpigo-module-0-0 value=AAAA\ncmd=mpigo_word key=mpigo-module-0-1 value=AAAA\n"
+	publishRail := func(c *Client) error { return c.PublishModule(0, []byte{1}) }
+	publishedRails := func(c *Client) error { _, err := c.PublishedModules(); return err }
 	for _, tc := range []struct {
 		call       func(*Client) error
 		soon, late string

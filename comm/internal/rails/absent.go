@@ -10,23 +10,23 @@ import (
 	"github.com/mpigo/mpigo/comm/internal/userlog"
 )
 
-// A rail may be absent at the start: its device or address is missing, or down. Its module is open
+// A module may be absent at the start: its device or address is missing, or down. It is open
 // nevertheless, and the rank's card says that it is absent. Peers make no endpoint to it at first.
 // The layer above probes it from time to time, and uses it once a probe was answered. If no other
 // rail suffices, Await waits for one.
 
-// ErrAbsent: required rails are absent, and may come.
+// ErrAbsent: required modules are absent, and may come.
 var ErrAbsent = errors.New("no rail is there yet")
 
-// whyAbsent is why a rail cannot be used now; nil if it can.
-func (r *Rails) whyAbsent(l rail) error {
+// whyAbsent is why a module cannot be used now; nil if it can.
+func (r *Rails) whyAbsent(l module) error {
 	if l.absent == nil {
 		return nil
 	}
 	return l.absent(r.cfg.Client == nil || LocalRanks(r.cfg.Client) < r.cfg.Env.Size)
 }
 
-// whyAllAbsent is why all rails of a transport are absent; nil if one is there.
+// whyAllAbsent is why all modules of a transport are absent; nil if one is there.
 func (r *Rails) whyAllAbsent(name string) (err error) {
 	for i, l := range r.list {
 		if l.transport == name {
@@ -47,9 +47,9 @@ func (r *Rails) whyAllAbsent(name string) (err error) {
 	return err
 }
 
-// Suffice is why the job cannot go on without the missing transports and absent rails; nil if the
+// Suffice is why the job cannot go on without the missing transports and absent modules; nil if the
 // others lead to every other rank, as far as is known before the ranks' cards are read. The error
-// Is ErrAbsent if a rail that comes may change that. The caller holds the lock.
+// Is ErrAbsent if a module that comes may change that. The caller holds the lock.
 func (r *Rails) Suffice() error {
 	lacking, mayCome := r.missing, false
 	for _, t := range r.allowed {
@@ -74,14 +74,14 @@ func (absentError) Is(target error) bool { return target == ErrAbsent }
 func (e absentError) Unwrap() error      { return e.error }
 
 const (
-	// awaitPeriod is how often Await looks for a rail.
+	// awaitPeriod is how often Await looks for a module.
 	awaitPeriod = 50 * time.Millisecond
 	// noticeAfter is when Await logs that it waits.
 	noticeAfter = 2 * time.Second
 )
 
-// Await waits until the rails suffice, for at most the grace time. why is the error of Open that Is
-// ErrAbsent. The caller does not hold the lock.
+// Await waits until the modules suffice, for at most the grace time. why is the error of Open that
+// Is ErrAbsent. The caller does not hold the lock.
 func (r *Rails) Await(why error) error {
 	grace := r.settings().Duration("pml.grace")
 	if grace <= 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// lateModule is a rail that is absent until it comes. Its address comes with it.
+// lateModule is a module that is absent until it comes. Its address comes with it.
 type lateModule struct {
 	btl.Module
 	name  string
@@ -48,13 +48,13 @@ func (m *lateModule) Connect(_ btl.Path, address []byte) (btl.Endpoint, error) {
 	return stubEndpoint{}, nil
 }
 
-// lateRails are the rails of a rank: one for each name, all of TCP and absent.
-func lateRails(r *Rails, names ...string) (modules []*lateModule) {
+// lateModules are the modules of a rank: one for each name, all of TCP and absent.
+func lateModules(r *Rails, names ...string) (modules []*lateModule) {
 	r.cfg.Lock = new(sync.Mutex)
 	for _, name := range names {
 		m := &lateModule{name: name}
 		modules = append(modules, m)
-		r.list = append(r.list, rail{transport: "tcp", port: name, module: m, absent: m.absent})
+		r.list = append(r.list, module{transport: "tcp", port: name, module: m, absent: m.absent})
 	}
 	return modules
 }
@@ -83,12 +83,12 @@ func asking() *exchange {
 	return &exchange{wake: make(chan struct{}, 1), done: make(chan struct{}), askUntil: time.Now().Add(time.Hour)}
 }
 
-// TestAwaitReturnsOnceARailIsThere: without any rail a rank waits, and goes on with the first that
-// comes.
+// TestAwaitReturnsOnceARailIsThere: without any module a rank waits, and goes on with the first
+// that comes.
 func TestAwaitReturnsOnceARailIsThere(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "tcp", "pml.grace", "1h")
 	r.cfg.Client = clientsOf(t, 2)[0]
-	modules := lateRails(r, "eth0", "eth1")
+	modules := lateModules(r, "eth0", "eth1")
 	why := r.Suffice()
 	require.ErrorIs(t, why, ErrAbsent)
 	require.EqualError(t, why, "rail eth0: no interface eth0; rail eth1: no interface eth1")
@@ -109,19 +109,19 @@ func TestAwaitFailsAfterGraceTime(t *testing.T) {
 	} {
 		r := railsOfRank(t, 0, 2, "btl", "tcp", "pml.grace", grace, "tcp.include", "eth0")
 		r.cfg.Client = clientsOf(t, 2)[0]
-		lateRails(r, "eth0")
+		lateModules(r, "eth0")
 		require.EqualError(t, r.Await(r.Suffice()), want)
 	}
 }
 
-// TestSufficeWithAbsentRails: rails that are absent do not count. Nothing is awaited if another
+// TestSufficeWithAbsentRails: modules that are absent do not count. Nothing is awaited if another
 // transport leads everywhere, or if something is missing that cannot come.
 func TestSufficeWithAbsentRails(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "self,ibverbs,tcp")
 	r.cfg.Client, r.self = clientsOf(t, 2)[0], addressModule{}
-	modules := lateRails(r, "eth0", "eth1")
+	modules := lateModules(r, "eth0", "eth1")
 	require.ErrorIs(t, r.Suffice(), ErrAbsent)
-	r.list = append(r.list, rail{transport: "ibverbs", module: addressModule{}})
+	r.list = append(r.list, module{transport: "ibverbs", module: addressModule{}})
 	require.NoError(t, r.Suffice())
 	r.list = r.list[:2]
 	modules[0].there = true
@@ -130,15 +130,15 @@ func TestSufficeWithAbsentRails(t *testing.T) {
 	require.NotErrorIs(t, r.Suffice(), ErrAbsent)
 }
 
-// TestAbsentRailIsConnectedLater: at first there is no endpoint of a rail that was absent at either
-// end when the cards were published. It has a reason, and can be made later.
+// TestAbsentRailIsConnectedLater: at first there is no endpoint of a module that was absent at
+// either end when the cards were published. It has a reason, and can be made later.
 func TestAbsentRailIsConnectedLater(t *testing.T) {
 	clients := clientsOf(t, 2)
 	ranks := make([]*Rails, 2)
 	for i := range ranks {
 		ranks[i] = railsOfRank(t, i, 2, "btl", "tcp")
 		ranks[i].cfg.Client = clients[i]
-		for _, m := range lateRails(ranks[i], "eth0", "eth1") {
+		for _, m := range lateModules(ranks[i], "eth0", "eth1") {
 			m.there = i == 0 || m.name == "eth0"
 		}
 	}
@@ -163,15 +163,15 @@ func TestAbsentRailIsConnectedLater(t *testing.T) {
 		ranks[i].Close()
 		ranks[i].cfg.Lock.Unlock()
 	}
-	// The one of a machine's ranks warns that has fewer rails.
+	// Of the ranks of a machine, the one with fewer modules warns.
 	peer.cards[0].Host = "here"
 	require.True(t, peer.isFirstWithAsFew("tcp"))
-	peer.cards[0].Rails = append(peer.cards[0].Rails, wireup.Rail{BTL: absentEntry, Address: []byte{0}})
+	peer.cards[0].Modules = append(peer.cards[0].Modules, wireup.Module{BTL: absentEntry, Address: []byte{0}})
 	require.False(t, peer.isFirstWithAsFew("tcp"))
 }
 
-// TestAddressesThatComeLaterAreTold: where neither end of a rail has an address at the start, each
-// end learns the other's address once both have one.
+// TestAddressesThatComeLaterAreTold: where neither end of a module has an address at the start,
+// each end learns the other's address once both have one.
 func TestAddressesThatComeLaterAreTold(t *testing.T) {
 	clients := clientsOf(t, 2)
 	ranks := make([]*Rails, 2)
@@ -180,14 +180,14 @@ func TestAddressesThatComeLaterAreTold(t *testing.T) {
 	for i := range ranks {
 		ranks[i] = railsOfRank(t, i, 2, "btl", "tcp")
 		ranks[i].cfg.Client = clients[i]
-		modules[i] = lateRails(ranks[i], "eth0")
+		modules[i] = lateModules(ranks[i], "eth0")
 		ranks[i].moved() // before the card is published, nothing has to be told
 		require.Nil(t, ranks[i].exchange)
 		cards[i] = ranks[i].Card(false)
 	}
 	w := transport.Pair{}
 	for i, r := range ranks {
-		r.cards = []wireup.Card{{Rails: append([]wireup.Rail(nil), cards[0].Rails...)}, {Rails: append([]wireup.Rail(nil), cards[1].Rails...)}}
+		r.cards = []wireup.Card{{Modules: append([]wireup.Module(nil), cards[0].Modules...)}, {Modules: append([]wireup.Module(nil), cards[1].Modules...)}}
 		r.cfg.Lock.Lock()
 		_, err := r.connect(1-i, w)
 		require.ErrorIs(t, err, btl.ErrNoAddress)
@@ -212,7 +212,7 @@ func TestAddressesThatComeLaterAreTold(t *testing.T) {
 	require.Equal(t, "eth0", string(ranks[0].published[0]))
 }
 
-// movingModule is a rail that leads to the present address of its peer only.
+// movingModule is a module that leads to the present address of its peer only.
 type movingModule struct {
 	btl.Module
 	address string
@@ -233,14 +233,14 @@ func (m *movingModule) Connect(_ btl.Path, address []byte) (btl.Endpoint, error)
 	return stubEndpoint{}, nil
 }
 
-// movingRails are ranks with one rail each, which lead to each other.
-func movingRails(t *testing.T, clients []*wireup.Client) (ranks []*Rails, modules []*movingModule) {
+// movingModules are ranks with one module each, which lead to each other.
+func movingModules(t *testing.T, clients []*wireup.Client) (ranks []*Rails, modules []*movingModule) {
 	var cards []wireup.Card
 	for i, client := range clients {
 		r := railsOfRank(t, i, len(clients), "btl", "tcp")
 		m := &movingModule{address: "start", leads: "start", told: map[int][]string{}}
 		r.cfg.Client, r.cfg.Lock = client, new(sync.Mutex)
-		r.list = []rail{{transport: "tcp", module: m}}
+		r.list = []module{{transport: "tcp", module: m}}
 		cards = append(cards, r.Card(false))
 		ranks, modules = append(ranks, r), append(modules, m)
 	}
@@ -255,11 +255,11 @@ func movingRails(t *testing.T, clients []*wireup.Client) (ranks []*Rails, module
 	return ranks, modules
 }
 
-// TestRanksThatMoveAtTheSameTimeFindEachOther: all rails of both ranks get other addresses, which
+// TestRanksThatMoveAtTheSameTimeFindEachOther: all modules of both ranks get other addresses, which
 // each rank learns. That holds for each of several moves, also for one back to the start, and for a
 // rank whose peer alone has moved.
 func TestRanksThatMoveAtTheSameTimeFindEachOther(t *testing.T) {
-	ranks, modules := movingRails(t, clientsOf(t, 2))
+	ranks, modules := movingModules(t, clientsOf(t, 2))
 	for _, to := range [][2]string{{"a", "b"}, {"a2", "b"}, {"start", "start"}, {"start", "b3"}} {
 		for i, r := range ranks {
 			r.cfg.Lock.Lock()
@@ -289,7 +289,7 @@ func TestRanksThatMoveAtTheSameTimeFindEachOther(t *testing.T) {
 }
 
 // TestRailThatStaysDownIsAskedForLessOften: the time between two requests doubles, up to a limit. A
-// rail that is opened again after a calm time is asked for at once.
+// module that is opened again after a calm time is asked for at once.
 func TestRailThatStaysDownIsAskedForLessOften(t *testing.T) { synctest.Test(t, testAskedLessOften) }
 
 // testAskedLessOften runs with synctest's clock.
@@ -336,7 +336,7 @@ func testAskedLessOften(t *testing.T) {
 // TestMoveUnderOtherManagerIsExplained: a manager that does not exchange addresses later is the
 // reason why peers may not be found.
 func TestMoveUnderOtherManagerIsExplained(t *testing.T) {
-	ranks, modules := movingRails(t, []*wireup.Client{{}, {}})
+	ranks, modules := movingModules(t, []*wireup.Client{{}, {}})
 	r := ranks[0]
 	r.cfg.Lock.Lock()
 	_, err := r.reopen(1, transport.Pair{}) // no manager answers
@@ -347,10 +347,10 @@ func TestMoveUnderOtherManagerIsExplained(t *testing.T) {
 	require.Eventually(t, func() bool { return r.Untold() != nil }, 20*time.Second, time.Millisecond)
 	require.ErrorIs(t, r.Untold(), wireup.ErrUnsupported)
 	require.EqualError(t, r.Untold(), "the other ranks do not learn that rail moving has another address now: "+
-		"wireup: publish a rail: not supported by the process manager (mpirun-go tells them)")
+		"wireup: publish a module: not supported by the process manager (mpirun-go tells them)")
 }
 
-// TestPairsAreThoseOfTheCards: both ends of a rail find the same pairs also after an address has
+// TestPairsAreThoseOfTheCards: both ranks find the same pairs of modules also after an address has
 // come that would lead elsewhere. Only connecting uses that address.
 func TestPairsAreThoseOfTheCards(t *testing.T) {
 	ranks := make([]*Rails, 2)
@@ -359,7 +359,7 @@ func TestPairsAreThoseOfTheCards(t *testing.T) {
 	for i, client := range clientsOf(t, 2) {
 		ranks[i] = railsOfRank(t, i, 2, "btl", "tcp")
 		ranks[i].cfg.Client = client
-		modules[i] = lateRails(ranks[i], "eth0", "eth1")
+		modules[i] = lateModules(ranks[i], "eth0", "eth1")
 		cards[i] = ranks[i].Card(false)
 		ranks[i].allowed[0].Leads = func(ours, theirs [][]byte) func(local, remote int) int {
 			return func(local, remote int) int {
@@ -389,7 +389,7 @@ func TestPairsAreThoseOfTheCards(t *testing.T) {
 // TestNoExchangeAfterClose: an address that has come just before Close is not published.
 func TestNoExchangeAfterClose(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "tcp")
-	modules := lateRails(r, "eth0")
+	modules := lateModules(r, "eth0")
 	r.Card(false)
 	modules[0].there = true
 	for range 64 { // a select takes either of two channels
@@ -403,7 +403,7 @@ func TestNoExchangeAfterClose(t *testing.T) {
 
 // TestIsAbsentComparesWholeNumbers: a byte of a card is no number above 255.
 func TestIsAbsentComparesWholeNumbers(t *testing.T) {
-	card := wireup.Card{Rails: []wireup.Rail{{BTL: absentEntry, Address: []byte{1, 255}}}}
+	card := wireup.Card{Modules: []wireup.Module{{BTL: absentEntry, Address: []byte{1, 255}}}}
 	for number, want := range map[int]bool{0: false, 1: true, 255: true, 256: false, 257: false} {
 		require.Equal(t, want, isAbsent(card, number), "rail %d", number)
 	}

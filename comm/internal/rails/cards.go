@@ -9,11 +9,12 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// hostNameEntry is an entry of a card that is no rail: the name of the rank's machine, for
+// hostNameEntry is an entry of a card that is no module: the name of the rank's machine, for
 // messages.
 const hostNameEntry = "hostname"
 
-// absentEntry is an entry of a card that is no rail: the numbers of the absent rails, a byte each.
+// absentEntry is an entry of a card that is no module: the numbers of the absent modules, a byte
+// each.
 const absentEntry = "absent"
 
 // mostHostNameBytes bounds how much of a peer's host name is printed.
@@ -32,13 +33,13 @@ func (r *Rails) Card(crowded bool) wireup.Card {
 		}
 		r.absentWhy = append(r.absentWhy, why)
 		r.published = append(r.published, l.module.Address())
-		card.Rails = append(card.Rails, wireup.Rail{BTL: l.transport, Address: l.module.Address()})
+		card.Modules = append(card.Modules, wireup.Module{BTL: l.transport, Address: l.module.Address()})
 	}
 	if len(numbers) > 0 {
-		card.Rails = append(card.Rails, wireup.Rail{BTL: absentEntry, Address: numbers})
+		card.Modules = append(card.Modules, wireup.Module{BTL: absentEntry, Address: numbers})
 	}
 	if name, err := os.Hostname(); err == nil {
-		card.Rails = append(card.Rails, wireup.Rail{BTL: hostNameEntry, Address: []byte(name)})
+		card.Modules = append(card.Modules, wireup.Module{BTL: hostNameEntry, Address: []byte(name)})
 	}
 	return card
 }
@@ -56,8 +57,8 @@ func (r *Rails) ReadCards() ([]wireup.Card, error) {
 	return cards, r.shareSecret()
 }
 
-// shareSecret gives the job's secret, which the manager has sent in the first barrier, to the rails
-// that authenticate their peers.
+// shareSecret gives the job's secret, which the manager has sent in the first barrier, to the
+// modules that authenticate their peers.
 func (r *Rails) shareSecret() error {
 	var secret []byte
 	for _, l := range r.list {
@@ -78,8 +79,8 @@ func (r *Rails) shareSecret() error {
 	return nil
 }
 
-// absent is why a rail of this rank, by its place in the list, was absent when the rank published
-// its card; nil if the rail was there.
+// absent is why a module of this rank, by its place in the list, was absent when the rank published
+// its card; nil if the module was there.
 func (r *Rails) absent(place int) error {
 	if place >= len(r.absentWhy) {
 		return nil
@@ -87,17 +88,17 @@ func (r *Rails) absent(place int) error {
 	return r.absentWhy[place]
 }
 
-// isAbsent reports whether a rail in a peer's card was absent then.
+// isAbsent reports whether a module in a peer's card was absent then.
 func isAbsent(card wireup.Card, number int) bool {
-	_, lists := railsOf(card, absentEntry)
+	_, lists := modulesOf(card, absentEntry)
 	return slices.ContainsFunc(lists, func(list []byte) bool {
 		return slices.ContainsFunc(list, func(b byte) bool { return int(b) == number })
 	})
 }
 
-// railsOf are the numbers of a transport's rails in a card, and their addresses.
-func railsOf(card wireup.Card, name string) (numbers []int, addresses [][]byte) {
-	for number, l := range card.Rails {
+// modulesOf are the numbers of a transport's modules in a card, and their addresses.
+func modulesOf(card wireup.Card, name string) (numbers []int, addresses [][]byte) {
+	for number, l := range card.Modules {
 		if l.BTL == name {
 			numbers, addresses = append(numbers, number), append(addresses, l.Address)
 		}
@@ -107,7 +108,7 @@ func railsOf(card wireup.Card, name string) (numbers []int, addresses [][]byte) 
 
 // hostName is the host name in a card, cleaned: the peer may have written anything.
 func hostName(card wireup.Card) string {
-	_, addresses := railsOf(card, hostNameEntry)
+	_, addresses := modulesOf(card, hostNameEntry)
 	if len(addresses) == 0 {
 		return "?"
 	}

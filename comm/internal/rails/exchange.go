@@ -14,7 +14,7 @@ import (
 // This file exchanges addresses that come, or change, after the start.
 //
 // Process managers exchange cards at the start only. mpirun-go also takes addresses later, and
-// sends them to ranks that ask (wireup.Client.PublishRail). A rank publishes a module's new
+// sends them to ranks that ask (wireup.Client.PublishModule). A rank publishes a module's new
 // address. A rank that reopens a rail asks for the peers' new addresses until the rail is up, so
 // ranks find each other even if all addresses change at the same time. A rank that makes new
 // connections asks once.
@@ -176,7 +176,7 @@ func (r *Rails) publishMoved() error {
 			continue
 		}
 		r.cfg.Lock.Unlock()
-		err := r.cfg.Client.PublishRail(i, address)
+		err := r.cfg.Client.PublishModule(i, address)
 		r.cfg.Lock.Lock()
 		if err != nil {
 			err = fmt.Errorf("the other ranks do not learn that rail %s has another address now: %w", m.Attrs().Name, err)
@@ -196,18 +196,18 @@ func (r *Rails) readMoved(x *exchange) {
 	if !r.isToAsk(x) {
 		return
 	}
-	moved, err := r.cfg.Client.PublishedRails()
+	moved, err := r.cfg.Client.PublishedModules()
 	r.cfg.Lock.Lock()
 	defer r.cfg.Lock.Unlock()
 	x.noAnswer = err
 	for _, m := range moved {
 		card := r.cards[m.Rank]
-		if m.Rank == r.cfg.Env.Rank || m.Number >= len(card.Rails) {
+		if m.Rank == r.cfg.Env.Rank || m.Number >= len(card.Modules) {
 			continue // the peer may have written anything
 		}
-		r.movedTo[peerRail{m.Rank, m.Number}] = m.Address
+		r.movedTo[peerModule{m.Rank, m.Number}] = m.Address
 		for _, l := range r.list {
-			if to, ok := l.module.(readdressed); ok && l.transport == card.Rails[m.Number].BTL && !r.closed {
+			if to, ok := l.module.(readdressed); ok && l.transport == card.Modules[m.Number].BTL && !r.closed {
 				to.PeerMoved(m.Rank, m.Address)
 			}
 		}

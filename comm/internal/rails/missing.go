@@ -71,19 +71,19 @@ func (r *Rails) Warn() {
 	}
 }
 
-// addressesOf returns the addresses of a transport's rails, at all ranks.
+// addressesOf returns the addresses of a transport's modules, at all ranks.
 func (r *Rails) addressesOf(name string) [][]byte {
-	_, all := r.railsOf(name)
+	_, all := r.modulesOf(name)
 	for rank, card := range r.cards {
 		if rank != r.cfg.Env.Rank {
-			_, theirs := railsOf(card, name)
+			_, theirs := modulesOf(card, name)
 			all = append(all, theirs...)
 		}
 	}
 	return all
 }
 
-// warnsOfLeftOut reports whether this rank logs which rails of a transport it has left out. With
+// warnsOfLeftOut reports whether this rank logs which modules of a transport it has left out. With
 // verbose, every rank does so in Describe instead.
 func (r *Rails) warnsOfLeftOut(t transport.Transport) bool {
 	if r.settings().Bool("verbose") || len(r.whyLeftOut(t.Name)) == 0 || !r.isFirstWithAsFew(t.Name) {
@@ -95,7 +95,7 @@ func (r *Rails) warnsOfLeftOut(t transport.Transport) bool {
 // isFirstWithout reports whether all lower ranks of this machine have a transport.
 func (r *Rails) isFirstWithout(name string) bool { return r.lowerHaveMoreThan(0, name) }
 
-// isFirstWithAsFew reports whether all lower ranks of this machine have more rails of a transport
+// isFirstWithAsFew reports whether all lower ranks of this machine have more modules of a transport
 // than this one, without those that are absent.
 func (r *Rails) isFirstWithAsFew(name string) bool {
 	present := 0
@@ -107,11 +107,11 @@ func (r *Rails) isFirstWithAsFew(name string) bool {
 	return r.lowerHaveMoreThan(present, name)
 }
 
-// lowerHaveMoreThan reports whether all lower ranks of this machine have more than n rails of a
+// lowerHaveMoreThan reports whether all lower ranks of this machine have more than n modules of a
 // transport, without those that are absent.
 func (r *Rails) lowerHaveMoreThan(n int, name string) bool {
 	return !slices.ContainsFunc(r.lowerHere(), func(card wireup.Card) bool {
-		numbers, _ := railsOf(card, name)
+		numbers, _ := modulesOf(card, name)
 		numbers = slices.DeleteFunc(numbers, func(number int) bool { return isAbsent(card, number) })
 		return len(numbers) <= n
 	})

@@ -1,4 +1,4 @@
-// Package rails opens the rails of a rank of a launched job, publishes their addresses, and finds
+// Package rails opens the modules of a rank of a launched job, publishes their addresses, and finds
 // the rails that lead to a peer. It knows transports only as package btl/transport describes them;
 // builtin.go lists the built-in ones.
 package rails
@@ -16,7 +16,7 @@ import (
 	"github.com/mpigo/mpigo/internal/wireup"
 )
 
-// Config of the rails of a rank.
+// Config of the modules of a rank.
 type Config struct {
 	// Env is what transports are opened from. LocalRank is set by New.
 	Env transport.Env
@@ -34,18 +34,18 @@ type Config struct {
 	Transports []transport.Transport
 }
 
-// Rails are the rails of a rank.
+// Rails are the modules of a rank, and the ways from them to its peers.
 type Rails struct {
 	cfg     Config
 	allowed []transport.Transport // by the tunable btl, in its order
-	list    []rail
+	list    []module
 	missing []missing // allowed, but not there
-	// leftOut is, by transport, why some devices or addresses of this machine are no rails.
+	// leftOut is, by transport, why some devices or addresses of this machine are no modules.
 	leftOut map[string][]error
 	// cards of all ranks, read once. They do not change.
 	cards []wireup.Card
-	// movedTo has the new addresses of peers' rails. Only connect reads it.
-	movedTo map[peerRail][]byte
+	// movedTo has the new addresses of peers' modules. Only connect reads it.
+	movedTo map[peerModule][]byte
 	// published are the addresses in this rank's own card, by place in list; nil before Card.
 	published [][]byte
 	told      [][]byte  // addresses that peers can know now; nil before one has changed
@@ -58,17 +58,17 @@ type Rails struct {
 	driven bool // self is
 }
 
-// rail is one module of this rank, with its names for messages.
-type rail struct {
+// module is one module of this rank, with its names for messages.
+type module struct {
 	transport string // the name of its transport
 	port      string // the device or address, "" if there is nothing to name
 	module    btl.Module
-	wires     []string                // transport.Rail's
-	absent    func(remote bool) error // transport.Rail's Absent
+	wires     []string                // transport.Module's
+	absent    func(remote bool) error // transport.Module's Absent
 }
 
-// peerRail is a rail of a peer, by its number in the peer's card.
-type peerRail struct{ rank, number int }
+// peerModule is a module of a peer, by its number in the peer's card.
+type peerModule struct{ rank, number int }
 
 // missing is a transport that is allowed and could not be opened.
 type missing struct {
@@ -76,14 +76,14 @@ type missing struct {
 	why       error
 }
 
-// isFurther reports whether a rail, by its place in list, has the same port as an earlier one:
+// isFurther reports whether a module, by its place in list, has the same port as an earlier one:
 // messages about that one hold for it, too.
 func (r *Rails) isFurther(place int) bool {
 	l := r.list[place]
-	return l.port != "" && slices.ContainsFunc(r.list[:place], func(o rail) bool { return o.transport == l.transport && o.port == l.port })
+	return l.port != "" && slices.ContainsFunc(r.list[:place], func(o module) bool { return o.transport == l.transport && o.port == l.port })
 }
 
-// New makes the rails of a rank, none of which is open.
+// New makes the modules of a rank, none of which is open.
 func New(cfg Config) *Rails {
 	if cfg.Transports == nil {
 		cfg.Transports = Builtin()
@@ -91,7 +91,7 @@ func New(cfg Config) *Rails {
 	if cfg.Client != nil {
 		cfg.Env.LocalRank = localRankOf(cfg.Client)
 	}
-	r := &Rails{cfg: cfg, movedTo: map[peerRail][]byte{}}
+	r := &Rails{cfg: cfg, movedTo: map[peerModule][]byte{}}
 	r.cfg.Env.Moved = r.moved
 	for _, name := range cfg.Env.Settings.List("btl") {
 		i := slices.IndexFunc(cfg.Transports, func(t transport.Transport) bool { return t.Name == name })
@@ -102,9 +102,9 @@ func New(cfg Config) *Rails {
 	return r
 }
 
-// Open opens the rails of all allowed transports. A transport that cannot be opened, or whose rails
-// are all absent, is left out if the others lead to every rank. If absent rails are needed, the
-// error Is ErrAbsent: see Suffice. The caller holds the lock.
+// Open opens the modules of all allowed transports. A transport that cannot be opened, or whose
+// modules are all absent, is left out if the others lead to every rank. If absent modules are
+// needed, the error Is ErrAbsent: see Suffice. The caller holds the lock.
 func (r *Rails) Open() error {
 	for _, t := range r.allowed {
 		if t.Reach != transport.Itself && (r.cfg.Env.Size == 1 || r.hostSuffices()) {
@@ -122,12 +122,12 @@ func (r *Rails) Open() error {
 			r.leftOut[t.Name] = opened.LeftOut
 		}
 		if t.Reach == transport.Itself {
-			r.self = opened.Rails[0].Module
+			r.self = opened.Modules[0].Module
 			continue
 		}
-		for _, o := range opened.Rails {
+		for _, o := range opened.Modules {
 			r.cfg.Add(o.Module)
-			r.list = append(r.list, rail{transport: t.Name, port: o.Port, module: o.Module, wires: o.Wires, absent: o.Absent})
+			r.list = append(r.list, module{transport: t.Name, port: o.Port, module: o.Module, wires: o.Wires, absent: o.Absent})
 		}
 	}
 	return r.Suffice()
@@ -138,17 +138,17 @@ func (r *Rails) Open() error {
 // follow it in the list are not needed.
 func (r *Rails) hostSuffices() bool { return r.hasReach(transport.Host) && onOneMachine(r.cfg.Client) }
 
-// has reports whether a transport is among the rank's rails.
+// has reports whether a transport is among the rank's modules.
 func (r *Rails) has(name string) bool {
-	return slices.ContainsFunc(r.list, func(l rail) bool { return l.transport == name })
+	return slices.ContainsFunc(r.list, func(l module) bool { return l.transport == name })
 }
 
-// hasReach reports whether a transport of that reach is among the rank's rails.
+// hasReach reports whether a transport of that reach is among the rank's modules.
 func (r *Rails) hasReach(reach transport.Reach) bool {
 	return slices.ContainsFunc(r.allowed, func(t transport.Transport) bool { return t.Reach == reach && r.has(t.Name) })
 }
 
-// isAnyPresent reports whether a transport of that reach has a rail that is not absent.
+// isAnyPresent reports whether a transport of that reach has a module that is not absent.
 func (r *Rails) isAnyPresent(reach transport.Reach) bool {
 	return slices.ContainsFunc(r.allowed, func(t transport.Transport) bool {
 		return t.Reach == reach && r.has(t.Name) && r.whyAllAbsent(t.Name) == nil

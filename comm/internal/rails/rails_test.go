@@ -28,13 +28,13 @@ func settings(t *testing.T, keysAndValues ...string) (set tunable.Set) {
 	return set
 }
 
-// railsOfRank makes the rails of a rank, none of which is open.
+// railsOfRank makes the Rails of a rank, none of which is open.
 func railsOfRank(t *testing.T, rank, size int, keysAndValues ...string) *Rails {
 	return New(Config{Env: transport.Env{Rank: rank, Size: size, Settings: settings(t, keysAndValues...)}, Host: "here"})
 }
 
 func cardOf(name string) wireup.Card {
-	return wireup.Card{Host: "x", Rails: []wireup.Rail{{BTL: "sm", Address: []byte{1}}, {BTL: hostNameEntry, Address: []byte(name)}}}
+	return wireup.Card{Host: "x", Modules: []wireup.Module{{BTL: "sm", Address: []byte{1}}, {BTL: hostNameEntry, Address: []byte(name)}}}
 }
 
 // TestTunableNamesBuiltinTransports: the tunable btl names the transports that are built in, and no
@@ -67,7 +67,7 @@ func TestHostNameIsPrintable(t *testing.T) {
 }
 
 // TestUnreachableNamesBothMachines: the error is one line that names both machines and wraps the
-// errors of the rails.
+// errors of the modules.
 func TestUnreachableNamesBothMachines(t *testing.T) {
 	r := railsOfRank(t, 3, 6, "btl", "self,sm")
 	r.cards = make([]wireup.Card, 6)
@@ -82,7 +82,7 @@ func TestUnreachableNamesBothMachines(t *testing.T) {
 	assert.ErrorContains(t, err, "rank 3 to itself")
 }
 
-// pairless is a transport whose rails do not connect to any peer, and that explains why.
+// pairless is a transport whose modules do not connect to any peer, and that explains why.
 func pairless() transport.Transport {
 	return transport.Transport{
 		Name: "tcp", Reach: transport.Anywhere, Choices: []string{"tcp.include"},
@@ -91,16 +91,16 @@ func pairless() transport.Transport {
 	}
 }
 
-// TestUnreachableExplains: the error names the addresses of both ends, the reason why no rail
+// TestUnreachableExplains: the error names the addresses of both ends, the reason why no module
 // connects them, and the user's settings, in one line.
 func TestUnreachableExplains(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "self,sm,tcp", "tcp.include", "lo")
 	r.allowed[2] = pairless()
-	r.list = []rail{{transport: "tcp", module: addressModule{address: []byte("four")}}}
+	r.list = []module{{transport: "tcp", module: addressModule{address: []byte("four")}}}
 	r.Card(false)
 	r.cards = []wireup.Card{{}, cardOf("far")}
 	require.ErrorContains(t, r.unreachable(1, r.cards[1], nil), " to rank 1 on far (btl=self,sm,tcp); tcp: [four] here and [] there (tcp.include=lo here)")
-	r.cards[1].Rails = append(r.cards[1].Rails, wireup.Rail{BTL: "tcp", Address: []byte("six")})
+	r.cards[1].Modules = append(r.cards[1].Modules, wireup.Module{BTL: "tcp", Address: []byte("six")})
 	err := r.unreachable(1, r.cards[1], nil)
 	require.ErrorContains(t, err, " on far (btl=self,sm,tcp); tcp: [four] here and [six] there (tcp.include=lo here)")
 	require.NotContains(t, err.Error(), "\n")
@@ -118,7 +118,7 @@ type addressModule struct {
 
 func (m addressModule) Address() []byte { return m.address }
 
-// stubModule is a rail that connects, unless refuses is set.
+// stubModule is a module that connects, unless refuses is set.
 type stubModule struct {
 	btl.Module
 	refuses  error
@@ -137,16 +137,17 @@ func (m *stubModule) Connect(btl.Path, []byte) (btl.Endpoint, error) {
 	return stubEndpoint{}, nil
 }
 
-// TestFirstTransportOfTheListIsUsed: Resolve connects all rails of the first transport of the list
-// that reaches the peer. It lists the rails of the other transports and does not connect them.
+// TestFirstTransportOfTheListIsUsed: Resolve connects all modules of the first transport of the
+// list that reaches the peer. It lists the modules of the other transports and does not connect
+// them.
 func TestFirstTransportOfTheListIsUsed(t *testing.T) {
-	both := []wireup.Rail{{BTL: "sm"}, {BTL: hostNameEntry}, {BTL: "ibverbs"}, {BTL: "ibverbs"}}
+	both := []wireup.Module{{BTL: "sm"}, {BTL: hostNameEntry}, {BTL: "ibverbs"}, {BTL: "ibverbs"}}
 	sm, verbs0, verbs1 := new(stubModule), new(stubModule), new(stubModule)
 	open := func(btls string) *Rails {
 		r := railsOfRank(t, 0, 4, "btl", btls)
-		r.list = []rail{{transport: "ibverbs", module: verbs0}, {transport: "ibverbs", module: verbs1}, {transport: "sm", module: sm}}
+		r.list = []module{{transport: "ibverbs", module: verbs0}, {transport: "ibverbs", module: verbs1}, {transport: "sm", module: sm}}
 		r.Card(false)
-		r.cards = []wireup.Card{{}, {Host: "here", Rails: both}, {Host: "there", Rails: both}, {Host: "here", Rails: both[2:3]}}
+		r.cards = []wireup.Card{{}, {Host: "here", Modules: both}, {Host: "there", Modules: both}, {Host: "here", Modules: both[2:3]}}
 		return r
 	}
 	type route struct {
@@ -191,7 +192,7 @@ func TestFirstTransportOfTheListIsUsed(t *testing.T) {
 		assert.Equal(t, c.want, got, "%v to %d", c.btls, c.peer)
 	}
 
-	// A rail that refuses may connect later. The next transport is used now.
+	// A module that refuses may connect later. The next transport is used now.
 	r := open("sm,ibverbs")
 	sm.refuses = errors.New("connection refused")
 	got, err := r.Resolve(1)
@@ -214,9 +215,9 @@ func TestRailsThatLeadLessWellAreSpare(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "ibverbs,sm")
 	r.allowed[0].Leads = func(_, _ [][]byte) func(_, _ int) int { return func(i, j int) int { return 1 + i*j } }
 	a, b, sm := new(stubModule), new(stubModule), new(stubModule)
-	r.list = []rail{{transport: "ibverbs", module: a}, {transport: "ibverbs", module: b}, {transport: "sm", module: sm}}
+	r.list = []module{{transport: "ibverbs", module: a}, {transport: "ibverbs", module: b}, {transport: "sm", module: sm}}
 	r.Card(false)
-	r.cards = []wireup.Card{{}, {Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}, {BTL: "ibverbs"}, {BTL: "sm"}, {BTL: hostNameEntry}}}}
+	r.cards = []wireup.Card{{}, {Host: "here", Modules: []wireup.Module{{BTL: "ibverbs"}, {BTL: "ibverbs"}, {BTL: "sm"}, {BTL: hostNameEntry}}}}
 	list, err := r.Resolve(1)
 	require.NoError(t, err)
 	var tiers []int
@@ -235,12 +236,12 @@ func TestRailsThatLeadLessWellAreSpare(t *testing.T) {
 	require.Nil(t, list[4].Endpoint)
 }
 
-// TestRailsOfOneInterfaceAreNotBeside: a rail of a later transport that uses an interface of the
-// first one adds no bandwidth.
-func TestRailsOfOneInterfaceAreNotBeside(t *testing.T) {
+// TestModulesOfOneInterfaceAreNotBeside: a module of a later transport that uses an interface of
+// the first one adds no bandwidth.
+func TestModulesOfOneInterfaceAreNotBeside(t *testing.T) {
 	r := railsOfRank(t, 0, 2, "btl", "ibverbs,tcp")
 	m := new(stubModule)
-	r.list = []rail{
+	r.list = []module{
 		{transport: "ibverbs", module: m, wires: []string{"eth0"}},
 		{transport: "ibverbs", module: m, wires: []string{"bond0", "eth1"}},
 		{transport: "tcp", module: m, wires: []string{"eth1.7", "eth1"}},
@@ -248,7 +249,7 @@ func TestRailsOfOneInterfaceAreNotBeside(t *testing.T) {
 		{transport: "tcp", module: m},
 	}
 	r.Card(false)
-	r.cards = []wireup.Card{{}, {Host: "there", Rails: []wireup.Rail{{BTL: "ibverbs"}, {BTL: "tcp"}, {BTL: hostNameEntry}}}}
+	r.cards = []wireup.Card{{}, {Host: "there", Modules: []wireup.Module{{BTL: "ibverbs"}, {BTL: "tcp"}, {BTL: hostNameEntry}}}}
 	for i := range r.allowed {
 		r.allowed[i].Leads = nil
 	}
@@ -263,7 +264,7 @@ func TestRailsOfOneInterfaceAreNotBeside(t *testing.T) {
 
 // TestOneRankOfAMachineWarns: the first rank of a machine that lacks a transport warns.
 func TestOneRankOfAMachineWarns(t *testing.T) {
-	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Rails: []wireup.Rail{{BTL: "ibverbs"}}}
+	none, verbs := wireup.Card{Host: "here"}, wireup.Card{Host: "here", Modules: []wireup.Module{{BTL: "ibverbs"}}}
 	r := railsOfRank(t, 2, 3)
 	for _, c := range []struct {
 		before []wireup.Card
@@ -280,13 +281,13 @@ func TestOneRankOfAMachineWarns(t *testing.T) {
 }
 
 // TestOneRankOfAMachineWarnsOfDevices: the first of the ranks of a machine that have the fewest
-// rails of a transport warns.
+// modules of a transport warns.
 func TestOneRankOfAMachineWarnsOfDevices(t *testing.T) {
 	with := func(host string, n int) wireup.Card {
-		return wireup.Card{Host: host, Rails: slices.Repeat([]wireup.Rail{{BTL: "tcp"}}, n)}
+		return wireup.Card{Host: host, Modules: slices.Repeat([]wireup.Module{{BTL: "tcp"}}, n)}
 	}
 	r := railsOfRank(t, 2, 3)
-	r.list = []rail{{transport: "sm", module: addressModule{}}, {transport: "tcp", module: addressModule{}}}
+	r.list = []module{{transport: "sm", module: addressModule{}}, {transport: "tcp", module: addressModule{}}}
 	for _, c := range []struct {
 		before []wireup.Card
 		first  bool
@@ -302,7 +303,7 @@ func TestOneRankOfAMachineWarnsOfDevices(t *testing.T) {
 }
 
 // TestWarnsOfLeftOut: addresses that were left out are reported only if the user has named
-// some, or said how many rails there are to be.
+// some, or said how many modules there are to be.
 func TestWarnsOfLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		settings  []string
@@ -326,16 +327,16 @@ func TestWarnsOfLeftOut(t *testing.T) {
 }
 
 func TestReach(t *testing.T) {
-	sm, verbs := wireup.Rail{BTL: "sm"}, wireup.Rail{BTL: "ibverbs"}
-	here := wireup.Card{Host: "here", Rails: []wireup.Rail{sm, verbs, verbs}}
+	sm, verbs := wireup.Module{BTL: "sm"}, wireup.Module{BTL: "ibverbs"}
+	here := wireup.Card{Host: "here", Modules: []wireup.Module{sm, verbs, verbs}}
 	open := func(rank, size int, btls string) *Rails {
 		r := railsOfRank(t, rank, size, "btl", btls)
-		r.list = []rail{
+		r.list = []module{
 			{transport: "sm", module: addressModule{}},
 			{transport: "ibverbs", port: "rxe0/1", module: addressModule{}}, {transport: "ibverbs", port: "rxe1/1", module: addressModule{}},
 		}
 		r.Card(false)
-		r.cards = []wireup.Card{here, here, {}, here, {Host: "there", Rails: here.Rails}, {Host: "there", Rails: here.Rails[:2]}, {}, here}
+		r.cards = []wireup.Card{here, here, {}, here, {Host: "there", Modules: here.Modules}, {Host: "there", Modules: here.Modules[:2]}, {}, here}
 		return r
 	}
 	assert.Equal(t, "sm to 0-1,3,7; ibverbs(rxe0/1,rxe1/1) to 4-5; nothing to 6", open(2, 8, "self,sm,ibverbs").reach())
@@ -343,20 +344,20 @@ func TestReach(t *testing.T) {
 	assert.Equal(t, "there are no other ranks", open(0, 1, "sm").reach())
 }
 
-// TestRailsOfOnePortAreToldOnce: a message about a port with several rails is logged once.
-func TestRailsOfOnePortAreToldOnce(t *testing.T) {
-	there := wireup.Rail{BTL: "tcp", Address: []byte("there")}
+// TestModulesOfOnePortAreToldOnce: a message about a port with several modules is logged once.
+func TestModulesOfOnePortAreToldOnce(t *testing.T) {
+	there := wireup.Module{BTL: "tcp", Address: []byte("there")}
 	r := railsOfRank(t, 0, 2, "btl", "self,tcp")
 	r.allowed[1].Leads = func(_, _ [][]byte) func(_, _ int) int { return func(_, _ int) int { return 1 } }
 	for n := range 6 {
-		r.list = append(r.list, rail{transport: "tcp", port: []string{"eth0", "eth1"}[n%2], module: addressModule{}})
+		r.list = append(r.list, module{transport: "tcp", port: []string{"eth0", "eth1"}[n%2], module: addressModule{}})
 	}
 	r.Card(false)
-	r.cards = []wireup.Card{{Host: "here"}, {Host: "there", Rails: []wireup.Rail{there, there, there, there, there}}}
+	r.cards = []wireup.Card{{Host: "here"}, {Host: "there", Modules: []wireup.Module{there, there, there, there, there}}}
 	require.Equal(t, "tcp(eth0 x3,eth1 x3) to 1", r.reach())
 
 	r.list = nil
-	modules := lateRails(r, "eth0", "eth1", "eth0", "eth1")
+	modules := lateModules(r, "eth0", "eth1", "eth0", "eth1")
 	const want = "rail eth0: no interface eth0; rail eth1: no interface eth1"
 	require.EqualError(t, r.whyAllAbsent("tcp"), want)
 	r.Card(false)
@@ -416,7 +417,7 @@ func TestBothRanksKeepTheSameOfManyPairs(t *testing.T) {
 				if rank == 1 {
 					latency = int64(5000 - n)
 				}
-				r.list = append(r.list, rail{transport: "tcp", module: portModule{latency: latency}})
+				r.list = append(r.list, module{transport: "tcp", module: portModule{latency: latency}})
 			}
 			ranks[rank], cards[rank] = r, r.Card(false)
 		}

@@ -16,7 +16,7 @@ import (
 // Resolve makes the endpoints to a peer. It is pml.Config.Resolve: an error makes the peer
 // unreachable.
 //
-// A peer is reached by the best rails of the first transport in btl that leads there. The others
+// A peer is reached by the best modules of the first transport in btl that leads there. The others
 // are spare, and so are alternates: they are opened when they are needed, those of the same
 // transport first. If the first transport is a network, the others may carry long messages beside
 // it (pml.beside), unless they use the same interfaces here. Beside shared memory they would add no
@@ -63,12 +63,12 @@ func (r *Rails) Resolve(peer int) ([]pml.Route, error) {
 	return routes.List, nil
 }
 
-// uses reports whether a rail, by its place in list, uses one of some interfaces.
+// uses reports whether a module, by its place in list, uses one of some interfaces.
 func (r *Rails) uses(place int, wires []string) bool {
 	return slices.ContainsFunc(r.list[place].wires, func(name string) bool { return slices.Contains(wires, name) })
 }
 
-// absentPair is why a pair of rails cannot be used at first; nil if both are there.
+// absentPair is why a pair of modules cannot be used at first; nil if both are there.
 func (r *Rails) absentPair(peer int, w transport.Pair) error {
 	why, side := r.absent(w.Local), btl.SideLocal
 	if why == nil && isAbsent(r.cards[peer], w.Remote) {
@@ -90,9 +90,9 @@ func (r *Rails) reopen(peer int, w transport.Pair) (btl.Endpoint, error) {
 
 // connect makes the next incarnation of the endpoint of a pair.
 func (r *Rails) connect(peer int, w transport.Pair) (btl.Endpoint, error) {
-	address, moved := r.movedTo[peerRail{peer, w.Remote}]
+	address, moved := r.movedTo[peerModule{peer, w.Remote}]
 	if !moved {
-		address = r.cards[peer].Rails[w.Remote].Address
+		address = r.cards[peer].Modules[w.Remote].Address
 	}
 	return r.list[w.Local].module.Connect(btl.Path{Peer: peer, Module: uint8(w.Remote)}, address)
 }
@@ -105,8 +105,8 @@ type Routes struct {
 }
 
 // Add adds a route. connect makes its endpoint, also later unless the route has its own Reopen.
-// With now, Add calls connect; otherwise the layer above does when it needs the route. A rail that
-// cannot be used now is still a route; one that does not lead to the peer is none.
+// With now, Add calls connect; otherwise the layer above does when it needs the route. A module
+// that cannot be used now is still a route; one that does not lead to the peer is none.
 func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, error)) {
 	if route.Reopen == nil {
 		route.Reopen = connect
@@ -127,16 +127,17 @@ func (r *Routes) Add(route pml.Route, now bool, connect func() (btl.Endpoint, er
 	r.List = append(r.List, route)
 }
 
-// waysTo pairs the rails of a transport with the peer's rails that they lead to: places in r.list
-// with places in the peer's card. Both ends must always find the same pairs, because a rank does
-// not answer the probe of an unknown pair. So it reads only the two cards, never a later address.
+// waysTo pairs the modules of a transport with the peer's modules that they lead to: places in
+// r.list with places in the peer's card. Both ends must always find the same pairs, because a rank
+// does not answer the probe of an unknown pair. So it reads only the two cards, never a later
+// address.
 func (r *Rails) waysTo(peer int, t transport.Transport) []transport.Pair {
 	card := r.cards[peer]
 	if t.Reach == transport.Itself || t.Reach == transport.Host && card.Host != r.cfg.Host {
 		return nil
 	}
-	local, ours := r.railsOf(t.Name)
-	remote, theirs := railsOf(card, t.Name)
+	local, ours := r.modulesOf(t.Name)
+	remote, theirs := modulesOf(card, t.Name)
 	leads := func(local, remote int) int { return 1 }
 	if t.Leads != nil {
 		leads = t.Leads(ours, theirs)
@@ -158,9 +159,9 @@ func (r *Rails) allWaysTo(peer int) [][]transport.Pair {
 	return transport.Limit(lists, pml.MaxRoutes)
 }
 
-// railsOf returns the places of a transport's rails in r.list, and their addresses in this rank's
-// card.
-func (r *Rails) railsOf(name string) (places []int, addresses [][]byte) {
+// modulesOf returns the places of a transport's modules in r.list, and their addresses in this
+// rank's card.
+func (r *Rails) modulesOf(name string) (places []int, addresses [][]byte) {
 	for i, l := range r.list {
 		if l.transport == name {
 			places, addresses = append(places, i), append(addresses, r.published[i])
@@ -214,8 +215,8 @@ func (r *Rails) explain(peer int, t transport.Transport) string {
 	if i := slices.IndexFunc(r.missing, func(m missing) bool { return m.transport.Name == t.Name }); i >= 0 {
 		return userlog.OneLine(r.missing[i].why) // it names the user's settings
 	}
-	_, ours := r.railsOf(t.Name)
-	_, theirs := railsOf(r.cards[peer], t.Name)
+	_, ours := r.modulesOf(t.Name)
+	_, theirs := modulesOf(r.cards[peer], t.Name)
 	why := t.Name + ": " + t.Explain(ours, theirs)
 	if chosen := transport.Chosen(r.settings(), t.Choices...); chosen != "" {
 		why += " (" + chosen + " here)"

@@ -65,7 +65,7 @@ func longKey(rank int) string {
 func life(c *wireup.Client) error {
 	card := func(rank int) wireup.Card {
 		address := []byte{0, 10, '=', ' ', ';', byte(rank)}
-		return wireup.Card{Host: fmt.Sprint("host", rank), PID: rank, Rails: []wireup.Rail{{BTL: "tcp", Address: address}}}
+		return wireup.Card{Host: fmt.Sprint("host", rank), PID: rank, Modules: []wireup.Module{{BTL: "tcp", Address: address}}}
 	}
 	if err := c.PutCard(card(c.Rank())); err != nil {
 		return err
