@@ -83,7 +83,8 @@ func (l list) count() (active, complete, failed int) {
 	return
 }
 
-// await waits until need of the active requests have completed, or one of them has failed.
+// await waits until need of the active requests have completed, or one of them has failed. It is
+// Engine.WaitFor for several objects: as a Condition, the list would be allocated.
 func (l list) await(ctx context.Context, need int) error {
 	w := l.eng.GetWaiter(need)
 	for i := range l.reqs {
