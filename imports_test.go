@@ -57,13 +57,14 @@ var mayImport = map[string][]string{
 	"internal/collprogram": {"comm", "request", "internal/calls"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},
 	// Programs that hang.
-	"internal/hangcases":    {"comm"},
-	"scripts/hangs":         {"comm", "internal/hangcases"},
-	"internal/wireup":       {},
-	"comm":                  {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "comm/internal/userlog", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
-	"comm/internal/record":  {"internal/calls", "internal/profile", "internal/trace", "pml"},
-	"comm/internal/audit":   {}, // what checked mode compares
-	"comm/internal/userlog": {},
+	"internal/hangcases":     {"comm"},
+	"scripts/hangs":          {"comm", "internal/hangcases"},
+	"internal/wireup":        {},
+	"comm":                   {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "comm/internal/userline", "comm/internal/userlog", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
+	"comm/internal/record":   {"comm/internal/userline", "internal/calls", "internal/profile", "internal/trace", "pml"},
+	"comm/internal/audit":    {}, // what checked mode compares
+	"comm/internal/userlog":  {},
+	"comm/internal/userline": {}, // the caller's line
 	// No Comm, no transport.
 	"comm/internal/area":  {"btl", "internal/fence"},
 	"comm/internal/coll":  {"comm/internal/area", "pml", "btl", "request", "progress", "internal/calls"},

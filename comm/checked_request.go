@@ -8,6 +8,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/comm/internal/coll"
+	"github.com/mpigo/mpigo/comm/internal/userline"
 	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/pml"
 	"github.com/mpigo/mpigo/request"
@@ -47,7 +48,7 @@ func newWatch(sends ...[]byte) *watch {
 }
 
 // startLine is the user's line on the stack, for a text.
-func startLine() string { return cmp.Or(callerLine(), unknownLine) }
+func startLine() string { return cmp.Or(userline.Caller(), unknownLine) }
 
 const unknownLine = "an unknown line"
 

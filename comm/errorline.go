@@ -2,33 +2,13 @@ package comm
 
 import (
 	"fmt"
-	"path/filepath"
-	"reflect"
-	"runtime"
-	"strings"
 
-	"github.com/mpigo/mpigo/comm/internal/audit"
+	"github.com/mpigo/mpigo/comm/internal/userline"
 	"github.com/mpigo/mpigo/request"
 )
 
 // The line of the program in an Error. The library looks for it when it makes the error, so calls
 // that succeed do not pay for it.
-
-// library has the prefixes of the library's function and file names. It is never written. The file
-// counts too, because a closure of the library has the name of the user's function into which the
-// compiler inlined its function.
-var library = func() (prefixes []string) {
-	_, file, _, _ := runtime.Caller(0)
-	names, files := strings.TrimSuffix(reflect.TypeFor[Comm]().PkgPath(), "/comm"), filepath.Dir(filepath.Dir(file))
-	for _, pkg := range []string{"comm", "request", "progress", "pml", "bml", "btl", "mpitest", "internal/calls"} {
-		prefixes = append(prefixes, names+"/"+pkg+".", names+"/"+pkg+"/", files+"/"+pkg+"/")
-	}
-	// An iterator of the library may be called through the standard library.
-	return append(prefixes, "runtime.", "internal/", "sync.", "context.", "iter.", "maps.", "slices.")
-}()
-
-// callerLine is the line of user code on the stack, or "" on a goroutine of the library.
-func callerLine() string { return audit.Caller(library) }
 
 // startedError is, in checked mode, an operation's error with the line that started the operation.
 // Only lineOf and errors.Is look at it.
@@ -53,7 +33,7 @@ func lineOf(err error) (string, error) {
 	if s, ok := err.(*startedError); ok {
 		return s.line, s.error
 	}
-	return callerLine(), err
+	return userline.Caller(), err
 }
 
 // about describes a request in a text that is not the error of a call, and therefore has no line.

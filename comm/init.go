@@ -15,6 +15,7 @@ import (
 	"github.com/mpigo/mpigo/btl/loop"
 	"github.com/mpigo/mpigo/btl/transport"
 	"github.com/mpigo/mpigo/comm/internal/rails"
+	"github.com/mpigo/mpigo/comm/internal/userline"
 	"github.com/mpigo/mpigo/comm/internal/userlog"
 	"github.com/mpigo/mpigo/internal/calls"
 	"github.com/mpigo/mpigo/internal/observe"
@@ -110,7 +111,7 @@ func makeOptions(opts []Option) (options, tunable.Set, error) {
 func Init(opts ...Option) (*Comm, error) {
 	world, err := initialize(opts)
 	if err != nil {
-		return nil, &Error{Op: calls.Init.String(), Comm: "world", Line: callerLine(), Peer: Undefined, Tag: Undefined, Err: err}
+		return nil, &Error{Op: calls.Init.String(), Comm: "world", Line: userline.Caller(), Peer: Undefined, Tag: Undefined, Err: err}
 	}
 	return world, nil
 }

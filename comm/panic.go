@@ -3,6 +3,8 @@ package comm
 import (
 	"fmt"
 	"runtime/debug"
+
+	"github.com/mpigo/mpigo/comm/internal/userline"
 )
 
 // PanicError is the error of a panic in the user's code that the library has recovered. errors.As
@@ -41,6 +43,6 @@ func newRankPanic(value any) *PanicError { return &PanicError{Value: value, Stac
 // newOperationPanic is newRankPanic for an operation.
 func newOperationPanic(value any) *PanicError {
 	e := newRankPanic(value)
-	e.Line = callerLine()
+	e.Line = userline.Caller()
 	return e
 }

@@ -337,7 +337,8 @@ installed() { command -v "$@" >/dev/null && [ "$(command -v "$@" | wc -l)" = $# 
 # apt_install PACKAGE…: installs Debian packages, as root. Steps beside each other wait for the lock.
 apt_install() {
     flock --close --timeout 600 "${TMPDIR:-/tmp}/mpigo-apt.lock" sh -c '
-        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+        apt-get update -q &&
+            DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
     ' apt_install "$@"
 }
 

@@ -2,7 +2,8 @@ package record
 
 import (
 	"runtime"
-	"strings"
+
+	"github.com/mpigo/mpigo/comm/internal/userline"
 )
 
 // frame is a line of the program.
@@ -42,29 +43,11 @@ func look(pc uintptr) *frame {
 	frames := runtime.CallersFrames([]uintptr{pc})
 	for {
 		f, more := frames.Next()
-		if f.Function != "" && !isLibrary(f.Function, f.File) {
+		if f.Function != "" && !userline.IsLibrary(&f) {
 			return &frame{f.Function, f.File, f.Line}
 		}
 		if !more {
 			return nil
 		}
 	}
-}
-
-// isLibrary reports whether a function belongs to the library, or to the runtime.
-func isLibrary(function, file string) bool {
-	if strings.HasSuffix(file, "_test.go") {
-		return false
-	}
-	const module = "github.com/mpigo/mpigo/"
-	rest, inside := strings.CutPrefix(function, module)
-	if !inside {
-		return strings.HasPrefix(function, "runtime.")
-	}
-	for _, prefix := range []string{"comm.", "comm/internal/", "request.", "progress.", "internal/calls.", "pml.", "bml."} {
-		if strings.HasPrefix(rest, prefix) {
-			return true
-		}
-	}
-	return false
 }
