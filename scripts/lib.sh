@@ -334,7 +334,7 @@ summary() {
 # installed COMMAND…: whether all commands exist. A name with a slash is a file.
 installed() { command -v "$@" >/dev/null && [ "$(command -v "$@" | wc -l)" = $# ]; }
 
-# apt_install PACKAGE…: installs Debian packages, as root. Steps beside each other wait for the lock.
+# apt_install PACKAGE…: installs Debian packages, as root. Only one step at a time does so.
 apt_install() {
     flock --close --timeout 600 "${TMPDIR:-/tmp}/mpigo-apt.lock" sh -c '
         apt-get update -q &&
