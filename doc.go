@@ -47,5 +47,6 @@
 // same version. Error texts are for people: programs use errors.Is and errors.As. Everything else
 // may change with any version: the other packages, algorithms, and the wire format.
 //
-// README.md is the guide for users, ARCHITECTURE.md shows how the library is built.
+// README.md is the guide for users, ARCHITECTURE.md shows how the library is built. docs/mpi.md has
+// every name of MPI, with the name here or what to do instead.
 package mpigo

@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"internal/simulation": {"pml", "bml", "btl", "btl/faults", "btl/loop", "btl/transport", "btl/ibverbs", "btl/tcp", "internal/network", "request", "progress"},
 	"scripts/simulate":    {"internal/railsim", "internal/simulation"},
 	"scripts/slowrails":   {"comm", "request"},
+	"scripts/mpinames":    {"internal/calls"},
 	// Random programs on the public API.
 	"internal/collprogram": {"comm", "request", "internal/calls"},
 	"scripts/collprogram":  {"comm", "internal/collprogram"},

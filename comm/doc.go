@@ -13,6 +13,8 @@
 //		})
 //	}
 //
+// docs/mpi.md lists every name of MPI with the name here, or with what to do instead.
+//
 // mpirun-go (or Hydra, or Slurm) starts such a program as the ranks of a job. [Run], or [Init] and
 // [Comm.Finalize], join the job. Without a launcher the job has one rank. [RunLocal] runs ranks as
 // goroutines of one process, for tests and experiments.

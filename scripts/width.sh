@@ -5,7 +5,8 @@
 #   Markdown         all lines but fenced code, tables, and lines that are only a link
 #   Go, C, shell     comments, also those behind code
 #   everywhere       the text of a URL does not count
-#   README, docs/*.md at most 1200 words; ARCHITECTURE.md at most 250 lines
+#   README, docs/*.md at most 1200 words; ARCHITECTURE.md at most 250 lines. docs/mpi.md may be
+#                    longer: it is a list to search in, of the names of a whole standard
 #
 # Usage: width.sh [FILE…]   with no FILE: all tracked files.
 set -euo pipefail
@@ -57,7 +58,7 @@ for file in "${files[@]}"; do
     *) head -c 32 "$file" | tr -d '\0' | grep -qE '^#!.*sh( |$)' && check shell "$file" ;;
     esac
     case $file in
-    docs/*/*) ;;
+    docs/*/* | docs/mpi.md) ;;
     README.md | docs/*.md)
         words=$(wc -w <"$file")
         if [ "$words" -gt 1200 ]; then echo "$file:1: $words words, of at most 1200"; status=1; fi

@@ -395,6 +395,9 @@ func (c ID) String() string { return table[c].op }
 // Go is the name of the call in Go, without package or type; "" if it is no function.
 func (c ID) Go() string { return table[c].goName }
 
+// Symbol is the name of the call in Go, with the type of a method but without the package.
+func (c ID) Symbol() string { return table[c].name }
+
 // MPI is the name of the call in MPI, "" if MPI has no such call.
 func (c ID) MPI() string { return table[c].mpi }
 
