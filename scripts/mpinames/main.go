@@ -22,7 +22,7 @@ import (
 //go:embed names.txt
 var namesFile string
 
-//go:embed head.md
+//go:embed head.txt
 var head string
 
 // answers are what a row may have instead of Go names or code.
@@ -85,6 +85,11 @@ func generate(names string, exported exports) (string, error) {
 				listed[name] = true
 				if known[name] != "" {
 					inTable = append(inTable, known[name])
+				}
+			}
+			for _, name := range inTable {
+				if slices.Contains(r.ours, name) {
+					complain("%v: the table of calls has %s already", r.mpi, name)
 				}
 			}
 			r.ours = append(inTable, r.ours...)

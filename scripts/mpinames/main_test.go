@@ -30,6 +30,7 @@ func TestGenerateReportsWhatDoesNotFit(t *testing.T) {
 		{"no answer", "MPI_APPNUM | no |", "MPI_APPNUM | |", "[MPI_APPNUM] has neither a Go name nor another answer"},
 		{"no reason", "MPI_ROOT | no | only for intercommunicators", "MPI_ROOT | no |", "[MPI_ROOT] has no note"},
 		{"a call that is there now", "MPI_Reduce_local\n", "MPI_Reduce_local | not yet | later\n", "[MPI_Reduce_local]: is it not yet or [ReduceLocal]?"},
+		{"a call that the table knows", "MPI_Cart_shift\n", "MPI_Cart_shift | Comm.CartShift |\n", "[MPI_Cart_shift]: the table of calls has Comm.CartShift already"},
 		{"a Go name that is gone", "| Undefined |", "| Undefinable |", "[MPI_UNDEFINED]: no package exports Undefinable"},
 		{"a name of mpitest that is gone", "mpitest.Run", "mpitest.Walk", "no package exports mpitest.Walk"},
 		{"a call without a row", "MPI_Cart_shift\n", "", "names.txt lacks MPI_Cart_shift"},
