@@ -175,7 +175,7 @@ func page(sections []section, exported exports) string {
 		if s.text != "" {
 			out.WriteString(s.text + "\n")
 		}
-		out.WriteString("| MPI | mpigo | |\n|---|---|---|\n")
+		out.WriteString("| MPI | mpigo | note |\n|---|---|---|\n")
 		for _, r := range s.rows {
 			counts[r.answer] += len(r.mpi)
 			total += len(r.mpi)
