@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,6 +28,8 @@ var head string
 
 // answers are what a row may have instead of Go names or code.
 var answers = []string{"no", "not yet", "not needed"}
+
+var commName = regexp.MustCompile(`\bcomm\.(\w+)`)
 
 // section is a section of the page, with one table.
 type section struct {
@@ -70,38 +73,47 @@ func write(root string) error {
 func generate(names string, exported exports) (string, error) {
 	sections := parse(names)
 	known := callsByMPI()
-	var bad []error
-	complain := func(format string, args ...any) { bad = append(bad, fmt.Errorf(format, args...)) }
-
-	listed, shown := map[string]bool{}, map[string]bool{}
+	if err := check(sections, known, exported); err != nil {
+		return "", err
+	}
 	for _, s := range sections {
 		for i := range s.rows {
 			r := &s.rows[i]
-			var inTable []string
+			r.ours = append(r.inTable(known), r.ours...)
+		}
+	}
+	return page(sections, exported), nil
+}
+
+// check compares the rows with the calls that MPI has too, and with what the packages export.
+func check(sections []section, known map[string]string, exported exports) error {
+	var bad []error
+	complain := func(format string, args ...any) { bad = append(bad, fmt.Errorf(format, args...)) }
+	listed, shown := map[string]bool{}, map[string]bool{}
+	for _, s := range sections {
+		for _, r := range s.rows {
 			for _, name := range r.mpi {
 				if listed[name] {
 					complain("%s is in names.txt twice", name)
 				}
 				listed[name] = true
-				if known[name] != "" {
-					inTable = append(inTable, known[name])
-				}
 			}
-			for _, name := range inTable {
-				if slices.Contains(r.ours, name) {
-					complain("%v: the table of calls has %s already", r.mpi, name)
-				}
-			}
-			r.ours = append(inTable, r.ours...)
+			inTable := r.inTable(known)
+			hasGo := len(inTable)+len(r.ours) > 0
 			switch {
-			case len(r.ours) > 0 && r.answer != "":
-				complain("%v: is it %s or %v?", r.mpi, r.answer, r.ours)
-			case len(r.ours) == 0 && r.answer == "":
+			case hasGo && r.answer != "":
+				complain("%v: is it %s or %v?", r.mpi, r.answer, append(inTable, r.ours...))
+			case !hasGo && r.answer == "":
 				complain("%v has neither a Go name nor another answer", r.mpi)
 			case slices.Contains(answers, r.answer) && r.note == "":
 				complain("%v has no note that says why, or what to do instead", r.mpi)
 			}
 			for _, name := range r.ours {
+				if slices.Contains(inTable, name) {
+					complain("%v: the table of calls has %s already", r.mpi, name)
+				}
+			}
+			for _, name := range slices.Concat(inTable, r.ours, r.inNote()) {
 				shown[name] = true
 				if exported.packageOf(name) == "" {
 					complain("%v: no package exports %s", r.mpi, name)
@@ -119,7 +131,25 @@ func generate(names string, exported exports) (string, error) {
 			complain("names.txt lacks %s: add it to the row of its counterpart, or to What MPI does not have", name)
 		}
 	}
-	return page(sections, exported), errors.Join(bad...)
+	return errors.Join(bad...)
+}
+
+// inTable returns the Go names of the row's calls that the table of calls has.
+func (r row) inTable(known map[string]string) (names []string) {
+	for _, name := range r.mpi {
+		if known[name] != "" {
+			names = append(names, known[name])
+		}
+	}
+	return names
+}
+
+// inNote returns the names of package comm that the code in the note has.
+func (r row) inNote() (names []string) {
+	for _, m := range commName.FindAllStringSubmatch(r.note, -1) {
+		names = append(names, m[1])
+	}
+	return names
 }
 
 // callsByMPI returns the Go names of the calls that MPI has too.

@@ -32,6 +32,7 @@ func TestGenerateReportsWhatDoesNotFit(t *testing.T) {
 		{"a call that is there now", "MPI_Reduce_local\n", "MPI_Reduce_local | not yet | later\n", "[MPI_Reduce_local]: is it not yet or [ReduceLocal]?"},
 		{"a call that the table knows", "MPI_Cart_shift\n", "MPI_Cart_shift | Comm.CartShift |\n", "[MPI_Cart_shift]: the table of calls has Comm.CartShift already"},
 		{"a Go name that is gone", "| Undefined |", "| Undefinable |", "[MPI_UNDEFINED]: no package exports Undefinable"},
+		{"a Go name in a note that is gone", "comm.ErrTruncate", "comm.ErrCut", "no package exports ErrCut"},
 		{"a name of mpitest that is gone", "mpitest.Run", "mpitest.Walk", "no package exports mpitest.Walk"},
 		{"a call without a row", "MPI_Cart_shift\n", "", "names.txt lacks MPI_Cart_shift"},
 		{"an export without a row", "- | SendValue", "- |", "names.txt lacks SendValue"},
