@@ -110,3 +110,16 @@ func TestTopOnTerminal(t *testing.T) {
 		})
 	}
 }
+
+func TestTopDrawsOnlyOnTerminalWithControlSequences(t *testing.T) {
+	_, program := openTerminal(t)
+	file, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer file.Close()
+	t.Setenv("TERM", "xterm")
+	require.True(t, canDraw(program, program))
+	require.False(t, canDraw(file, program))
+	require.False(t, canDraw(program, file))
+	t.Setenv("TERM", "dumb")
+	require.False(t, canDraw(program, program))
+}

@@ -50,7 +50,7 @@ func runTop(con *console, args []string) int {
 	switch {
 	case asJSON:
 		err = w.stream(os.Stdout)
-	case term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())):
+	case canDraw(os.Stdin, os.Stdout):
 		err = w.show(os.Stdin, os.Stdout)
 	default:
 		err = w.print(os.Stdout)
@@ -85,6 +85,11 @@ func parseTop(args []string) (asJSON bool, job string, err error) {
 		}
 	}
 	return asJSON, job, nil
+}
+
+// canDraw reports whether both files are terminals, which know control sequences.
+func canDraw(in, out *os.File) bool {
+	return os.Getenv("TERM") != "dumb" && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
 }
 
 // watcher asks a job repeatedly.
@@ -139,7 +144,7 @@ func (w *watcher) print(out io.Writer) error {
 		return err
 	}
 	const wide, all = 200, 1 << 20
-	lines := live.Screen(v, wide, all, false)
+	lines := live.Screen(v, wide, all, live.Style{})
 	_, err = fmt.Fprintln(out, strings.Join(lines[:len(lines)-1], "\n")) // without the help
 	return err
 }
@@ -248,7 +253,7 @@ func draw(out *os.File, v live.View) {
 	if err != nil || columns <= 0 || lines <= 0 {
 		columns, lines = 80, 24
 	}
-	text := strings.Join(live.Screen(v, columns, lines, os.Getenv("NO_COLOR") == ""), endLine)
+	text := strings.Join(live.Screen(v, columns, lines, live.Style{Color: os.Getenv("NO_COLOR") == "", History: true}), endLine)
 	_, _ = io.WriteString(out, goHome+text+eraseRest)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,14 +13,36 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
 )
 
-// minColumns is the smallest width of the lines.
-const minColumns = 40
+// Style says how a Screen looks.
+type Style struct {
+	Color   bool // ranks in trouble are yellow or red
+	History bool // rates of the last minute are drawn as small bars
+}
+
+// Columns and lines from which a Screen has more parts.
+const (
+	wideColumns    = 64  // all columns of a rank
+	historyColumns = 100 // a history of each rank, with the columns beyond these
+	historyLines   = 10  // the history of the job
+	leastHistory   = 10  // columns of a rank's history
+)
+
+// Colors of a terminal (ECMA-48, Select Graphic Rendition).
+const (
+	red, yellow, cyan, bold = "\x1b[31m", "\x1b[33m", "\x1b[36m", "\x1b[1m"
+	noColor                 = "\x1b[m"
+)
 
 // Screen draws a view as at most lines lines of at most columns characters: the job, its worst
-// problem, the sums, and a line for each rank that fits. With color, lines of ranks in trouble are
-// red.
-func Screen(v View, columns, lines int, color bool) []string {
-	columns = max(columns, minColumns)
+// problem, the sums, and a line for each rank that fits.
+func Screen(v View, columns, lines int, style Style) []string {
+	columns = max(columns, 1)
+	paint := func(color, line string) string {
+		if !style.Color || color == "" {
+			return line
+		}
+		return color + line + noColor
+	}
 	hosts := map[string]bool{}
 	bad := 0
 	for _, r := range v.Ranks {
@@ -30,22 +51,31 @@ func Screen(v View, columns, lines int, color bool) []string {
 			bad++
 		}
 	}
+	worstColor := ""
+	if bad > 0 {
+		worstColor = v.Ranks[0].Severity.color()
+	}
 	age := v.Time.Sub(v.Job.Started).Round(time.Second)
 	out := []string{
-		cut(fmt.Sprintf("%s: %s, %s, %v: %s", clean(v.Job.Name), slots.Plural(len(v.Ranks), "rank"), slots.Plural(len(hosts), "host"), age, clean(v.Job.Command)), columns),
-		cut(worst(v, bad), columns),
+		paint(bold, cut(fmt.Sprintf("%s: %s, %s, %v: %s", clean(v.Job.Name), slots.Plural(len(v.Ranks), "rank"), slots.Plural(len(hosts), "host"), age, clean(v.Job.Command)), columns)),
+		paint(worstColor, cut(worst(v, bad), columns)),
 		cut(fmt.Sprintf("together: %sB/s, %s messages/s, %s operations/s", amount(v.OutBytes), amount(v.OutMessages), amount(v.Operations)), columns),
+	}
+	if style.History && lines >= historyLines {
+		const around = len("OPS/s, last 60 s:  up to 99.9k")
+		if room := min(columns-around, HistoryViews); room >= leastHistory {
+			shown := v.History[max(len(v.History)-room, 0):]
+			most := slices.Max(append([]float64{0}, shown...))
+			out = append(out, fmt.Sprintf("OPS/s, last %d s: %s up to %s", room, paint(cyan, bars(shown, room, most)), amount(most)))
+		}
 	}
 	if len(v.RailBytes) > 0 {
 		out = append(out, cut("by rail: "+rails(v), columns))
 	}
-	out = append(out, cut(fmt.Sprintf(rankFormat, "RANK", "HOST", "IN B/s", "OUT B/s", "OPS/s", "RAILS", "HEALTH", "DOING"), columns))
+	t := newTable(v, columns, style)
+	out = append(out, paint(bold, cut(t.heading(), columns)))
 	for _, r := range v.Ranks {
-		line := cut(rankLine(r), columns)
-		if color && r.Severity != Fine {
-			line = "\x1b[31m" + line + "\x1b[m"
-		}
-		out = append(out, line)
+		out = append(out, t.row(r, paint))
 	}
 	const help = "q quits"
 	if room := lines - 1; len(out) > room {
@@ -53,16 +83,21 @@ func Screen(v View, columns, lines int, color bool) []string {
 		hidden := len(out) - room
 		out = append(out[:room], cut(fmt.Sprintf("%s; %d more ranks", help, min(hidden, len(v.Ranks))), columns))
 	} else {
-		out = append(out, help)
+		out = append(out, cut(help, columns))
 	}
 	return out
 }
 
-// rankFormat leaves 30 of 80 columns for the rank's current call.
-const (
-	rankFormat  = "%5s %-8s %6s %7s %6s %5s %6s  %s"
-	hostColumns = 8
-)
+// color returns the color of a rank's line.
+func (s Severity) color() string {
+	switch s {
+	case Gone:
+		return red
+	case RailDown:
+		return yellow
+	}
+	return ""
+}
 
 // worst returns the line about the rank in the worst state.
 func worst(v View, bad int) string {
@@ -108,21 +143,6 @@ func answering(v View) string {
 		states[i] = fmt.Sprintf("%s: %s", slots.Plural(ranks[s], "rank"), s)
 	}
 	return strings.Join(states, ", ")
-}
-
-func rankLine(r Rank) string {
-	rails, health, doing := "", "", r.Doing
-	if r.Rails > 0 {
-		rails, health = fmt.Sprintf("%d/%d", r.RailsUp, r.Rails), fmt.Sprintf("%d%%", r.Health/10)
-	}
-	switch {
-	case r.Severity == Gone:
-		doing = r.Trouble
-	case doing == "" && r.State != string(introspect.StateAnswered):
-		doing = r.State
-	}
-	return fmt.Sprintf(rankFormat, strconv.Itoa(r.Rank), cut(r.Host, hostColumns),
-		amount(r.InBytes), amount(r.OutBytes), amount(r.Operations), rails, health, doing)
 }
 
 // amount writes a number with three digits and a power of ten: 1.23M.

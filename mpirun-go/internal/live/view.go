@@ -25,6 +25,9 @@ type View struct {
 	// RailBytes has the bytes per second of all ranks, by rail name.
 	RailBytes map[string]float64 `json:"rail_bytes_per_second,omitempty"`
 	Ranks     []Rank             `json:"ranks"` // the worst first
+	// History has Operations of the last HistoryViews Views, the oldest first. The first View of a
+	// job is left out: its rate is an average of all time before.
+	History []float64 `json:"-"`
 }
 
 // Severity says how bad the state of a rank is.
@@ -51,7 +54,8 @@ type Rank struct {
 	OutMessages float64  `json:"out_messages_per_second"`
 	// Operations are messages sent and received, and operations completed. Collectives may go
 	// through shared memory, without messages.
-	Operations float64 `json:"operations_per_second"`
+	Operations float64   `json:"operations_per_second"`
+	History    []float64 `json:"-"` // of Operations, as View.History
 	// Rails counts the rails that were up or failed, to ranks that have not finalized. RailsUp of
 	// them are up. RailsSlow of the rails that are up take no traffic, because others are much
 	// faster. Health is the lowest health of these rails, from 0 to 1000.
@@ -62,12 +66,24 @@ type Rank struct {
 	UnexpectedBytes uint64 `json:"unexpected_bytes"`
 }
 
+// HistoryViews is the number of Views whose rates a View has: a minute, with a View each second.
+const HistoryViews = 60
+
 // Tracker makes Views. It keeps the last answers of ranks that have finalized.
 type Tracker struct {
-	last   map[int]introspect.Metrics
-	totals map[int]total // by rank, at the last View
-	rails  map[string]uint64
-	at     time.Time
+	last    map[int]introspect.Metrics
+	totals  map[int]total // by rank, at the last View
+	rails   map[string]uint64
+	at      time.Time
+	history []float64         // of the job
+	ofRank  map[int][]float64 // by rank
+}
+
+// extend adds a rate to a history. Views that have the shorter history may still be in use: their
+// elements stay as they are.
+func extend(history []float64, rate float64) []float64 {
+	history = append(history, rate)
+	return history[max(len(history)-HistoryViews, 0):]
 }
 
 // total counts the bytes, messages and operations of a rank since the job began.
@@ -75,9 +91,9 @@ type total struct{ inBytes, outBytes, inMessages, outMessages, operations uint64
 
 // Update makes the next View, from the answers of a job that came at now.
 func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now time.Time) View {
-	since := t.at
-	if since.IsZero() {
-		since = job.Started
+	since, isFirst := t.at, t.at.IsZero()
+	if isFirst {
+		since, t.ofRank = job.Started, make(map[int][]float64)
 	}
 	t.last = keep(t.last, members)
 	totals := totalsOf(t.last)
@@ -91,7 +107,15 @@ func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now ti
 		v.OutMessages += r.OutMessages
 		r.Operations = v.rate(before.operations, after.operations)
 		v.Operations += r.Operations
+		if !isFirst {
+			r.History = extend(t.ofRank[m.Rank], r.Operations)
+			t.ofRank[m.Rank] = r.History
+		}
 		v.Ranks = append(v.Ranks, r)
+	}
+	if !isFirst {
+		t.history = extend(t.history, v.Operations)
+		v.History = t.history
 	}
 	slices.SortStableFunc(v.Ranks, func(a, b Rank) int {
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Rank, b.Rank))

@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -90,12 +91,12 @@ func TestRankOfAnotherVersionIsTrouble(t *testing.T) {
 		answered(0, 0), {Rank: 1, Host: "n2", State: introspect.StateVersion, Error: "introspect: …"},
 	}, started.Add(time.Second))
 	assert.Equal(t, 1, v.Ranks[0].Rank)
-	assert.Contains(t, strings.Join(Screen(v, 80, 24, false), "\n"), "worst: rank 1 on n2: cannot be asked: it uses another version of mpigo\n")
+	assert.Contains(t, strings.Join(Screen(v, 80, 24, Style{}), "\n"), "worst: rank 1 on n2: cannot be asked: it uses another version of mpigo\n")
 }
 
 func TestScreenNamesRanksThatDoNotAnswerYet(t *testing.T) {
 	line := func(members ...introspect.Member) string {
-		return Screen(new(Tracker).Update(someJob(), members, started), 80, 24, false)[1]
+		return Screen(new(Tracker).Update(someJob(), members, started), 80, 24, Style{})[1]
 	}
 	notInited := introspect.Member{Rank: 1, State: introspect.StateNotInited}
 	assert.Equal(t, "all rails are up; all ranks answer", line(answered(0, 0), answered(1, 0)))
@@ -118,18 +119,18 @@ together: 12.3MB/s, 123k messages/s, 247k operations/s
     2 n2            0       0      0               no answer, stopped by a sign…
     0 n1        6.17M   12.3M   247k   1/1   100%  main.go:46 Recv
     1 n1            0       0      0   1/1   100%  main.go:46 Recv
-q quits`, strings.Join(Screen(v, 80, 24, false), "\n"))
-	assert.Equal(t, "q quits; 2 more ranks", Screen(v, 80, 6, false)[5])
-	assert.Contains(t, Screen(v, 80, 24, true)[4], "\x1b[31m    2 n2")
+q quits`, strings.Join(Screen(v, 80, 24, Style{}), "\n"))
+	assert.Equal(t, "q quits; 2 more ranks", Screen(v, 80, 6, Style{})[5])
+	assert.Contains(t, Screen(v, 80, 24, Style{Color: true})[4], "\x1b[31m    2 n2")
 
 	members[0].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 3_000_000, "sm": 1000}
 	members[1].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 500_000}
 	v = tracker.Update(someJob(), members, started.Add(4*time.Second))
-	assert.Equal(t, "by rail: tcp:eth0 1.75MB/s, sm 500B/s", Screen(v, 80, 24, false)[3])
+	assert.Equal(t, "by rail: tcp:eth0 1.75MB/s, sm 500B/s", Screen(v, 80, 24, Style{})[3])
 	members[0].Metrics.RailBytes = map[string]uint64{"tcp:eth0": 3_000_000, "sm": 5000}
 	v = tracker.Update(someJob(), members, started.Add(5*time.Second))
 	assert.Equal(t, map[string]float64{"tcp:eth0": 0, "sm": 4000}, v.RailBytes)
-	assert.Equal(t, "by rail: sm 4.00kB/s, tcp:eth0 0B/s", Screen(v, 80, 24, false)[3])
+	assert.Equal(t, "by rail: sm 4.00kB/s, tcp:eth0 0B/s", Screen(v, 80, 24, Style{})[3])
 
 	members = nil
 	for rank := range 100 {
@@ -138,16 +139,73 @@ q quits`, strings.Join(Screen(v, 80, 24, false), "\n"))
 		m.Host, m.Metrics.Doing = strings.Repeat("é", rank), strings.Repeat("ü", rank)
 		members = append(members, m)
 	}
-	v = new(Tracker).Update(someJob(), members, started)
-	for columns := range 120 {
+	tracker = Tracker{}
+	tracker.Update(someJob(), members, started)
+	v = tracker.Update(someJob(), members, started.Add(time.Second))
+	for columns := range 180 {
 		for _, lines := range []int{0, 1, 5, 24, 300} {
-			drawn := Screen(v, columns, lines, false)
-			require.LessOrEqual(t, len(drawn), max(lines, 1))
-			for _, line := range drawn {
-				require.LessOrEqual(t, utf8.RuneCountInString(line), max(columns, minColumns))
+			for _, style := range []Style{{}, {Color: true, History: true}} {
+				drawn := Screen(v, columns, lines, style)
+				require.LessOrEqual(t, len(drawn), max(lines, 1))
+				for _, line := range drawn {
+					require.LessOrEqual(t, utf8.RuneCountInString(colors.ReplaceAllString(line, "")), max(columns, 1))
+				}
 			}
 		}
 	}
+}
+
+// colors matches the control sequences of colors.
+var colors = regexp.MustCompile("\x1b\\[[0-9]*m")
+
+func TestHistoryHasTheLastMinute(t *testing.T) {
+	var tracker Tracker
+	v := tracker.Update(someJob(), []introspect.Member{answered(0, 5e9)}, started.Add(time.Hour))
+	assert.Empty(t, v.History, "an average since the job began")
+	sent, second := uint64(5e9), 0
+	next := func(bytes uint64) View {
+		sent += bytes
+		second++
+		return tracker.Update(someJob(), []introspect.Member{answered(0, sent), answered(1, 0)}, started.Add(time.Hour+time.Duration(second)*time.Second))
+	}
+	first := next(50)
+	assert.Equal(t, []float64{1}, first.History)
+	for i := range 100 {
+		v = next(uint64(50 * i))
+	}
+	require.Len(t, v.History, HistoryViews)
+	assert.EqualValues(t, 99, v.History[HistoryViews-1])
+	assert.EqualValues(t, 40, v.History[0])
+	assert.Equal(t, v.History, v.Ranks[0].History)
+	assert.EqualValues(t, 0, v.Ranks[1].History[3])
+	assert.Equal(t, []float64{1}, first.History, "a view does not change")
+}
+
+func TestScreenDrawsHistory(t *testing.T) {
+	var tracker Tracker
+	sent := uint64(0)
+	var v View
+	for i, rate := range []uint64{0, 0, 1, 4, 8, 0, 8} {
+		sent += 50 * rate
+		v = tracker.Update(someJob(), []introspect.Member{answered(0, sent), answered(1, 0)}, started.Add(time.Duration(i)*time.Second))
+	}
+	style := Style{History: true}
+	assert.Equal(t, "OPS/s, last 50 s: "+strings.Repeat(" ", 45)+"▂▅█ █ up to 8", Screen(v, 80, 24, style)[3])
+	assert.Equal(t, []string{
+		" RANK HOST     IN B/s OUT B/s  OPS/s RAILS HEALTH  LAST 10 s  DOING",
+		"    0 n1          200     400      8                    ▂▅█ █ main.go:46 Recv",
+		"    1 n1            0       0      0                          main.go:46 Recv",
+	}, Screen(v, 100, 24, style)[4:7])
+	assert.NotContains(t, strings.Join(Screen(v, 200, 24, Style{}), ""), "█")
+	assert.NotContains(t, strings.Join(Screen(v, 80, 6, style), ""), "█", "ranks come first")
+	style.Color = true
+	assert.Contains(t, Screen(v, 100, 24, style)[5], "\x1b[36m     ▂▅█ █\x1b[m main.go:46 Recv")
+}
+
+func TestScreenOfNarrowTerminalShowsWhatRanksDo(t *testing.T) {
+	var tracker Tracker
+	v := tracker.Update(someJob(), []introspect.Member{answered(0, 0), {Rank: 1, State: introspect.StateSilent}}, started)
+	assert.Equal(t, []string{" RANK  OPS/s  DOING", "    1      0  no answer", "    0      0  main.go:46 Recv", "q quits"}, Screen(v, 40, 24, Style{History: true})[4:])
 }
 
 func TestAmountHasThreeDigits(t *testing.T) {
