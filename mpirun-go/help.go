@@ -55,8 +55,8 @@ Flags of the job, before the first PROGRAM:
                           DIR/profile.html and a text DIR/profile.txt
   --cpuprofile DIR        write a CPU profile of each rank for go tool pprof:
                           DIR/cpu.N.pprof
-  --trace DIR             keep the last calls and messages of each rank, for
-                          ui.perfetto.dev: DIR/trace.json
+  --trace DIR             keep the last calls and messages of each rank: a page
+                          DIR/trace.html, and DIR/trace.json for ui.perfetto.dev
   --stdin RANK|all|none   the ranks that read standard input (default 0)
   --timeout DURATION      end the job after this time: 30s, 5m, 1h30m; first print
                           what the ranks do
@@ -119,8 +119,8 @@ is, 2 for a bad command line.
 
 const mergeHelp = `Usage: mpirun-go merge DIR
 
-Makes profile.html and profile.txt of the files profile.N.json in DIR, and trace.json
-of trace.N.json. A job does that at its end. This is for jobs of other launchers, whose
+Makes profile.html and profile.txt of the files profile.N.json in DIR, and trace.html
+and trace.json of trace.N.json. A job does that at its end. This is for jobs of other launchers, whose
 ranks wrote into a shared DIR by MPIGO_PROFILE and MPIGO_TRACE, and for jobs whose
 launcher was killed. DIR must have the files of one job only: a second
 one is an error.
@@ -129,13 +129,14 @@ one is an error.
 const topHelp = `Usage: mpirun-go top [--json] [JOB]
 
 Shows what the ranks of a running job do, once a second, the worst rank first: bytes
-and messages in and out per second, the rails with their bytes and health, and the
-line of the program. q quits. JOB is the name of a job, or the process ID of its launcher; it may
+and messages in and out per second, the rates of the last minute as bars, the rails with
+their bytes and health, and the line of the program. q quits. JOB is the name of a job, or the process ID of its launcher; it may
 be left out if one job of yours runs on this machine.
 
   --json                  print a JSON object each second
 
-If the output is no terminal, it prints what the ranks do within one second.
+If the output is no terminal, or TERM is dumb, it prints what the ranks do within one
+second. With NO_COLOR=1 the terminal gets no colors.
 `
 
 // subcommands lists the words that name a subcommand when they come first on a command line.

@@ -31,7 +31,7 @@ func TestTracesAreNotMadeAfterSignal(t *testing.T) {
 	assert.Equal(t, "trace: got signal 2 (interrupt)", r.dumpTrace(ctx, nil))
 	r.finish(ctx)
 	assert.NoFileExists(t, dir+"/trace.json")
-	assert.Equal(t, "trace until now: "+dir+"/trace.json", r.dumpTrace(t.Context(), nil))
+	assert.Equal(t, "trace until now: "+dir+"/trace.html", r.dumpTrace(t.Context(), nil))
 	assert.FileExists(t, dir+"/trace.json")
 }
 

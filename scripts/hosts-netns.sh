@@ -37,7 +37,7 @@ printed 'rank 1 (pid [0-9]*) on n1 exited with status 7'
 # Ranks write to a local directory of their host, and the launcher fetches the files.
 run --map-by node --profile "$out/local" --trace "$out/local" "$out/ring" >/dev/null 2>"$out/errors" || fail "records: $(cat "$out/errors")"
 same "$(find "$out/local" -name '*.[0-9]*.json' | wc -l)" $((2 * ranks)) "profiles and traces of $n hosts"
-printed "^mpirun-go: trace: $out/local/trace.json\$"
+printed "^mpirun-go: trace: $out/local/trace.html\$"
 # The doctor, with working networks, and with firewalls.
 doctor() {
     status=0

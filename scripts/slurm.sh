@@ -106,7 +106,7 @@ diagnosed() {
         grep -q '^ *\(hang:\|\) *rank 3 has not called barrier in world: ranks 0-2 wait for it' report
 }
 eventually diagnosed || fail "srun: mpirun-go diagnose: $(cat report)"
-grep -q "^mpirun-go: trace until now: $out/hung/trace.json$" report || fail "srun: the trace until now: $(cat report)"
+grep -q "^mpirun-go: trace until now: $out/hung/trace.html$" report || fail "srun: the trace until now: $(cat report)"
 echo "ok: srun: mpirun-go diagnose"
 ./mpirun-go top "$(basename sockets/mpigo/*.sock .sock)" >report
 lines report 4 'hangcases.go:' && lines report 1 '4 ranks, 2 hosts' || fail "srun: mpirun-go top: $(cat report)"
@@ -115,13 +115,13 @@ scancel -n hung
 wait $! || true
 merged() { ./mpirun-go merge "$@" 2>&1; }
 same "$(merged hung)" "mpirun-go: profile: hung/profile.html
-mpirun-go: trace: hung/trace.json" "scancel: profile and trace of a job that hangs"
+mpirun-go: trace: hung/trace.html" "scancel: profile and trace of a job that hangs"
 
 # The records of ranks, and files of two jobs.
 for dir in one two; do
     MPIGO_PROFILE=$out/$dir MPIGO_TRACE=$out/$dir pmi --ntasks-per-node 2 ./ring >up
     same "$(merged $dir)" "mpirun-go: profile: $dir/profile.html
-mpirun-go: trace: $dir/trace.json" "srun: profile and trace"
+mpirun-go: trace: $dir/trace.html" "srun: profile and trace"
 done
 grep -q '^@ Task       : 3 n2, ' one/profile.txt || fail "srun: the profile: $(cat one/profile.txt)"
 cp one/profile.3.json two/
@@ -150,7 +150,7 @@ same "$(within -n 4 hostname | sort -u | xargs)" "n1 n2" "salloc: both nodes hav
 same "$(within -n 4 ./jobs bytes)" "$(correct 4)" "salloc: every byte"
 within -n 4 --profile allocated --trace allocated ./ring >up 2>errors
 printed "^mpirun-go: profile: $out/allocated/profile.html$"
-printed "^mpirun-go: trace: $out/allocated/trace.json$"
+printed "^mpirun-go: trace: $out/allocated/trace.html$"
 echo "ok: salloc: profile and trace"
 status=0
 within -n 5 ./ring >up 2>errors || status=$?

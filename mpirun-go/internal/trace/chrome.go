@@ -33,7 +33,7 @@ func micros(nanos int64) json.Number {
 	return json.Number(fmt.Sprintf("%d.%03d", nanos/1000, nanos%1000))
 }
 
-// Chrome writes the trace of the job. It changes the times of the events.
+// Chrome writes the trace of the job in Chrome's format.
 func (j *Job) Chrome(to io.Writer) error {
 	j.align()
 	out := &writer{to: bufio.NewWriter(to)}
@@ -133,12 +133,7 @@ func (j *Job) writeRank(out *writer, f *trace.File, t *rankTracks, origin int64)
 
 // writeRequests writes the nonblocking operations whose beginning is in the trace.
 func (j *Job) writeRequests(out *writer, f *trace.File, origin int64) {
-	ends := make(map[uint64]int64)
-	for _, e := range f.Events {
-		if e.Type == trace.Observed {
-			ends[e.Request] = e.At
-		}
-	}
+	ends := observed(f)
 	seen := make(map[uint64]bool)
 	for _, e := range f.Events {
 		if e.Type != trace.Begun || seen[e.Request] {
@@ -157,6 +152,17 @@ func (j *Job) writeRequests(out *writer, f *trace.File, origin int64) {
 		r.Phase, r.Ts, r.Args = "e", micros(max(end, e.At)-origin), nil
 		out.record(r)
 	}
+}
+
+// observed returns when the program has observed the completion of each nonblocking operation.
+func observed(f *trace.File) map[uint64]int64 {
+	ends := make(map[uint64]int64)
+	for _, e := range f.Events {
+		if e.Type == trace.Observed {
+			ends[e.Request] = e.At
+		}
+	}
+	return ends
 }
 
 // describe returns the arguments of a call in a trace.

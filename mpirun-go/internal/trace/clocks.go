@@ -10,7 +10,12 @@ import (
 // that was compared at the start and at the end of the job drifts evenly in between. The remaining
 // error, which is smaller than the error of the comparison, shows in messages that are received
 // before they are sent. align moves the clock of a host by the least that corrects all of them.
+// Further calls do nothing.
 func (j *Job) align() {
+	if j.isAligned {
+		return
+	}
+	j.isAligned = true
 	byHost := make(map[string][]*trace.File)
 	var hosts []string
 	for _, f := range j.Files {

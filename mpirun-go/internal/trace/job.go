@@ -1,5 +1,6 @@
-// Package trace merges the traces of a job's ranks into one, in the JSON format of Chrome's trace
-// viewer, which Perfetto reads.
+// Package trace merges the traces of a job's ranks into a page, which needs no other program than a
+// browser, and into a file in the JSON format of Chrome's trace viewer, which Perfetto reads. In the
+// JSON format:
 //
 //	process, pid  a rank
 //	thread, tid   0: what happens in no call; from 1 on: calls, on further ones those that overlap
@@ -11,6 +12,7 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path/filepath"
 
@@ -25,6 +27,8 @@ type Job struct {
 	Files   []*trace.File // of the ranks that have one, by rank
 	Missing []int
 	Why     []string // reasons other than that there is no file
+
+	isAligned bool // the times of the events are those of one clock
 }
 
 // Load reads the traces of a job, as records.Form.Load does.
@@ -42,10 +46,15 @@ var form = records.Form[trace.File]{
 	Of:   func(f *trace.File) (int, records.Job) { return f.Rank, records.Job{ID: f.Job, Size: f.Size} },
 }
 
-// Write writes the trace of the job to a directory, and returns its path. It ends with ctx.
-func (j *Job) Write(ctx context.Context, dir string) (path string, err error) {
-	path = filepath.Join(dir, "trace.json")
-	return path, atomicfile.Write(path, 0o666, func(w io.Writer) error { return j.Chrome(untilDone{ctx, w}) })
+// Write writes trace.html and trace.json to a directory, and returns the path of the page. It ends
+// with ctx. It changes the times of the events.
+func (j *Job) Write(ctx context.Context, dir string) (page string, err error) {
+	page = filepath.Join(dir, "trace.html")
+	return page, errors.Join(
+		atomicfile.Write(page, 0o666, func(w io.Writer) error { return j.HTML(untilDone{ctx, w}) }),
+		// Chrome has arrows only between calls, and changes events for that: it comes last.
+		atomicfile.Write(filepath.Join(dir, "trace.json"), 0o666, func(w io.Writer) error { return j.Chrome(untilDone{ctx, w}) }),
+	)
 }
 
 // untilDone is a writer that fails once ctx has ended.

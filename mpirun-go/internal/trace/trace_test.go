@@ -144,7 +144,9 @@ func FuzzTraceOfRank(f *testing.F) {
 			require.ErrorIs(t, err, trace.ErrFormat)
 			return
 		}
-		require.NoError(t, (&Job{Size: file.Size, Files: []*trace.File{file}}).Chrome(&bytes.Buffer{}))
+		j := &Job{Size: file.Size, Files: []*trace.File{file}}
+		require.NoError(t, j.HTML(&bytes.Buffer{}))
+		require.NoError(t, j.Chrome(&bytes.Buffer{}))
 	})
 }
 
