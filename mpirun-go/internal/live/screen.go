@@ -63,7 +63,7 @@ func Screen(v View, columns, lines int, style Style) []string {
 	}
 	if style.History && lines >= historyLines {
 		const around = len("OPS/s, last 60 s:  up to 99.9k")
-		if room := min(columns-around, HistoryViews); room >= leastHistory {
+		if room := min(columns-around, HistorySeconds); room >= leastHistory {
 			shown := v.History[max(len(v.History)-room, 0):]
 			most := slices.Max(append([]float64{0}, shown...))
 			out = append(out, fmt.Sprintf("OPS/s, last %d s: %s up to %s", room, paint(cyan, bars(shown, room, most)), amount(most)))

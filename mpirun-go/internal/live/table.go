@@ -28,7 +28,7 @@ type table struct {
 func newTable(v View, columns int, style Style) table {
 	t := table{columns: columns}
 	if room := columns - historyColumns + leastHistory; style.History && room >= leastHistory {
-		t.history = min(room, HistoryViews)
+		t.history = min(room, HistorySeconds)
 		for _, r := range v.Ranks {
 			shown := r.History[max(len(r.History)-t.history, 0):]
 			t.most = max(t.most, slices.Max(append([]float64{0}, shown...)))

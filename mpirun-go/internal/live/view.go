@@ -25,8 +25,8 @@ type View struct {
 	// RailBytes has the bytes per second of all ranks, by rail name.
 	RailBytes map[string]float64 `json:"rail_bytes_per_second,omitempty"`
 	Ranks     []Rank             `json:"ranks"` // the worst first
-	// History has Operations of the last HistoryViews Views, the oldest first. The first View of a
-	// job is left out: its rate is an average of all time before.
+	// History has Operations in each of the last HistorySeconds seconds, the oldest first. It begins
+	// at the first View, whose own rate is an average of all time before.
 	History []float64 `json:"-"`
 }
 
@@ -66,8 +66,8 @@ type Rank struct {
 	UnexpectedBytes uint64 `json:"unexpected_bytes"`
 }
 
-// HistoryViews is the number of Views whose rates a View has: a minute, with a View each second.
-const HistoryViews = 60
+// HistorySeconds is the length of the history in a View.
+const HistorySeconds = 60
 
 // Tracker makes Views. It keeps the last answers of ranks that have finalized.
 type Tracker struct {
@@ -75,15 +75,23 @@ type Tracker struct {
 	totals  map[int]total // by rank, at the last View
 	rails   map[string]uint64
 	at      time.Time
+	began   time.Time         // the first View
 	history []float64         // of the job
 	ofRank  map[int][]float64 // by rank
 }
 
-// extend adds a rate to a history. Views that have the shorter history may still be in use: their
-// elements stay as they are.
-func extend(history []float64, rate float64) []float64 {
-	history = append(history, rate)
-	return history[max(len(history)-HistoryViews, 0):]
+// extend adds a rate of some seconds to a history. Views that have the shorter history may still be
+// in use: their elements stay as they are.
+func extend(history []float64, rate float64, seconds int) []float64 {
+	for range min(seconds, HistorySeconds) {
+		history = append(history, rate)
+	}
+	return history[max(len(history)-HistorySeconds, 0):]
+}
+
+// secondsAt returns the number of whole seconds from the first View to a time.
+func (t *Tracker) secondsAt(at time.Time) int {
+	return int(at.Sub(t.began).Round(time.Second).Seconds())
 }
 
 // total counts the bytes, messages and operations of a rank since the job began.
@@ -91,10 +99,13 @@ type total struct{ inBytes, outBytes, inMessages, outMessages, operations uint64
 
 // Update makes the next View, from the answers of a job that came at now.
 func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now time.Time) View {
-	since, isFirst := t.at, t.at.IsZero()
-	if isFirst {
+	since := t.at
+	if since.IsZero() {
 		since, t.ofRank = job.Started, make(map[int][]float64)
+		t.began, t.at = now, now
 	}
+	// A View takes longer than a second if a rank does not answer.
+	seconds := t.secondsAt(now) - t.secondsAt(t.at)
 	t.last = keep(t.last, members)
 	totals := totalsOf(t.last)
 	v := View{Time: now, Seconds: max(now.Sub(since).Seconds(), 1e-3), Job: job, Ranks: []Rank{}}
@@ -107,16 +118,12 @@ func (t *Tracker) Update(job jobsocket.Info, members []introspect.Member, now ti
 		v.OutMessages += r.OutMessages
 		r.Operations = v.rate(before.operations, after.operations)
 		v.Operations += r.Operations
-		if !isFirst {
-			r.History = extend(t.ofRank[m.Rank], r.Operations)
-			t.ofRank[m.Rank] = r.History
-		}
+		r.History = extend(t.ofRank[m.Rank], r.Operations, seconds)
+		t.ofRank[m.Rank] = r.History
 		v.Ranks = append(v.Ranks, r)
 	}
-	if !isFirst {
-		t.history = extend(t.history, v.Operations)
-		v.History = t.history
-	}
+	t.history = extend(t.history, v.Operations, seconds)
+	v.History = t.history
 	slices.SortStableFunc(v.Ranks, func(a, b Rank) int {
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Rank, b.Rank))
 	})

@@ -173,12 +173,15 @@ func TestHistoryHasTheLastMinute(t *testing.T) {
 	for i := range 100 {
 		v = next(uint64(50 * i))
 	}
-	require.Len(t, v.History, HistoryViews)
-	assert.EqualValues(t, 99, v.History[HistoryViews-1])
+	require.Len(t, v.History, HistorySeconds)
+	assert.EqualValues(t, 99, v.History[HistorySeconds-1])
 	assert.EqualValues(t, 40, v.History[0])
 	assert.Equal(t, v.History, v.Ranks[0].History)
 	assert.EqualValues(t, 0, v.Ranks[1].History[3])
 	assert.Equal(t, []float64{1}, first.History, "a view does not change")
+	second += 2
+	v = next(50 * 30)
+	assert.Equal(t, []float64{99, 10, 10, 10}, v.History[HistorySeconds-4:], "a view that took three seconds")
 }
 
 func TestScreenDrawsHistory(t *testing.T) {

@@ -11,8 +11,11 @@ import (
 // The pictures are SVG inside the page. They contain only numbers and fixed words.
 
 const (
-	pictureWidth = 860
-	axisWidth    = 64
+	// A picture of bars has rankWidth for each rank, within leastWidth and mostWidth, which are the
+	// widths of a phone and of the page. Text keeps its size: a wider picture scrolls.
+	leastWidth, mostWidth = 330, 850
+	rankWidth             = 56
+	axisWidth             = 76
 	// maxCells is the largest number of rows of a matrix. In larger jobs a cell stands for several
 	// ranks.
 	maxCells = 128
@@ -27,18 +30,21 @@ var partNames = [4]string{"program", "in calls", "moving bytes", "waiting for a 
 
 // balance draws for each rank a bar with the parts of its time.
 func balance(times []Times) template.HTML {
-	const height, bottom, base = 220, 28, 10 + 220
+	const height, bottom, base = 220, 46, 10 + 220
+	width := float64(min(max(axisWidth+rankWidth*len(times), leastWidth), mostWidth))
 	longest := 1.0
 	for _, t := range times {
 		longest = max(longest, t.App)
 	}
-	c := svg.New(pictureWidth, height+bottom+10, "time of each rank")
+	c := svg.New(int(width), height+bottom+10, "time of each rank")
+	c.Upwards(12, 10+height/2, "time", `class="axis middle"`)
+	c.Text(axisWidth+(width-axisWidth)/2, height+bottom+2, "rank", `class="axis middle"`)
 	y := svg.Axis{Hi: longest, From: base, To: 10}
 	for tick := 0.0; tick <= longest; tick += svg.Ceil(longest / 6) {
-		c.Line(axisWidth, y.At(tick), pictureWidth, y.At(tick), `class="grid"`)
+		c.Line(axisWidth, y.At(tick), width, y.At(tick), `class="grid"`)
 		c.Text(axisWidth-8, y.At(tick)+4, timeText(tick), `class="axis end"`)
 	}
-	step := float64(pictureWidth-axisWidth) / float64(len(times))
+	step := (width - axisWidth) / float64(len(times))
 	bar := min(step*0.8, 48)
 	every := int(math.Ceil(30 / step))
 	for i, t := range times {
@@ -54,10 +60,10 @@ func balance(times []Times) template.HTML {
 		}
 		c.Put(`</g>`)
 		if i%every == 0 {
-			c.Text(x+bar/2, height+bottom, fmt.Sprint(t.Rank), `class="axis middle"`)
+			c.Text(x+bar/2, height+28, fmt.Sprint(t.Rank), `class="axis middle"`)
 		}
 	}
-	return template.HTML(c.End())
+	return template.HTML(fmt.Sprintf(`<div style="width:%.0fpx">%s</div>`, width, c.End()))
 }
 
 // matrices draws the bytes and the messages that each rank has sent to each rank.
@@ -77,15 +83,15 @@ func (j *Job) matrices() (bytes, messages template.HTML) {
 
 // heatMap draws a matrix, with a darker cell for a larger value.
 func heatMap(values []float64, cells, group int, text func(float64) string) template.HTML {
-	const side, left, top, legend = 340, 44, 30, 46
+	const side, left, top, legend = 290, 44, 30, 46
 	most := 0.0
 	for _, v := range values {
 		most = max(most, v)
 	}
 	cell := float64(side) / float64(cells)
 	c := svg.New(left+side+10, top+side+legend, "matrix of ranks")
-	c.Text(left+side/2, 12, "receiver", `class="axis middle"`)
-	c.Upwards(12, top+side/2, "sender", `class="axis middle"`)
+	c.Text(left+side/2, 12, "receiving rank", `class="axis middle"`)
+	c.Upwards(12, top+side/2, "sending rank", `class="axis middle"`)
 	gap := 0.0
 	if cell > 8 {
 		gap = 1
