@@ -25,8 +25,8 @@ type View struct {
 	// RailBytes has the bytes per second of all ranks, by rail name.
 	RailBytes map[string]float64 `json:"rail_bytes_per_second,omitempty"`
 	Ranks     []Rank             `json:"ranks"` // the worst first
-	// History has Operations in each of the last HistorySeconds seconds, the oldest first. It begins
-	// at the first View, whose own rate is an average of all time before.
+	// History has Operations in each of the last HistorySeconds seconds, the oldest first. It
+	// begins at the first View, whose own rate is an average of all time before.
 	History []float64 `json:"-"`
 }
 

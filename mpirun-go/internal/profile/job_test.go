@@ -136,3 +136,30 @@ func TestProfileHasNamesOfTable(t *testing.T) {
 		assert.Equal(t, hasLengths, regexp.MustCompile(`(?m)^`+id.Go()+` +0 +1$`).MatchString(text.String()), "lengths of %s", id.Go())
 	}
 }
+
+// TestPageIsReadableInTheDarkAndOnAPhone: each color has a value for both schemes, and what is wide
+// scrolls on its own.
+func TestPageIsReadableInTheDarkAndOnAPhone(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, (&Job{Size: 2, Files: []*profile.File{rankFile(0), rankFile(1)}}).HTML(&b))
+	html := b.String()
+	light, dark, isThere := strings.Cut(html[:strings.Index(html, "\nbody {")], "@media (prefers-color-scheme: dark)")
+	require.True(t, isThere)
+	defined := regexp.MustCompile(`(--[a-z-]+):`)
+	require.Equal(t, defined.FindAllString(light, -1), defined.FindAllString(dark, -1))
+	for _, used := range regexp.MustCompile(`var\((--[a-z-]+)\)`).FindAllStringSubmatch(html, -1) {
+		require.Contains(t, light, used[1]+":")
+	}
+	require.NotRegexp(t, `[:;][^:;{}]*#[0-9a-f]{3,6}`, html[strings.Index(html, "\nbody {"):], "colors that do not change")
+	require.Equal(t, strings.Count(html, "<table>"), strings.Count(html, `<div class="scroll"><table>`))
+	require.Contains(t, html, `name="viewport"`)
+	for _, axis := range []string{">time</text>", ">rank</text>", ">sending rank</text>", ">receiving rank</text>"} {
+		require.Contains(t, html, axis)
+	}
+}
+
+func TestBarsFitAPhoneAndThePage(t *testing.T) {
+	for ranks, want := range map[int]string{1: "330px", 8: "524px", 100: "850px"} {
+		require.Contains(t, string(balance(make([]Times, ranks))), `<div style="width:`+want)
+	}
+}

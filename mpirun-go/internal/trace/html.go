@@ -89,7 +89,7 @@ func (j *Job) HTML(to io.Writer) error { return j.html(to, maxCalls, maxMessages
 
 func (j *Job) html(to io.Writer, maxCalls, maxMessages int) error {
 	data := j.pageData(maxCalls, maxMessages)
-	text, err := json.Marshal(data) // <, > and & are escaped, so that the text cannot end its element
+	text, err := json.Marshal(data) // escapes <, so that the text cannot end its element
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Package trace merges the traces of a job's ranks into a page, which needs no other program than a
-// browser, and into a file in the JSON format of Chrome's trace viewer, which Perfetto reads. In the
-// JSON format:
+// browser, and into a file in the JSON format of Chrome's trace viewer, which Perfetto reads. In
+// that format:
 //
 //	process, pid  a rank
 //	thread, tid   0: what happens in no call; from 1 on: calls, on further ones those that overlap
