@@ -35,6 +35,7 @@ func (c *Comm) beginCall(op calls.ID, peer, tag, bytes int) *calls.Call {
 
 func (c *Comm) describeCall(r *calls.Call) *calls.Call {
 	r.Comm, r.Size = *c.name.Load(), len(c.group)
+	r.Peer, r.Tag = max(r.Peer, -1), max(r.Tag, -1) // −1: none, or any
 	if r.Peer >= 0 && r.Peer < len(c.group) {
 		r.Peer = c.group[r.Peer]
 	}

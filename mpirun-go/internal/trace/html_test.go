@@ -169,7 +169,11 @@ func TestBrowserDrawsPage(t *testing.T) {
 		require.Contains(t, text, ">call 2 of 100 40000 20000 0 true 0.35 true</div>")
 	})
 	t.Run("large", func(t *testing.T) {
-		text := browse(t, manyCalls(4, 50_000), "", "")
+		text := browse(t, manyCalls(4, 50_000), "", `let bars = 0;
+			pen.fillRect = () => bars++;
+			draw();
+			$("tip").textContent = bars <= 4 * width() + 100 ? "one bar in each pixel" : bars + " bars"`)
+		require.Contains(t, text, ">one bar in each pixel</div>")
 		require.Contains(t, text, "rows 1–4 of 4: 200000 calls, 0 messages. 200000 calls are narrower than a pixel.")
 	})
 }

@@ -210,6 +210,9 @@ func TestTraceOfProgram(t *testing.T) {
 				sent++
 			}
 			calls[e.Name]++
+			if e.Name == "allreduce" || e.Name == "iallreduce" {
+				require.Equal(t, []int{-1, -1}, []int{e.Peer, e.Tag}, "it has neither a peer nor a tag")
+			}
 		}
 	}
 	c := write(t, j)
