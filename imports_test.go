@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"internal/gate":                  {}, // a bound for unauthenticated connections
 	"internal/trace":                 {}, // the form of a rank's trace
 	"internal/profile":               {}, // the form of a rank's profile
+	"internal/cgroup":                {}, // the limits of control groups
 	"internal/memcopy":               {},
 	"internal/fence":                 {},
 	"internal/race":                  {}, // for tests
@@ -61,7 +62,7 @@ var mayImport = map[string][]string{
 	"internal/hangcases":     {"comm"},
 	"scripts/hangs":          {"comm", "internal/hangcases"},
 	"internal/wireup":        {},
-	"comm":                   {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "comm/internal/userline", "comm/internal/userlog", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
+	"comm":                   {"comm/internal/audit", "comm/internal/coll", "comm/internal/rails", "comm/internal/userline", "comm/internal/userlog", "pml", "bml", "btl", "btl/loop", "btl/transport", "request", "progress", "internal/wireup", "internal/cgroup", "internal/tunable", "internal/observe", "internal/introspect", "internal/goroutines", "internal/relay", "internal/calls", "comm/internal/record", "internal/profile", "internal/trace", "internal/atomicfile"},
 	"comm/internal/record":   {"comm/internal/userline", "internal/calls", "internal/profile", "internal/trace", "pml"},
 	"comm/internal/audit":    {}, // what checked mode compares
 	"comm/internal/userlog":  {},
@@ -81,9 +82,9 @@ var mayImport = map[string][]string{
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/calls", "internal/atomicfile", "internal/gate", "internal/shortpath", "internal/svg"},
+	"mpirun-go":           {"internal/wireup", "internal/cgroup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/calls", "internal/atomicfile", "internal/gate", "internal/shortpath", "internal/svg"},
 	// How TCP chooses and pairs addresses.
-	"mpirun-go/internal/doctor": {"internal/wireup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/gate", "btl/tcp"},
+	"mpirun-go/internal/doctor": {"internal/wireup", "internal/cgroup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/gate", "btl/tcp"},
 	"examples":                  {"comm", "examples"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "request", "scripts", "internal/observe", "internal/svg", "btl/ibverbs/verbs"},

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mpigo/mpigo/internal/cgroup"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/progress"
 )
@@ -59,14 +60,14 @@ func idlePolicy(settings tunable.Set, ranks, cores int, crowdedYieldNanos int64)
 
 // coresOfProcesses is the number of cores that the ranks of this machine share. A launcher may have
 // bound each rank to a core of its own. The ranks then share the cores that the launcher's process
-// may use.
+// may use, or as many as the quota of the control group allows to use all the time.
 func coresOfProcesses() int {
 	cores := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(os.Getppid(), &set); err == nil {
 		cores = max(cores, set.Count())
 	}
-	return cores
+	return cgroup.CPUs("/", cores)
 }
 
 // isAloneInGroup reports whether this process may be alone in its scheduling group. The kernel

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/btl/tcp"
+	"github.com/mpigo/mpigo/internal/cgroup"
 	"github.com/mpigo/mpigo/internal/rdma"
 	"github.com/mpigo/mpigo/internal/tunable"
 	"github.com/mpigo/mpigo/internal/wireup"
@@ -108,7 +109,7 @@ func collect(root string, set tunable.Set) Facts {
 			p.GIDs = p.GIDs[:min(len(p.GIDs), maxGIDs)]
 		}
 	}
-	f.CPUQuota, f.MemoryLimit, f.MemoryUsed = cgroupLimits(root)
+	f.CPUQuota, f.MemoryLimit, f.MemoryUsed = cgroup.Limits(root)
 	var files unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
 		f.Files, f.FilesHard = files.Cur, files.Max

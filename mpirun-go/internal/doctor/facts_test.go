@@ -22,48 +22,6 @@ func files(t *testing.T, contents map[string]string) string {
 	return root
 }
 
-func TestCgroupLimitsAreTheLeastOfAllLevels(t *testing.T) {
-	quota, memory, used := cgroupLimits(files(t, map[string]string{
-		"proc/self/cgroup":                    "0::/a/b\n",
-		"sys/fs/cgroup/a/b/cpu.max":           "max 100000\n",
-		"sys/fs/cgroup/a/b/memory.max":        "2147483648\n",
-		"sys/fs/cgroup/a/b/memory.current":    "5\n",
-		"sys/fs/cgroup/a/cpu.max":             "150000 100000\n",
-		"sys/fs/cgroup/a/memory.max":          "1073741824\n",
-		"sys/fs/cgroup/a/memory.current":      "7\n",
-		"sys/fs/cgroup/memory.max":            "max\n",
-		"sys/fs/cgroup/cpu.max":               "400000 100000\n",
-		"sys/fs/cgroup/elsewhere/a/b/cpu.max": "1 100000\n",
-	}))
-	assert.Equal(t, 1.5, quota)
-	assert.EqualValues(t, 1<<30, memory)
-	assert.EqualValues(t, 7, used)
-}
-
-func TestCgroupLimitsOfVersion1(t *testing.T) {
-	quota, memory, used := cgroupLimits(files(t, map[string]string{
-		"proc/self/cgroup": "4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n1:name=systemd:/\n",
-		"sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us":       "50000\n",
-		"sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us":      "100000\n",
-		"sys/fs/cgroup/cpu/cpu.cfs_quota_us":                "-1\n",
-		"sys/fs/cgroup/cpu/cpu.cfs_period_us":               "100000\n",
-		"sys/fs/cgroup/memory/memory.limit_in_bytes":        "9223372036854771712\n",
-		"sys/fs/cgroup/memory/docker/memory.usage_in_bytes": "3\n",
-		"sys/fs/cgroup/memory/docker/memory.limit_in_bytes": "1000\n",
-	}))
-	assert.Equal(t, 0.5, quota)
-	assert.EqualValues(t, 1000, memory)
-	assert.EqualValues(t, 3, used)
-}
-
-func TestCgroupLimitsWithoutAny(t *testing.T) {
-	for _, contents := range []map[string]string{{}, {"proc/self/cgroup": "garbage\n0::\n0::/../..\n", "sys/fs/cgroup/cpu.max": "x y\n", "sys/fs/cgroup/memory.max": "-5\n"}} {
-		quota, memory, _ := cgroupLimits(files(t, contents))
-		assert.Zero(t, quota)
-		assert.EqualValues(t, -1, memory)
-	}
-}
-
 func TestHasCapability(t *testing.T) {
 	root := files(t, map[string]string{"proc/self/status": "Name:\tx\nCapPrm:\t0\nCapEff:\t0000000000004000\nCapBnd:\t0\n"})
 	assert.True(t, hasCapability(root, capIPCLock))

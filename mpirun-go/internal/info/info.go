@@ -87,7 +87,7 @@ func Version() string {
 func ThisMachine(root string) Machine {
 	here := slots.ThisMachine()
 	m := Machine{
-		Host: here.Name, Arch: runtime.GOARCH, Cores: len(here.Cores), Processors: here.CPUs(),
+		Host: here.Name, Arch: runtime.GOARCH, Cores: len(here.Cores), Processors: here.Processors(),
 		Libibverbs: findLibibverbs(root), RDMADevices: []string{},
 	}
 	var uts unix.Utsname

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mpigo/mpigo/internal/cgroup"
 )
 
 // ThisMachine describes this machine. It cannot fail: for a property that the system does not
@@ -20,7 +22,11 @@ func ThisMachine() Machine {
 	if err != nil || name == "" {
 		name = "localhost"
 	}
-	return Machine{Name: name, Cores: cores(allowedCPUs(), "/sys/devices/system/cpu"), Addrs: ownAddrs()}
+	m := Machine{Name: name, Cores: cores(allowedCPUs(), "/sys/devices/system/cpu"), Addrs: ownAddrs()}
+	if n := cgroup.CPUs("/", m.Processors()); n < m.Processors() {
+		m.Quota = n
+	}
+	return m
 }
 
 // ownAddrs returns the addresses of this machine's interfaces except link-local ones, which may be

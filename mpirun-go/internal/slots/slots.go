@@ -39,11 +39,21 @@ func TotalSlots(hosts []Host) (n int, known bool) {
 type Machine struct {
 	Name  string
 	Cores [][]int      // for each core, the processors that this process may use
+	Quota int          // how many of them the control group allows to use all the time; 0: all
 	Addrs []netip.Addr // of its interfaces, except link-local ones
 }
 
-// CPUs returns the number of processors that this process may use.
+// CPUs returns the number of processors that ranks can use all the time.
 func (m Machine) CPUs() int {
+	n := m.Processors()
+	if m.Quota > 0 {
+		n = min(n, m.Quota)
+	}
+	return n
+}
+
+// Processors returns the number of processors that this process may use.
+func (m Machine) Processors() int {
 	n := 0
 	for _, core := range m.Cores {
 		n += len(core)
