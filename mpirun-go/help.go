@@ -46,7 +46,10 @@ Flags of the job, before the first PROGRAM:
                           info lists them
   --set KEY=VALUE         set a tunable; mpirun-go info lists them
   --tags LIST             build tags for PROGRAMs that are Go packages: ibverbs, ...
-  --bind-to core|none     bind each rank to a core (default none)
+  --bind-to auto|core|none
+                          bind each rank to an equal share of the host's free
+                          cores, if they suffice (auto, default), or to a core
+  --report-bindings       print to which processors the ranks are bound
   --oversubscribe         allow more ranks than slots
   --tag-output            begin each line with its rank: "[3] "
   --timestamp-output      begin each line with the time
@@ -60,6 +63,8 @@ Flags of the job, before the first PROGRAM:
   --stdin RANK|all|none   the ranks that read standard input (default 0)
   --timeout DURATION      end the job after this time: 30s, 5m, 1h30m; first print
                           what the ranks do
+  --kill-after DURATION   time for the ranks to end after a signal to mpirun-go
+                          or --timeout, before SIGKILL (default 2s, 300ms)
   --hang-after DURATION   when no rank has made progress for this time, print what
                           the ranks do and why they hang; the job goes on
                           (default 5m, 0: never)

@@ -166,7 +166,7 @@ func openHosts(con *console, cmd *cli.Command, requested []slots.Host, agent rem
 			continue
 		}
 		hs.hosts = append(hs.hosts, remoteHosts[0])
-		hs.machines = append(hs.machines, slots.Machine{Name: h.Name, Cores: remoteHosts[0].Cores})
+		hs.machines = append(hs.machines, slots.Machine{Name: h.Name, Cores: remoteHosts[0].Cores, Quota: remoteHosts[0].Quota})
 		hs.remotes[i] = remoteHosts[0]
 		remoteHosts = remoteHosts[1:]
 	}

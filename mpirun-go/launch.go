@@ -96,7 +96,7 @@ func runJob(con *console, cmd *cli.Command, signals <-chan os.Signal) (int, erro
 	if err != nil {
 		return 0, err
 	}
-	places, err := slots.Map(id.Size, hs.requested, hs.machines, cmd.MapBy, cmd.BindToCore)
+	places, err := slots.Map(id.Size, hs.requested, hs.machines, cmd.MapBy, cmd.BindTo == cli.BindCore)
 	if err != nil {
 		return 0, usageError(err)
 	}
@@ -133,11 +133,11 @@ func runJob(con *console, cmd *cli.Command, signals <-chan os.Signal) (int, erro
 	}
 	cfg := job.Config{
 		Hosts: hs.hosts, Remote: hs.cluster != nil, Specs: specs, AppNum: appNum, JobID: id.JobID,
-		Universe: max(id.Size, hs.universe()), Timeout: cmd.Timeout, Signals: signals,
+		Universe: max(id.Size, hs.universe()), Timeout: cmd.Timeout, KillAfter: cmd.KillAfter, Signals: signals,
 		Command: commandLine(cmd.Groups), HangAfter: cmd.HangAfter, ReportDir: cmd.ReportDir, OnSocket: hs.local.RemoveIfKilled,
 		Input: stdin.Source(os.Stdin), Stdout: os.Stdout, Stderr: con.stderr, Files: files,
 		Style:   output.Style{Tag: cmd.TagOutput, Timestamp: cmd.TimestampOutput},
-		Notices: hs.notices,
+		Notices: hs.notices, ReportBindings: cmd.ReportBindings || set.Bool("verbose"),
 	}
 	if cmd.Trace != "" {
 		cfg.DumpTrace = records.dumpTrace

@@ -73,10 +73,15 @@ func plan(cmd *cli.Command, places []slots.Place, id job.Identity, set tunable.S
 			if dir != "" {
 				changes = append(slices.Clip(changes), "PWD="+dir)
 			}
+			shares := 0
+			if cmd.BindTo == cli.BindAuto {
+				shares = place.LocalSize
+			}
 			specs = append(specs, procs.Spec{
 				Rank: place.Rank, Host: place.Host,
 				Env: job.RankEnv(id, place.Rank, place.LocalRank, place.LocalSize, bases[place.Host], changes),
-				Dir: dir, Stdin: inputs[place.Rank], CPUs: place.CPUs, TimerSlack: set.Duration("progress.timerslack"),
+				Dir: dir, Stdin: inputs[place.Rank], CPUs: place.CPUs, Share: place.LocalRank, Shares: shares,
+				TimerSlack: set.Duration("progress.timerslack"),
 			})
 			appNum = append(appNum, index)
 		}

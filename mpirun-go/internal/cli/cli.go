@@ -44,7 +44,8 @@ type Command struct {
 	ConnectTimeout time.Duration // --connect-timeout
 	Settings       []Setting     // --set, --btl and --verbose, in order
 	Tags           string        // --tags, for building programs
-	BindToCore     bool
+	BindTo         BindTo
+	ReportBindings bool // --report-bindings or --verbose
 	Oversubscribe  bool
 
 	TagOutput       bool
@@ -55,10 +56,20 @@ type Command struct {
 	Trace           string        // --trace DIR
 	Stdin           int           // a rank, StdinAll or StdinNone
 	Timeout         time.Duration // 0: no limit
+	KillAfter       time.Duration // --kill-after; 0: the defaults
 	HangAfter       time.Duration // --hang-after; 0: no reports about hangs
 	ReportDir       string        // --report-dir
 	Metrics         string        // --metrics; "": none
 }
+
+// BindTo is the value of --bind-to.
+type BindTo uint8
+
+const (
+	BindAuto BindTo = iota // to an equal share of the host's free cores, if they suffice
+	BindCore               // to a core each, starting over when all are taken
+	BindNone
+)
 
 // Group is one PROGRAM and the ranks that run it.
 type Group struct {
@@ -250,7 +261,8 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 		})
 	}
 	define(flags, notEmpty, &c.Tags, "tags")
-	define(flags, parseBindTo, &c.BindToCore, "bind-to")
+	define(flags, parseBindTo, &c.BindTo, "bind-to")
+	flags.BoolVar(&c.ReportBindings, "report-bindings", false, "")
 	flags.BoolVar(&c.Oversubscribe, "oversubscribe", false, "")
 	flags.BoolVar(&c.TagOutput, "tag-output", false, "")
 	flags.BoolVar(&c.TimestampOutput, "timestamp-output", false, "")
@@ -260,6 +272,7 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	define(flags, notEmpty, &c.Trace, "trace")
 	define(flags, parseStdin, &c.Stdin, "stdin")
 	define(flags, parseTimeout, &c.Timeout, "timeout")
+	define(flags, parseTimeout, &c.KillAfter, "kill-after")
 	define(flags, parseHangAfter, &c.HangAfter, "hang-after")
 	define(flags, notEmpty, &c.ReportDir, "report-dir")
 	define(flags, parseListenAddress, &c.Metrics, "metrics")

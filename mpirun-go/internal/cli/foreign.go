@@ -24,8 +24,26 @@ func foreignFlagHint(name string) string {
 		return "use --hostfile FILE"
 	case "wd", "chdir":
 		return "use --wdir DIR"
-	case "report-bindings", "display-map", "display-allocation":
-		return "there is none; --map-by and --bind-to core decide, and taskset -cp PID shows where a rank may run"
+	case "display-map", "display-allocation", "display", "print-rank-map":
+		return "use --report-bindings, which prints the host and the processors of each rank"
+	case "rank-by", "ranking":
+		return "there is none; --map-by slot or node numbers the ranks, and MPIGO_LOCAL_RANK is a rank's number on its host"
+	case "cpus-per-proc", "cpus-per-rank", "cpus-per-task":
+		return "not needed, --bind-to auto gives each rank an equal share of the free cores"
+	case "bind-to-none":
+		return "use --bind-to none"
+	case "quiet", "q":
+		return "not needed, mpirun-go prints only warnings and failures"
+	case "grace-period", "k":
+		return "use --kill-after DURATION"
+	case "envlist", "genvlist":
+		return "use -x NAME once for each variable"
+	case "envnone", "genvnone":
+		return "there is none; run mpirun-go with env -i NAME=VALUE…"
+	case "prefix":
+		return "not needed, the launcher brings itself and the program to each host"
+	case "pty", "xterm", "tv", "debug", "gdb":
+		return "there is none; put the command before PROGRAM, or attach dlv attach PID"
 	case "rf", "rankfile":
 		return "there is none; the order of hosts in -H or --hostfile, and --map-by, place the ranks"
 	case "bootstrap", "rmk":

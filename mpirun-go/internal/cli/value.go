@@ -96,9 +96,15 @@ func parseListenAddress(s string) (string, error) {
 	return s, nil
 }
 
-func parseBindTo(s string) (toCore bool, err error) {
-	_, err = oneOf("core", "none")(s)
-	return s == "core", err
+func parseBindTo(s string) (BindTo, error) {
+	_, err := oneOf("auto", "core", "none")(s)
+	switch s {
+	case "core":
+		return BindCore, err
+	case "none":
+		return BindNone, err
+	}
+	return BindAuto, err
 }
 
 func oneOf(allowed ...string) func(s string) (string, error) {

@@ -53,6 +53,9 @@ type Config struct {
 	Command string           // the command line, for people who look for the job
 	Timeout time.Duration    // 0: no limit
 	Signals <-chan os.Signal // signals to the launcher
+	// KillAfter is the time that ranks have from a signal to the launcher, or from Timeout, to
+	// SIGKILL. 0 means signalGrace and failureGrace.
+	KillAfter time.Duration
 
 	HangAfter time.Duration // print a report after this time without progress; 0: never
 	ReportDir string        // where full reports go; "": nowhere
@@ -73,6 +76,8 @@ type Config struct {
 	Files   []output.Files // for each rank, used instead of Stdout and Stderr; nil: unused
 	Style   output.Style
 	Notices <-chan string // lines of agents, for Stderr; nil: none
+	// ReportBindings prints to which processors the ranks are bound.
+	ReportBindings bool
 	// SetSilenceLimit makes a host count as lost if it is silent for this time from now on. It is
 	// nil if no host is remote.
 	SetSilenceLimit func(time.Duration)
@@ -300,6 +305,9 @@ func (r *run) onLateStart(k *rank) {
 
 // allStarted runs the actions that need all ranks of the job.
 func (r *run) allStarted() {
+	if r.cfg.ReportBindings {
+		r.reportBindings()
+	}
 	r.forwardStdin()
 	for _, s := range r.postponed {
 		r.onSignal(s)

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mpigo/mpigo/internal/procstate"
+	"github.com/mpigo/mpigo/mpirun-go/internal/binding"
 )
 
 // Stdin selects a rank's standard input.
@@ -57,7 +58,11 @@ type Spec struct {
 	Env   []string
 	Dir   string // working directory; "": the launcher's
 	Stdin Stdin
-	CPUs  []int // the processors that it is bound to; nil: not bound
+	CPUs  []int // the processors that it is bound to; nil: see Shares
+	// Shares is the number of ranks among which the host's free cores are divided, if the rank is
+	// bound to a share of them, and Share is the number of that share. If Shares is 0, the rank is
+	// bound to CPUs, or not at all.
+	Share, Shares int
 	// TimerSlack is the time by which the kernel may delay the end of a thread's sleep. If it is 0
 	// or cannot be set, the launcher's timer slack applies.
 	TimerSlack time.Duration
@@ -75,6 +80,9 @@ type Proc struct {
 	Stdin      io.WriteCloser // nil unless the rank's standard input is a pipe
 	Stdout     Output
 	Stderr     Output
+
+	CPUs    []int  // the processors that the process is bound to; nil: not bound
+	Unbound string // why it is not bound, if Spec.Shares is above 0
 
 	// Remote controls a process on another host; nil means a process of this machine.
 	Remote Control
@@ -130,6 +138,7 @@ type Local struct {
 	starts   chan startRequest // to forkLoop
 	exits    *exitWatcher
 	watchdog *watchdog // nil: none
+	binder   *binding.Binder
 
 	mu    sync.Mutex
 	procs []*Proc
@@ -159,7 +168,7 @@ func NewLocal(name, jobID string, watchdogArgv []string) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{name: name, jobID: jobID, starts: make(chan startRequest), exits: e}
+	l := &Local{name: name, jobID: jobID, starts: make(chan startRequest), exits: e, binder: binding.New()}
 	if len(watchdogArgv) > 0 {
 		w, err := startWatchdog(watchdogArgv, jobID)
 		if err != nil {
@@ -243,6 +252,10 @@ func (l *Local) StartAll(specs []Spec, report func(Spec, *Proc, error) (goOn boo
 // Start starts one rank. The error is of type *StartError.
 func (l *Local) Start(spec Spec) (*Proc, error) {
 	p := &Proc{Rank: spec.Rank, exited: make(chan struct{})}
+	if spec.Shares > 0 {
+		spec.CPUs, p.Unbound = l.binder.Share(spec.Share, spec.Shares)
+	}
+	p.CPUs = spec.CPUs
 	pidfd := -1
 	child, err := p.open(spec.Stdin)
 	if err == nil {
@@ -481,6 +494,7 @@ func (l *Local) RemoveIfKilled(path string) {
 // called after Close.
 func (l *Local) Close() {
 	close(l.starts)
+	l.binder.Close()
 	for _, p := range l.processes() {
 		reap(p.PID, unix.WNOHANG)
 	}

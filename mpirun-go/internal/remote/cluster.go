@@ -182,7 +182,7 @@ func (c *Cluster) onWelcome(h *Host, payload []byte) error {
 		return fmt.Errorf("%w: unexpected welcome", ErrProtocol)
 	}
 	h.awaitingWelcome.Store(false)
-	h.Cores = w.cores
+	h.Cores, h.Quota = w.cores, w.quota
 	if len(h.descendants) > 0 {
 		a := connectRequest{agent: c.cfg.Agent, timeout: int(c.cfg.Timeout.Milliseconds()), children: splitTree(h.descendants, c.cfg.Names)}
 		h.post(kindConnect, 0, 0, a.encode())

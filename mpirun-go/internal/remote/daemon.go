@@ -286,7 +286,7 @@ func (d *daemon) onHello(f frame, watchdogArgv []string) error {
 		printError(err)
 		return err
 	}
-	d.post(kindWelcome, 0, 0, welcome{proof: proofOf(h, f.host), cores: machine.Cores}.encode())
+	d.post(kindWelcome, 0, 0, welcome{proof: proofOf(h, f.host), cores: machine.Cores, quota: machine.Quota}.encode())
 	return nil
 }
 

@@ -28,7 +28,7 @@ const (
 	kindOffer                      // down: a file that ranks will need
 	kindAnswer                     // up: the path of an offered file, or a request for it
 	kindStart                      // down: the process of a rank to start
-	kindStarted                    // up: the process ID of a started rank
+	kindStarted                    // up: the process of a started rank
 	kindFailed                     // up: why a rank cannot be started
 	kindExit                       // up: how a rank exited
 	kindAskState                   // down: a question for the state of a rank's process
@@ -97,10 +97,10 @@ func (k kind) maxPayload() int {
 		return 8 << 20 // arguments and environment; names of hosts
 	case kindWelcome:
 		return 1 << 20
-	case kindHello, kindLost, kindOffer, kindAnswer, kindFailed, kindExit, kindNotice,
+	case kindHello, kindLost, kindOffer, kindAnswer, kindStarted, kindFailed, kindExit, kindNotice,
 		kindRecordDirs, kindOwnDirs, kindFetch, kindFetched:
 		return 64 << 10
-	case kindStarted, kindState, kindSignal, kindKill, kindCredit:
+	case kindState, kindSignal, kindKill, kindCredit:
 		return 16
 	}
 	return 0

@@ -136,7 +136,9 @@ func reencode(k kind, p []byte) ([]byte, error) {
 		return reencodeBy(decodeFetch, p)
 	case kindFetched:
 		return reencodeBy(decodeFetched, p)
-	case kindSignal, kindCredit, kindStarted:
+	case kindStarted:
+		return reencodeBy(decodeStarted, p)
+	case kindSignal, kindCredit:
 		n, err := decodeNumber(p, maxInt)
 		return appendNumber(nil, n), err
 	}
@@ -238,7 +240,7 @@ func FuzzDaemon(f *testing.F) {
 // Whatever a host sends, the launcher does not panic, and a protocol violation is an error.
 func FuzzHost(f *testing.F) {
 	add := func(frames ...frame) { f.Add(appendFrames(frames...)) }
-	add(frame{kind: kindStarted, payload: []byte{5}}, frame{kind: kindData, stream: streamStdout, payload: []byte("out")},
+	add(frame{kind: kindStarted, payload: started{pid: 5, cpus: []int{1, 2}, unbound: "no"}.encode()}, frame{kind: kindData, stream: streamStdout, payload: []byte("out")},
 		frame{kind: kindCredit, payload: []byte{0}}, frame{kind: kindEnd, stream: streamPMI}, frame{kind: kindExit, payload: exitReport{order: 1}.encode()})
 	add(frame{kind: kindAnswer, payload: answer{wanted: true}.encode()}, frame{kind: kindCredit, stream: streamFile, payload: []byte{1}})
 	add(frame{kind: kindFailed, payload: failure{path: "/p"}.encode()}, frame{kind: kindLost, payload: []byte("why")}, frame{kind: kindNotice, payload: []byte("text\x1b")})

@@ -15,6 +15,7 @@ import (
 // Host is another machine on which ranks run. It is safe for concurrent use.
 type Host struct {
 	Cores [][]int // like slots.Machine.Cores
+	Quota int     // like slots.Machine.Quota
 
 	cluster         *Cluster
 	number          uint16

@@ -46,7 +46,7 @@ func (d *daemon) onStart(f frame) error {
 		h.in[s], h.out[s] = openInbox(d.post, s, f.rank), openOutbox(d.post, s, f.rank)
 	}
 	h.out[streamStdout], h.out[streamStderr] = openOutbox(d.post, streamStdout, f.rank), openOutbox(d.post, streamStderr, f.rank)
-	d.post(kindStarted, 0, f.rank, appendNumber(nil, proc.PID))
+	d.post(kindStarted, 0, f.rank, started{pid: proc.PID, cpus: proc.CPUs, unbound: proc.Unbound}.encode())
 
 	h.forward(streamPMI, proc.PMI)
 	h.forward(streamIntrospect, proc.Introspect)

@@ -135,10 +135,11 @@ func decodeHello(p []byte) (hello, error) {
 type welcome struct {
 	proof []byte
 	cores [][]int // like slots.Machine.Cores
+	quota int     // like slots.Machine.Quota
 }
 
 func (w welcome) encode() []byte {
-	b := appendNumber(appendText(nil, string(w.proof)), len(w.cores))
+	b := appendNumber(appendNumber(appendText(nil, string(w.proof)), w.quota), len(w.cores))
 	for _, core := range w.cores {
 		b = appendNumbers(b, core)
 	}
@@ -147,7 +148,7 @@ func (w welcome) encode() []byte {
 
 func decodeWelcome(p []byte) (welcome, error) {
 	f := payloadReader{rest: p}
-	w := welcome{proof: []byte(f.text())}
+	w := welcome{proof: []byte(f.text()), quota: f.upTo(maxCPUNumber)}
 	w.cores = readList(&f, func() []int { return f.numbers(maxCPUNumber) })
 	return w, f.end()
 }
@@ -242,6 +243,7 @@ func encodeSpec(s procs.Spec) []byte {
 	b = appendText(b, s.Dir)
 	b = appendNumber(b, int(s.Stdin))
 	b = appendNumbers(b, s.CPUs)
+	b = appendNumber(appendNumber(b, s.Share), s.Shares)
 	return appendNumber(b, int(s.TimerSlack))
 }
 
@@ -250,11 +252,29 @@ func decodeSpec(p []byte) (procs.Spec, error) {
 	s := procs.Spec{
 		Path: f.text(), Args: f.texts(), Env: f.texts(), Dir: f.text(),
 		Stdin: procs.Stdin(f.upTo(int(procs.StdinPipe))), CPUs: f.numbers(maxCPUNumber),
+		Share: f.upTo(maxInt), Shares: f.upTo(maxInt),
 		TimerSlack: time.Duration(f.upTo(int(maxTimerSlack))),
 	}
 	if f.err == nil && (s.Stdin == procs.StdinInherit || len(s.Args) == 0) {
 		f.fail("not a rank")
 	}
+	return s, f.end()
+}
+
+// started is the payload of kindStarted: the process of a rank.
+type started struct {
+	pid     int
+	cpus    []int  // like procs.Proc.CPUs
+	unbound string // like procs.Proc.Unbound
+}
+
+func (s started) encode() []byte {
+	return appendText(appendNumbers(appendNumber(nil, s.pid), s.cpus), s.unbound)
+}
+
+func decodeStarted(p []byte) (started, error) {
+	f := payloadReader{rest: p}
+	s := started{pid: f.upTo(maxInt), cpus: f.numbers(maxCPUNumber), unbound: f.text()}
 	return s, f.end()
 }
 

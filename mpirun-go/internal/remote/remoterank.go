@@ -27,7 +27,7 @@ type remoteRank struct {
 }
 
 type startResult struct {
-	pid int
+	started
 	err error
 }
 
@@ -65,7 +65,7 @@ func (k *remoteRank) awaitStart() (*procs.Proc, error) {
 		return nil, s.err
 	}
 	p := &procs.Proc{
-		Rank: int(k.rank), PID: s.pid, PMI: k.conns[streamPMI], Introspect: k.conns[streamIntrospect],
+		Rank: int(k.rank), PID: s.pid, CPUs: s.cpus, Unbound: printable([]byte(s.unbound)), PMI: k.conns[streamPMI], Introspect: k.conns[streamIntrospect],
 		Stdout: k.outputs[0], Stderr: k.outputs[1], Remote: k,
 	}
 	if k.stdin != nil {
@@ -141,7 +141,7 @@ func (k *remoteRank) handle(f frame) error {
 		var s startResult
 		var err error
 		if f.kind == kindStarted {
-			s.pid, err = decodeNumber(f.payload, maxInt)
+			s.started, err = decodeStarted(f.payload)
 		} else {
 			var e failure
 			e, err = decodeFailure(f.payload)

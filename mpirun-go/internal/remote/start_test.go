@@ -76,7 +76,7 @@ func TestStartAllRequestsAheadAndReportsInOrder(t *testing.T) {
 		assert.Equal(t, uint32(specs[i].Rank), f.rank)
 	}
 	require.NoError(t, h.handle(frame{kind: kindFailed, rank: 5, payload: failure{path: "/b", errno: 2}.encode()}))
-	require.NoError(t, h.handle(frame{kind: kindStarted, rank: 4, payload: appendNumber(nil, 44)}))
+	require.NoError(t, h.handle(frame{kind: kindStarted, rank: 4, payload: started{pid: 44}.encode()}))
 	assert.Equal(t, outcome{rank: 4, pid: 44}, <-reported)
 	second := <-reported
 	var failed *procs.StartError
@@ -117,7 +117,7 @@ func TestStartAllStopsWhenTold(t *testing.T) {
 	require.Eventually(t, func() bool {
 		for _, f := range takeUrgent(h.link) {
 			requested++
-			assert.NoError(t, h.handle(frame{kind: kindStarted, rank: f.rank, payload: appendNumber(nil, 1)}))
+			assert.NoError(t, h.handle(frame{kind: kindStarted, rank: f.rank, payload: started{pid: 1}.encode()}))
 		}
 		select {
 		case <-done:

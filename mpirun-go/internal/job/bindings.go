@@ -1,0 +1,34 @@
+package job
+
+import (
+	"fmt"
+
+	"github.com/mpigo/mpigo/mpirun-go/internal/binding"
+	"github.com/mpigo/mpigo/mpirun-go/internal/slots"
+)
+
+// reportBindings prints the processors of each rank that is bound, and a line for each host with
+// ranks that are not.
+func (r *run) reportBindings() {
+	for i, h := range r.cfg.Hosts {
+		unbound, reason := 0, ""
+		for _, k := range r.ranks {
+			switch {
+			case k.host != i:
+			case k.CPUs != nil:
+				r.printLine(fmt.Sprintf("rank %d on %s is bound to processors %s", k.Rank, h.Name(), binding.List(k.CPUs)))
+			default:
+				unbound++
+				reason = k.Unbound
+			}
+		}
+		if unbound == 0 {
+			continue
+		}
+		line := fmt.Sprintf("%s on %s: not bound", slots.Plural(unbound, "rank"), h.Name())
+		if reason != "" {
+			line += ": " + reason
+		}
+		r.printLine(line)
+	}
+}
