@@ -18,7 +18,8 @@ import (
 const (
 	// From SIGTERM to SIGKILL, after a failure or --timeout.
 	failureGrace = 300 * time.Millisecond
-	// From the first signal to SIGKILL, if a signal to the launcher ends the job.
+	// From the first signal to SIGKILL, if a signal to the launcher ends the job, unless
+	// Config.KillAfter says otherwise.
 	signalGrace = 2 * time.Second
 	// For processes that ranks left running to close their outputs.
 	outputGrace = time.Second
@@ -211,7 +212,12 @@ func (r *run) onTimeout() {
 	}
 	line := fmt.Sprintf("the job exceeded --timeout %v", r.cfg.Timeout)
 	end := func() {
-		r.fail(&failure{status: statusTimeout, line: line})
+		f := &failure{status: statusTimeout, line: line}
+		if r.cfg.KillAfter > 0 {
+			r.terminate(f, syscall.SIGTERM, r.cfg.KillAfter)
+		} else {
+			r.fail(f)
+		}
 		r.endNow = true
 	}
 	if !r.canAsk() {
@@ -257,6 +263,14 @@ func (r *run) fail(f *failure) {
 		grace = signalGrace
 	}
 	r.terminate(f, syscall.SIGTERM, grace)
+}
+
+// signalGrace is the time from a signal to the launcher to SIGKILL.
+func (r *run) signalGrace() time.Duration {
+	if r.cfg.KillAfter > 0 {
+		return r.cfg.KillAfter
+	}
+	return signalGrace
 }
 
 // terminate makes f the job's failure, sends sig to the ranks' process groups, and kills them after

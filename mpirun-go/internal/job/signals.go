@@ -25,7 +25,7 @@ func (r *run) onSignal(sig os.Signal) {
 			r.setSilenceLimit(repeatedSignalGrace)
 			return
 		}
-		r.terminate(r.signalFailure(s), s, signalGrace)
+		r.terminate(r.signalFailure(s), s, r.signalGrace())
 	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH:
 		if r.starting > 0 { // a rank may be running whose start is not reported yet
 			r.postponed = append(r.postponed, s)
@@ -60,7 +60,7 @@ func (r *run) onQuit() {
 	r.quitting = true
 	r.reportAndEnd("got signal 3 (quit). What the ranks were doing:", func() {
 		r.endNow = true
-		r.terminate(r.signalFailure(syscall.SIGQUIT), syscall.SIGTERM, signalGrace)
+		r.terminate(r.signalFailure(syscall.SIGQUIT), syscall.SIGTERM, r.signalGrace())
 	})
 }
 

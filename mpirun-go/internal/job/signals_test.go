@@ -116,6 +116,34 @@ func TestRepeatedSignalKeepsGracePeriod(t *testing.T) {
 	})
 }
 
+// --kill-after holds for a signal to the launcher and for --timeout, not for a failure.
+func TestKillAfterIsTheTimeToSIGKILL(t *testing.T) {
+	const long = time.Minute
+	for name, test := range map[string]struct {
+		end   func(r *run)
+		grace time.Duration
+	}{
+		"signal":  {func(r *run) { r.onSignal(syscall.SIGTERM) }, long},
+		"timeout": {func(r *run) { r.onTimeout() }, long},
+		"failure": {func(r *run) { r.fail(&failure{}) }, failureGrace},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			endless, end := net.Pipe()
+			defer endless.Close()
+			defer end.Close()
+			questions := introspect.NewConn(endless) // the rank does not use the library
+			defer questions.Close()
+			r, host := newTimedRun(t, &rank{Proc: goneProcess(), questions: questions})
+			r.cfg.KillAfter = long
+			test.end(r)
+			r.pass(test.grace - 1)
+			assert.Zero(t, host.kills, name)
+			r.pass(1)
+			assert.Equal(t, 1, host.kills, name)
+		})
+	}
+}
+
 // Ranks that record a trace write it at SIGTERM.
 func TestFailureLeavesTimeForTraces(t *testing.T) {
 	for grace, traces := range map[time.Duration]bool{failureGrace: false, signalGrace: true} {
