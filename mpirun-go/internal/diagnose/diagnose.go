@@ -154,6 +154,17 @@ func (r *Report) Text() string {
 	return r.Finding.String()
 }
 
+// Brief returns the first lines of the finding of a job in which no rank makes progress. It returns
+// "" if a rank makes progress, if all ranks run the program's own code, or if none has reported.
+func (r *Report) Brief(lines int) string {
+	reported := slices.ContainsFunc(r.Members, func(m introspect.Member) bool { return m.Report != nil })
+	if !reported || r.isMoving() || IsComputing(r.Members) {
+		return ""
+	}
+	all := slices.Collect(strings.Lines(r.Text()))
+	return strings.Join(all[:min(lines, len(all))], "")
+}
+
 // isMoving reports whether a rank has made progress since its report, or is about to. A report of a
 // rank that held its lock contains no progress.
 func (r *Report) isMoving() bool {

@@ -116,7 +116,9 @@ type run struct {
 	info       jobsocket.Info // shared; does not change
 	hang       *hangWatch     // nil: hangs are not detected
 	quitting   bool           // a first SIGQUIT has come
-	diagnosing bool           // the ranks are asked for a report, or it is being printed
+	// A first SIGINT has come: the ranks are asked why they make no progress, or the job ends.
+	interrupted bool
+	diagnosing  bool // the ranks are asked for a report, or it is being printed
 }
 
 // rank is Run's view of one rank.

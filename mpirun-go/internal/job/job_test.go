@@ -188,6 +188,25 @@ func TestSecondQuitIsPassedOn(t *testing.T) {
 	assert.NotContains(t, stderr.String(), "what the ranks do")
 }
 
+// The first SIGINT waits for the ranks' answers, but the second one ends the job at once.
+func TestSecondInterruptKillsRanksThatDoNotAnswer(t *testing.T) {
+	cfg, _, stderr := shellJob(t, silent+"trap '' INT; echo ready >&2; while :; do sleep 0.01; done")
+	cfg.KillAfter = time.Hour
+	signals := make(chan os.Signal)
+	cfg.Signals = signals
+	runs := runOf(&cfg)
+	go func() {
+		r := <-runs
+		r.waitFor(func() bool { return strings.Contains(stderr.String(), "ready") && r.canAsk() })
+		signals <- syscall.SIGINT
+		r.waitFor(func() bool { return r.interrupted })
+		time.Sleep(repeatWindow)
+		signals <- syscall.SIGINT
+	}()
+	assert.Equal(t, 130, runAndFlush(cfg))
+	assert.Contains(t, stderr.String(), "got signal 2 (interrupt); its rank was ended")
+}
+
 func TestHangIsReportedOnceAndHarmsNobody(t *testing.T) {
 	cfg, _, stderr := shellJob(t, answering, "until test -e started; do sleep 0.01; done")
 	cfg.HangAfter = time.Second

@@ -1,10 +1,14 @@
 package job
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/mpigo/mpigo/internal/introspect"
+	"github.com/mpigo/mpigo/mpirun-go/internal/diagnose"
 )
 
 // onSignal handles a signal to the launcher.
@@ -19,13 +23,17 @@ func (r *run) onSignal(sig os.Signal) {
 			r.onQuit()
 			return
 		}
-		r.endNow = true
-		if r.failure != nil {
-			r.kill()
-			r.setSilenceLimit(repeatedSignalGrace)
+		if s == syscall.SIGINT && !r.failed() && !r.interrupted && !r.quitting && r.canAsk() {
+			r.onInterrupt()
 			return
 		}
+		r.endNow = true
+		again := r.failure != nil || r.interrupted
 		r.terminate(r.signalFailure(s), s, r.signalGrace())
+		if again {
+			r.kill()
+			r.setSilenceLimit(repeatedSignalGrace)
+		}
 	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH:
 		if r.starting > 0 { // a rank may be running whose start is not reported yet
 			r.postponed = append(r.postponed, s)
@@ -62,6 +70,45 @@ func (r *run) onQuit() {
 		r.endNow = true
 		r.terminate(r.signalFailure(syscall.SIGQUIT), syscall.SIGTERM, r.signalGrace())
 	})
+}
+
+const (
+	// interruptAskLimit bounds the time for which a first SIGINT waits for the ranks' answers. A
+	// rank that makes progress ends the wait at once.
+	interruptAskLimit = time.Second
+	// interruptLimit bounds the time from the first SIGINT to the end, if the analysis takes long.
+	interruptLimit = 2 * time.Second
+	// briefLines is the number of lines of a report that a SIGINT prints.
+	briefLines = 3
+)
+
+// onInterrupt passes SIGINT on to the ranks. A user who interrupts a job often does so because it
+// hangs. So it first asks the ranks, and prints why if none of them makes progress. A second signal
+// ends the job at once.
+func (r *run) onInterrupt() {
+	r.interrupted = true
+	end := func() {
+		if r.failure == nil {
+			r.endNow = true
+			r.terminate(r.signalFailure(syscall.SIGINT), syscall.SIGINT, r.signalGrace())
+		}
+	}
+	r.after(interruptLimit, end)
+	peers, info := r.peers(), r.Info()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), interruptAskLimit)
+		defer cancel()
+		ctx, stop := r.untilDone(ctx)
+		defer stop()
+		brief := diagnose.New(info, introspect.AskAll(ctx, introspect.WantReport, peers)).Brief(briefLines)
+		r.post(func() {
+			if r.failure == nil && r.alive > 0 && brief != "" {
+				r.printLine("got signal 2 (interrupt) while no rank made progress. Why:\n" + brief +
+					"(Ctrl-\\ in place of Ctrl-C prints the whole report before the job ends; mpirun-go diagnose does while it runs)")
+			}
+			end()
+		})
+	}()
 }
 
 // repeatWindow is the time within which a repeated signal counts as the same one. Timeout(1) sends

@@ -182,16 +182,16 @@ func TestUnresponsiveHostIsReported(t *testing.T) {
 	r.stderr = r.addSink("standard error", output.NewSink(stderr))
 	var limits []time.Duration
 	r.cfg.SetSilenceLimit = func(d time.Duration) { limits = append(limits, d) }
-	r.onSignal(syscall.SIGINT)
 	r.onSignal(syscall.SIGTERM)
+	r.onSignal(syscall.SIGINT)
 	assert.Equal(t, []time.Duration{responseGrace, repeatedSignalGrace}, limits)
 
 	r.onExit(r.ranks[0], procs.Exit{}, 0, unresponsive)
 	r.onExit(r.ranks[1], procs.Exit{}, 0, unresponsive)
 	r.onExit(r.ranks[2], procs.Exit{}, 0, unresponsive)
-	assert.Equal(t, 130, r.report())
+	assert.Equal(t, 143, r.report())
 	<-r.stderr.Written()
 	assert.Equal(t, "mpirun-go: host n1 does not answer: its 2 ranks may still run there for at most five minutes\n"+
 		"mpirun-go: host n2 does not answer: its rank 4 (pid 44) may still run there for at most five minutes\n"+
-		"mpirun-go: got signal 2 (interrupt)\n", stderr.String())
+		"mpirun-go: got signal 15 (terminated)\n", stderr.String())
 }
