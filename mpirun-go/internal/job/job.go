@@ -360,6 +360,10 @@ func (r *run) serveRank(proc *procs.Proc) *rank {
 		alone = true
 	}
 	r.copyOutput(k.Stdout, output.NewStream(stdout.Sink, k.Rank, r.cfg.Style, alone))
-	r.copyOutput(k.Stderr, output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone))
+	errors := output.NewStream(stderr.Sink, k.Rank, r.cfg.Style, alone)
+	if !alone {
+		errors.TagPanics()
+	}
+	r.copyOutput(k.Stderr, errors)
 	return k
 }

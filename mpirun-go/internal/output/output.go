@@ -40,6 +40,9 @@ type Sink struct {
 	scratch []byte  // buffer for lines with prefixes, reused
 }
 
+// prefixFunc appends the prefix of the line that begins at the start of rest.
+type prefixFunc func(b, rest []byte) []byte
+
 // NewSink returns a sink that writes to w. It ignores errors of w until OnError is called.
 func NewSink(w io.Writer) *Sink {
 	return &Sink{w: w}
@@ -54,7 +57,7 @@ func (s *Sink) Err() error { return s.err.Load() }
 
 // write writes the queued lines, and then p, which comes from stream from. Only an error of p
 // counts: an error while writing the launcher's own lines must not fail the job.
-func (s *Sink) write(from *Stream, p []byte, prefix func([]byte) []byte) {
+func (s *Sink) write(from *Stream, p []byte, prefix prefixFunc) {
 	s.mu.Lock()
 	_ = s.writeLocked(nil, s.queue.take(), nil)
 	err := s.writeLocked(from, p, prefix)
@@ -71,7 +74,7 @@ func (s *Sink) write(from *Stream, p []byte, prefix func([]byte) []byte) {
 // writeLocked writes p, which comes from stream from (nil: the launcher). If another stream left a
 // line unfinished, it ends that line first: no line contains bytes of two ranks. After an error
 // that counts, it writes nothing. The caller holds mu.
-func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) error {
+func (s *Sink) writeLocked(from *Stream, p []byte, prefix prefixFunc) error {
 	if len(p) == 0 || s.err.Load() != nil {
 		return nil
 	}
@@ -84,7 +87,7 @@ func (s *Sink) writeLocked(from *Stream, p []byte, prefix func([]byte) []byte) e
 		}
 		for len(p) > 0 {
 			if prefix != nil && !continues {
-				out = prefix(out)
+				out = prefix(out, p)
 			}
 			end := bytes.IndexByte(p, '\n') + 1
 			if end == 0 {
@@ -110,7 +113,9 @@ type Stream struct {
 	exclusive bool   // no other stream writes to sink, so unfinished lines need not wait
 	buf       []byte // buf[:pending] is the unfinished line
 	pending   int
-	prefix    func([]byte) []byte
+	tagPanics bool
+	panics    panicText
+	prefix    prefixFunc
 }
 
 // NewStream returns a stream of a rank's output. With exclusive, no other stream writes to sink, so
@@ -127,7 +132,17 @@ func NewStream(sink *Sink, rank int, style Style, exclusive bool) *Stream {
 	return s
 }
 
-func (s *Stream) appendPrefix(b []byte) []byte {
+// TagPanics makes the stream begin each line of a panic, and of the stacks that follow it, with its
+// rank, unless Style.Tag does so already: several ranks may panic at once. Other lines stay as they
+// are. It must be called before Copy, and only if the stream is not exclusive.
+func (s *Stream) TagPanics() {
+	if !s.style.Tag {
+		s.tagPanics = true
+		s.prefix = s.appendPrefix
+	}
+}
+
+func (s *Stream) appendPrefix(b, rest []byte) []byte {
 	if s.style.Timestamp {
 		b = s.style.Now().AppendFormat(b, timestampLayout)
 		b = append(b, ' ')
@@ -136,6 +151,11 @@ func (s *Stream) appendPrefix(b []byte) []byte {
 		b = append(b, '[')
 		b = strconv.AppendInt(b, int64(s.rank), 10)
 		b = append(b, "] "...)
+	}
+	if s.tagPanics && s.panics.contains(rest) {
+		b = append(b, "rank "...)
+		b = strconv.AppendInt(b, int64(s.rank), 10)
+		b = append(b, ": "...)
 	}
 	return b
 }
