@@ -13,6 +13,8 @@ import (
 )
 
 const panicking = `before
+mpigo: rank 7: panic: no sum
+goroutine 8 [running]:
 panic: index out of range [recovered]
 	panic: again
 [signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x1]
@@ -39,7 +41,7 @@ rax    0xca
 
 func TestEachLineOfAPanicHasItsRank(t *testing.T) {
 	var want strings.Builder
-	ordinary := []string{"before", "after", "SIGTERM", "http", "a line"}
+	ordinary := []string{"before", "mpigo", "after", "SIGTERM", "http", "a line"}
 	for line := range strings.Lines(panicking) {
 		isOrdinary := false
 		for _, begin := range ordinary {
