@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +17,7 @@ import (
 type Binder struct {
 	machine func() slots.Machine
 	node    func(cpu int) int
-	busy    func() map[int]bool
+	taken   func(own []int) map[int]bool
 	claim   func(cpu int) (claim, bool)
 
 	mu     sync.Mutex
@@ -31,7 +32,7 @@ type claim interface{ release() }
 
 // New returns a Binder that has claimed nothing yet.
 func New() *Binder {
-	return &Binder{machine: slots.ThisMachine, node: nodeOf, busy: busyProcessors, claim: claimCore}
+	return &Binder{machine: slots.ThisMachine, node: nodeOf, taken: takenProcessors, claim: claimCore}
 }
 
 // Share returns the processors of one of the host's ranks, of which there are the given number. nil
@@ -61,11 +62,11 @@ func (b *Binder) decide(ranks int) ([][]int, string) {
 	case len(m.Cores) < ranks:
 		return nil, fmt.Sprintf("%s for %d ranks", slots.Plural(len(m.Cores), "core"), ranks)
 	}
-	busy := b.busy()
+	taken := b.taken(slices.Concat(m.Cores...))
 	claims := map[int]claim{}
 	var free []Core
 	for _, cpus := range m.Cores {
-		if anyOf(cpus, busy) {
+		if anyOf(cpus, taken) {
 			continue
 		}
 		if c, ok := b.claim(cpus[0]); ok {

@@ -59,11 +59,23 @@ func TestBusyProcessorsAreThoseIdleForLessThanHalf(t *testing.T) {
 	assert.Empty(t, busyBetween("cpuX\ncpu\n\n", "cpu3\n"))
 }
 
+func TestProcessesBoundToSomeProcessorsTakeThem(t *testing.T) {
+	process := func(list string) string {
+		return "Name:\tx\nVmSize:\t9 kB\nCpus_allowed_list:\t" + list + "\nThreads:\t1\n"
+	}
+	statuses := []string{
+		"", "Name:\tgone", process("0-63"), process("0-3"), process("2"), process("3,9"), process("9"), process("nonsense"),
+		"Name:\tkworker/1\nCpus_allowed_list:\t1\nThreads:\t1\n",
+	}
+	assert.Equal(t, map[int]bool{2: true, 3: true}, boundTo(statuses, []int{0, 1, 2, 3}))
+	assert.Empty(t, boundTo(statuses, []int{2}), "a launcher that may use one processor")
+}
+
 // fakeHost has cores of one processor each. Binders of the same host see each other's claims.
 type fakeHost struct {
 	cores, quota int
-	busy         map[int]bool
-	taken        map[int]bool
+	others       map[int]bool // processors that other processes are bound to
+	taken        map[int]bool // by claims
 }
 
 type fakeClaim struct {
@@ -82,8 +94,8 @@ func (h *fakeHost) binder() *Binder {
 			}
 			return m
 		},
-		node: func(int) int { return 0 },
-		busy: func() map[int]bool { return h.busy },
+		node:  func(int) int { return 0 },
+		taken: func([]int) map[int]bool { return h.others },
 		claim: func(cpu int) (claim, bool) {
 			if h.taken[cpu] {
 				return nil, false
@@ -108,10 +120,10 @@ func shares(b *Binder, ranks int) (cpus [][]int, reason string) {
 func TestTwoJobsAreNeverBoundToTheSameCore(t *testing.T) {
 	h := newFakeHost(5)
 	first, second, third := h.binder(), h.binder(), h.binder()
-	h.busy = map[int]bool{2: true, 3: true, 4: true}
+	h.others = map[int]bool{2: true, 3: true, 4: true}
 	cpus, _ := shares(first, 2)
 	assert.Equal(t, [][]int{{0}, {1}}, cpus)
-	h.busy = nil
+	h.others = nil
 	cpus, _ = shares(second, 2)
 	assert.Equal(t, [][]int{{2}, {3}}, cpus, "the remainder is not claimed")
 	cpus, reason := shares(third, 2)

@@ -1,9 +1,9 @@
 // Package binding decides to which processors the ranks of a host are bound by --bind-to auto.
 //
 // The policy (Divide) is a pure function. The mechanism finds out which cores are free: those that
-// this process may use, that no other launcher has claimed (claim_linux.go), and that are not busy
-// (busy.go). A rank that shares its core with another rank that spins waits for a time slice with
-// each message, so no binding is better than one to a core that is not free.
+// this process may use, that no other launcher has claimed (claim_linux.go), and to which no other
+// process is bound (bound.go). A rank that shares its core with another bound process waits for a
+// time slice with each message, so no binding is better than one to a core that is not free.
 package binding
 
 import (

@@ -72,7 +72,7 @@ func cores(cpus []int, dir string) [][]int {
 		}
 		text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprintf("cpu%d/topology/thread_siblings_list", cpu)))
 		core := []int{cpu}
-		for _, sibling := range parseCPUList(string(text)) {
+		for _, sibling := range ParseCPUList(string(text)) {
 			if sibling != cpu && slices.Contains(cpus, sibling) && !taken[sibling] {
 				core = append(core, sibling)
 			}
@@ -85,8 +85,8 @@ func cores(cpus []int, dir string) [][]int {
 	return grouped
 }
 
-// parseCPUList parses the kernel's form "0-3,8". It skips invalid parts.
-func parseCPUList(text string) []int {
+// ParseCPUList parses the kernel's form "0-3,8". It skips invalid parts.
+func ParseCPUList(text string) []int {
 	var cpus []int
 	for _, part := range strings.Split(strings.TrimSpace(text), ",") {
 		first, last, isRange := strings.Cut(part, "-")

@@ -186,9 +186,9 @@ func TestThisMachineHasNameAndCPUs(t *testing.T) {
 }
 
 func TestParseCPUListReadsRanges(t *testing.T) {
-	assert.Equal(t, []int{0, 1, 2, 3, 8}, parseCPUList("0-3,8\n"))
+	assert.Equal(t, []int{0, 1, 2, 3, 8}, ParseCPUList("0-3,8\n"))
 	for _, bad := range []string{"", "x", "3-1", "-1", "0-99999999", "1-2-3"} {
-		assert.Empty(t, parseCPUList(bad), bad)
+		assert.Empty(t, ParseCPUList(bad), bad)
 	}
 }
 
@@ -243,7 +243,7 @@ func FuzzParseCPUList(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, cpu := range parseCPUList(text) {
+		for _, cpu := range ParseCPUList(text) {
 			require.GreaterOrEqual(t, cpu, 0, "%q", text)
 		}
 	})
