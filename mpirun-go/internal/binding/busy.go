@@ -10,8 +10,8 @@ import (
 // 10 ms.
 const lookTime = 40 * time.Millisecond
 
-// busyProcessors returns the processors that are busy. A process of another container may be bound to
-// them.
+// busyProcessors returns the processors that are busy. A process of another container may be bound
+// to them.
 func busyProcessors() map[int]bool {
 	before := readStat()
 	time.Sleep(lookTime)
