@@ -10,7 +10,10 @@ import (
 )
 
 // Send sends buf to dest under tag. It returns when buf may be used again; the message need not
-// have been received then (MPI 4.1, section 3.4). dest may be ProcNull.
+// have been received then (MPI 4.1, section 3.4). But Send may block until the message is received,
+// whatever its length: no size is promised at which it returns earlier. So two ranks that both call
+// Send and then Recv may wait for each other for ever; use [Sendrecv] or [Isend]. dest may be
+// ProcNull.
 //
 // The library may send a short message from a copy after Send has returned. If the message cannot
 // be delivered, later calls to dest fail, and so does Finalize. If the process ends without

@@ -5,17 +5,19 @@ import "slices"
 const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
        mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
        mpirun-go bench [flags] NAME [ARG...]
+       mpirun-go dlv [--rank RANK|all] [flags] PROGRAM [ARG...]
        mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
        mpirun-go diagnose [--json] [--dir DIR] [JOB]
        mpirun-go top [--json] [JOB]
        mpirun-go merge DIR
-       mpirun-go help [bench|diagnose|doctor|info|merge|top]
+       mpirun-go help [bench|diagnose|dlv|doctor|info|merge|top]
 
 Runs PROGRAM as the ranks of one job, on this machine or on several hosts.
 PROGRAM is a binary, the name of a command, or a Go package (./examples/ring),
 which is built first.
 bench measures the library, for example: mpirun-go bench latency -m 8. It runs
 the Go package github.com/mpigo/mpigo/bench, with 2 ranks unless -n says otherwise.
+dlv runs a job with one rank, or all, in the debugger Delve.
 doctor finds what keeps jobs from running well on this machine or on several hosts.
 diagnose asks the ranks of a running job what they do, and says why they hang.
 top shows what the ranks of a running job do, once a second.
@@ -145,7 +147,9 @@ second. With NO_COLOR=1 the terminal gets no colors.
 `
 
 // subcommands lists the words that name a subcommand when they come first on a command line.
-func subcommands() []string { return []string{"bench", "diagnose", "doctor", "info", "merge", "top"} }
+func subcommands() []string {
+	return []string{"bench", "diagnose", "dlv", "doctor", "info", "merge", "top"}
+}
 
 // helpOf returns the command line that prints the help of mpirun-go, or of one subcommand.
 func helpOf(words []string) []string {

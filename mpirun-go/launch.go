@@ -115,6 +115,11 @@ func runJob(con *console, cmd *cli.Command, signals <-chan os.Signal) (int, erro
 	if err := hs.ensurePrograms(specs, signals); err != nil {
 		return 0, err
 	}
+	if cmd.Debug {
+		if err := debug(con, cmd, specs, hs); err != nil {
+			return 0, err
+		}
+	}
 	err = interruptible(signals, func(ctx context.Context) error {
 		records.findHosts(ctx, hs, specs, id.JobID)
 		return context.Cause(ctx)

@@ -65,6 +65,9 @@ func run(con *console, args []string) int {
 	if len(args) > 0 && args[0] == "merge" {
 		return runMerge(con, args[1:])
 	}
+	if len(args) > 0 && args[0] == "dlv" {
+		return runDlv(con, args[1:])
+	}
 	if len(args) > 0 && args[0] == "bench" {
 		cmd, err := parseBench(args[1:])
 		return launch(con, cmd, err, "mpirun-go bench --help")

@@ -29,7 +29,7 @@ func (e *interruptedError) status() int { return 128 + int(e.signal) }
 // directory, each once, and completes the specs. The caller calls cleanUp when the programs are no
 // longer needed, also after an error.
 func buildPrograms(con *console, cmd *cli.Command, specs []procs.Spec, appNum []int, jobID string, host *procs.Local, signals <-chan os.Signal) (cleanUp func(), err error) {
-	b := builder{con: con, jobID: jobID, tags: cmd.Tags, host: host, signals: signals, binaries: map[string]string{}}
+	b := builder{con: con, jobID: jobID, tags: cmd.Tags, debug: cmd.Debug, host: host, signals: signals, binaries: map[string]string{}}
 	paths := make([]string, len(cmd.Groups))
 	for i, g := range cmd.Groups {
 		if paths[i], err = b.resolve(g.Program); err != nil {
@@ -57,6 +57,7 @@ type builder struct {
 	host     *procs.Local
 	signals  <-chan os.Signal
 	tags     string            // value of --tags
+	debug    bool              // build for a debugger
 	dir      string            // temporary directory; "" before the first build
 	binaries map[string]string // path of the binary of each package
 }
@@ -125,6 +126,9 @@ func (b *builder) build(pkg, outDir string) (string, error) {
 	// If the launcher is killed, the watchdog finds the compilers by PMI_JOBID and kills them, and
 	// removes the directory.
 	env := []string{"PMI_JOBID=" + b.jobID, "GOTMPDIR=" + b.dir}
+	if b.debug {
+		env = append(env, debugFlags())
+	}
 	path := ""
 	err := interruptible(b.signals, func(ctx context.Context) (err error) {
 		path, err = build.Build(ctx, pkg, b.tags, outDir, env, b.con)

@@ -32,6 +32,9 @@ const (
 	StdinNone = -2
 )
 
+// DebugAll is the value of Command.DebugRank for all ranks.
+const DebugAll = -1
+
 // Command is a parsed command line.
 type Command struct {
 	Groups []Group // at least one
@@ -60,6 +63,9 @@ type Command struct {
 	HangAfter       time.Duration // --hang-after; 0: no reports about hangs
 	ReportDir       string        // --report-dir
 	Metrics         string        // --metrics; "": none
+
+	Debug     bool // mpirun-go dlv
+	DebugRank int  // --rank of mpirun-go dlv: a rank, or DebugAll
 }
 
 // BindTo is the value of --bind-to.
@@ -111,8 +117,13 @@ const maxConnectTimeout = time.Hour
 // Parse parses the words after the command's name. The word ":" separates programs, and each
 // program has flags of its own before it. Error messages have one line. Parse returns ErrHelp and
 // ErrVersion unwrapped.
-func Parse(args []string) (*Command, error) {
-	cmd, err := parse(args)
+func Parse(args []string) (*Command, error) { return parseLine(args, false) }
+
+// ParseDebug parses the words after mpirun-go dlv: those of Parse, and --rank.
+func ParseDebug(args []string) (*Command, error) { return parseLine(args, true) }
+
+func parseLine(args []string, debug bool) (*Command, error) {
+	cmd, err := parse(args, debug)
 	if err != nil && strings.ContainsFunc(err.Error(), unicode.IsControl) {
 		// The error quotes the user's words, which may have line ends.
 		err = errors.New(strings.Map(replaceControl, err.Error()))
@@ -128,8 +139,8 @@ func replaceControl(c rune) rune {
 	return c
 }
 
-func parse(args []string) (*Command, error) {
-	cmd := &Command{ConnectTimeout: 30 * time.Second, HangAfter: defaultHangAfter}
+func parse(args []string, debug bool) (*Command, error) {
+	cmd := &Command{ConnectTimeout: 30 * time.Second, HangAfter: defaultHangAfter, Debug: debug}
 	for {
 		group, rest, err := cmd.parseGroup(args)
 		if err != nil {
@@ -176,6 +187,9 @@ func (c *Command) checkSize() error {
 	}
 	if c.Stdin >= c.Size() {
 		return fmt.Errorf("--stdin %d: the job has no such rank, only 0 to %d", c.Stdin, c.Size()-1)
+	}
+	if c.DebugRank >= c.Size() {
+		return fmt.Errorf("--rank %d: the job has no such rank, only 0 to %d", c.DebugRank, c.Size()-1)
 	}
 	return nil
 }
@@ -276,6 +290,9 @@ func (c *Command) jobFlags(flags *flag.FlagSet) {
 	define(flags, parseHangAfter, &c.HangAfter, "hang-after")
 	define(flags, notEmpty, &c.ReportDir, "report-dir")
 	define(flags, parseListenAddress, &c.Metrics, "metrics")
+	if c.Debug {
+		define(flags, parseDebugRank, &c.DebugRank, "rank")
+	}
 }
 
 // flagError converts an error of package flag to the launcher's wording. parsed holds the words

@@ -51,6 +51,17 @@ func parseStdin(s string) (int, error) {
 	return rank, nil
 }
 
+func parseDebugRank(s string) (int, error) {
+	rank, err := parseStdin(s)
+	if err != nil || rank == StdinNone {
+		return 0, errors.New("want a rank, or all")
+	}
+	if rank == StdinAll {
+		return DebugAll, nil
+	}
+	return rank, nil
+}
+
 // parseTimeout parses a duration as time.ParseDuration does. A number without a unit means seconds.
 func parseTimeout(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
