@@ -207,5 +207,5 @@ func (s *shell) do(step step) error {
 // pattern returns an expression for the output that the page shows.
 func pattern(shown string) *regexp.Regexp {
 	p := strings.ReplaceAll("\n"+regexp.QuoteMeta(shown), "\n…\n", "\n(?:.*\n)*")
-	return regexp.MustCompile("^" + strings.ReplaceAll(p, "…", ".*")[1:] + "$")
+	return regexp.MustCompile("^" + strings.ReplaceAll(p[1:], "…", ".*") + "$")
 }
