@@ -2,7 +2,9 @@ package comm_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
@@ -98,6 +100,27 @@ func ExampleRunLocal() {
 	})
 	fmt.Println(results, err)
 	// Output: [1 3 6] <nil>
+}
+
+// Rank 0 reports a mistake, and every rank gets the error. A program passes os.Args[1:].
+func ExampleParseFlags() {
+	_ = comm.RunLocal(2, func(world *comm.Comm) error {
+		fs := flag.NewFlagSet("program", flag.ContinueOnError)
+		fs.SetOutput(os.Stdout) // instead of standard error
+		steps := fs.Int("steps", 10, "number of `steps`")
+		positive := func() error {
+			if *steps <= 0 {
+				return fmt.Errorf("-steps is %d: it must be positive", *steps)
+			}
+			return nil
+		}
+		return comm.ParseFlags(world, fs, []string{"-steps", "0"}, positive)
+	})
+	// Output:
+	// -steps is 0: it must be positive
+	// Usage of program:
+	//   -steps steps
+	//     	number of steps (default 10)
 }
 
 // Operations wait for five seconds at most for a rail that delivers.

@@ -13,7 +13,8 @@ import (
 // Run is a whole program: Init with opts, body, Finalize. If body returns an error or panics, or if
 // Init or Finalize fails, Run prints one line with the rank and the error on standard error, and
 // ends the whole job with exit status 1. It does not return then. Before the line of a panic, it
-// prints the stack.
+// prints the stack. After an error of ParseFlags, which rank 0 has printed, it calls Finalize, and
+// ends the process without such a line.
 func Run(body func(world *Comm) error, opts ...Option) {
 	world, err := Init(opts...)
 	if err != nil {
@@ -21,11 +22,15 @@ func Run(body func(world *Comm) error, opts ...Option) {
 		os.Exit(1)
 	}
 	guard(world, body, func(err error) {
-		if err == nil {
+		status, isOfFlags := statusOfFlags(err)
+		if err == nil || isOfFlags {
 			err = world.finalizeOnce()
 		}
 		if err != nil {
 			world.job.fail(err)
+		}
+		if isOfFlags {
+			os.Exit(status)
 		}
 	})
 }

@@ -133,39 +133,58 @@ func TestExamples(t *testing.T) {
 		assert.Contains(t, stdout, "every byte checked\nrails      failed 0 times, came back 0 times; 0.0 kB were sent again\n")
 	})
 
+	t.Run("flags", func(t *testing.T) {
+		for _, c := range []struct {
+			n    int
+			args []string
+			want string
+		}{
+			{4, []string{"ring", "-laps", "-1"}, "-laps is -1: it cannot be negative\n"},
+			{4, []string{"ring", "-no-such-flag"}, "flag provided but not defined: -no-such-flag\n"},
+			{1, []string{"ring", "x"}, "unexpected argument \"x\"\n"},
+			{1, []string{"pi", "-intervals", "0"}, "-intervals is 0: it must be at least 1\n"},
+			{1, []string{"wordcount", "-top", "-1"}, "-top is -1: it cannot be negative\n"},
+			{2, []string{"heat2d", "-size", "100"}, "-size: \"100\" is not of the form ROWSxCOLUMNS, such as 360x720\n"},
+			{2, []string{"failover", "-time", "0s"}, "-time is 0s: it must be positive\n"},
+			{1, []string{"failover", "-every", "1us"}, "-every is 1\u00b5s: it must be at least 10ms\n"},
+			{1, []string{"failover", "-rate", "-1"}, "-rate is -1: it must be positive\n"},
+		} {
+			stdout, stderr, err := p.run(t, c.n, c.args[0], c.args[1:]...)
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, c.args)
+			assert.Equal(t, 2, exit.ExitCode(), c.args)
+			assert.Empty(t, stdout, c.args)
+			// Rank 0 prints it for all.
+			assert.True(t, strings.HasPrefix(stderr, c.want+"Usage"), stderr)
+			assert.Equal(t, 1, strings.Count(stderr, c.want), stderr)
+			assert.NotContains(t, stderr, "mpigo: ")
+		}
+	})
+
 	t.Run("errors", func(t *testing.T) {
 		for _, c := range []struct {
 			n    int
 			args []string
 			want string
 		}{
-			{4, []string{"ring", "-laps", "-1"}, "rank 0: -laps is -1: it cannot be negative\n"},
-			{4, []string{"ring", "-no-such-flag"}, "rank 0: flag provided but not defined: -no-such-flag\n"},
-			{1, []string{"ring", "x"}, "rank 0: unexpected argument \"x\"\n"},
-			{1, []string{"pi", "-intervals", "0"}, "rank 0: -intervals is 0: it must be at least 1\n"},
-			{1, []string{"wordcount", "-top", "-1"}, "rank 0: -top is -1: it cannot be negative\n"},
 			{3, []string{"wordcount", "/no/such/folder"}, "rank 0: lstat /no: no such file or directory\n"},
-			{2, []string{"heat2d", "-size", "100"}, "rank 0: -size: \"100\" is not of the form ROWSxCOLUMNS, such as 360x720\n"},
 			{2, []string{"heat2d", "-grid", "2x2"}, "-grid is 2x2, which needs 4 ranks, but there are 2\n"},
 			{2, []string{"heat2d", "-size", "20x20", "-steps", "1", "-o", "no/such/folder.png"}, "no such file or directory\n"},
-			{2, []string{"failover", "-time", "0s"}, "rank 0: -time is 0s: it must be positive\n"},
-			{1, []string{"failover", "-every", "1us"}, "rank 0: -every is 1\u00b5s: it must be at least 10ms\n"},
-			{1, []string{"failover", "-rate", "-1"}, "rank 0: -rate is -1: it must be positive\n"},
 			{3, []string{"failover"}, "the program takes 2 ranks, or 1, which makes 2 itself; there are 3\n"},
 		} {
 			stdout, stderr, err := p.run(t, c.n, c.args[0], c.args[1:]...)
 			assert.Error(t, err, c.args)
 			assert.Empty(t, stdout, c.args)
 			assert.Contains(t, stderr, c.want)
-			if strings.HasPrefix(c.want, "rank 0: ") { // printed by one rank for all
-				assert.Equal(t, 1, strings.Count(stderr, "mpigo: "), stderr)
-			}
 		}
 	})
 
 	t.Run("help", func(t *testing.T) {
 		for _, example := range []string{"ring", "pi", "wordcount", "heat2d", "failover"} {
-			assert.Equal(t, 1, strings.Count(p.mustRun(t, 4, example, "-help"), "Usage"), example)
+			_, stderr, err := p.run(t, 4, example, "-help")
+			assert.NoError(t, err, example)
+			assert.Equal(t, 1, strings.Count(stderr, "Usage"), example)
+			assert.NotContains(t, stderr, "mpi", example)
 		}
 	})
 }

@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
 // config holds the flags' values.
@@ -68,8 +67,7 @@ func main() {
 		return nil
 	}
 	comm.Run(func(world *comm.Comm) error {
-		goOn, err := cmdline.Parse(world, flags, os.Args[1:], check, os.Stdout)
-		if !goOn {
+		if err := comm.ParseFlags(world, flags, os.Args[1:], check); err != nil {
 			return err
 		}
 		return run(world, cfg, os.Stdout)

@@ -17,7 +17,6 @@ import (
 	"os"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
 // config holds the flags' values.
@@ -67,8 +66,7 @@ func main() {
 		return nil
 	}
 	comm.Run(func(world *comm.Comm) error {
-		goOn, err := cmdline.Parse(world, flags, os.Args[1:], check, os.Stdout)
-		if !goOn {
+		if err := comm.ParseFlags(world, flags, os.Args[1:], check); err != nil {
 			return err
 		}
 		return run(world, cfg, os.Stdout)

@@ -16,7 +16,6 @@ import (
 	"os"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
 const (
@@ -37,8 +36,7 @@ func main() {
 		return nil
 	}
 	comm.Run(func(world *comm.Comm) error {
-		goOn, err := cmdline.Parse(world, flags, os.Args[1:], check, os.Stdout)
-		if !goOn {
+		if err := comm.ParseFlags(world, flags, os.Args[1:], check); err != nil {
 			return err
 		}
 		return run(world, *intervals, os.Stdout)

@@ -20,7 +20,6 @@ import (
 	"strings"
 
 	"github.com/mpigo/mpigo/comm"
-	"github.com/mpigo/mpigo/examples/internal/cmdline"
 )
 
 // config holds the flags' values.
@@ -63,8 +62,7 @@ func main() {
 		return nil
 	}
 	comm.Run(func(world *comm.Comm) error {
-		goOn, err := cmdline.Parse(world, flags, os.Args[1:], check, os.Stdout)
-		if !goOn {
+		if err := comm.ParseFlags(world, flags, os.Args[1:], check); err != nil {
 			return err
 		}
 		return run(world, cfg, os.Stdout)

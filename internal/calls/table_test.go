@@ -19,7 +19,7 @@ import (
 // operation: what only Go needs, and what asks the library about itself.
 var noCalls = []string{
 	// running, and options
-	"Run", "RunContext", "RunLocal", "OnFabric", "WithFabric", "WithSetting", "WithGrace", "WithLogger", "WithRails", "WithTransports", "InRankOrder",
+	"Run", "RunContext", "RunLocal", "ParseFlags", "OnFabric", "WithFabric", "WithSetting", "WithGrace", "WithLogger", "WithRails", "WithTransports", "InRankOrder",
 	// operations of reductions
 	"Band", "Bor", "Bxor", "Land", "Lor", "Lxor", "Max", "MaxLoc", "Min", "MinLoc", "Prod", "Sum",
 	"Comm.Events", "Comm.Rails", "Comm.Stats", "Comm.TagUB", "Comm.WithContext",
