@@ -69,7 +69,7 @@ Flags of the job, before the first PROGRAM:
                           or --timeout, before SIGKILL (default 2s, 300ms)
   --hang-after DURATION   when no rank has made progress for this time, print what
                           the ranks do and why they hang; the job goes on
-                          (default 5m, 0: never)
+                          (default 5m, 0: never); 10s for a certain deadlock
   --report-dir DIR        with each such report, write the stacks of all goroutines
                           into files in DIR
   --metrics ADDR          serve the ranks' counters to Prometheus, at

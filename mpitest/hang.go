@@ -2,6 +2,7 @@ package mpitest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,10 +22,13 @@ func (r *run) watch(ended <-chan error) (err error, back bool) {
 		return err, true
 	case <-r.attached:
 	}
-	tick := time.NewTicker(min(max(r.hangAfter/20, time.Millisecond), time.Second))
+	early := min(r.hangAfter, deadlockAfter)
+	tick := time.NewTicker(min(max(r.hangAfter/20, time.Millisecond), early/10+time.Millisecond))
 	defer tick.Stop()
 	last, since := r.progress(), time.Now()
-	for {
+	next := early // time without progress at the next look for a certain deadlock
+	var report string
+	for report == "" {
 		select {
 		case err := <-ended:
 			return err, true
@@ -32,15 +36,23 @@ func (r *run) watch(ended <-chan error) (err error, back bool) {
 			r.reportFindings() // at once, because the test may be killed
 		case <-tick.C:
 		}
-		if now := r.progress(); !slices.Equal(now, last) {
-			last, since = now, time.Now()
-		} else if time.Since(since) >= r.hangAfter {
-			break
+		now, quiet := r.progress(), time.Since(since)
+		switch {
+		case !slices.Equal(now, last):
+			last, since, next = now, time.Now(), early
+		case quiet >= r.hangAfter:
+			report, _ = r.hangReport(last, r.hangAfter)
+		case quiet >= next:
+			// A rank that computes is not asked all the time.
+			text, isCertain := r.hangReport(last, next)
+			if next = 2 * quiet; isCertain {
+				report = text
+			}
 		}
 	}
 
-	r.t.Error(r.hangReport(last))
-	r.stop(fmt.Errorf("mpitest: no rank has made progress for %v", r.hangAfter))
+	r.t.Error(report)
+	r.stop(errors.New("mpitest: no rank has made progress: see the report"))
 	grace := min(max(r.hangAfter, minEndGrace), maxEndGrace)
 	select {
 	case err := <-ended:
@@ -94,21 +106,24 @@ func (r *run) unreturned() string {
 	return rankList(left) + " are"
 }
 
-// hangReport explains the hang. last is the progress of the ranks when the hang began.
-func (r *run) hangReport(last []uint64) string {
+// hangReport explains the hang after a time without progress. last is the progress of the ranks
+// when the hang began. isCertain says that the ranks wait for each other in a cycle, and that waiting
+// longer brings no news.
+func (r *run) hangReport(last []uint64, quiet time.Duration) (text string, isCertain bool) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", r.hangAfter)
+	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", quiet.Round(100*time.Millisecond))
 	ranks, stacks := r.reports()
 	for i := range ranks {
 		if rep := ranks[i].Report; rep != nil && !rep.Locked && progressOf(rep.Snapshot.Progress, ranks[i].Left) != last[i] {
 			ranks[i].After = nil // the hang is over
 		}
 	}
-	b.WriteString(hangreport.Analyze(ranks).Text("  "))
+	finding := hangreport.Analyze(ranks)
+	b.WriteString(finding.Text("  "))
 	for _, f := range foldStacks(stacks) {
 		fmt.Fprintf(&b, "\n%s, %s", rankList(f.ranks), f.stack)
 	}
-	return b.String()
+	return b.String(), finding.HasCycle()
 }
 
 // reports asks the ranks for their reports.

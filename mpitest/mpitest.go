@@ -15,12 +15,13 @@
 //
 //   - An error of a rank: a panic, or a send that does not complete because no rank receives it (a
 //     synchronous send, or a message that is too long to be sent before it is received).
-//   - A hang: no rank has sent, received or completed anything for 30 seconds ([HangAfter]). The
-//     report begins with the likely causes. Then it lists what each rank does: calls that wait,
-//     with their lines and operations; operations that no call waits for; messages that are not
-//     received; goroutines outside of the library; and stacks. It calls ranks deadlocked if each of
-//     their goroutines waits in a call that no rank can end any more. It ignores goroutines that
-//     were not started from the body of a rank, or that have set their own pprof labels.
+//   - A hang: no rank has sent, received or completed anything for 30 seconds ([HangAfter]), or for
+//     two seconds if ranks certainly wait for each other in a cycle. The report begins with the
+//     likely causes. Then it lists what each rank does: calls that wait, with their lines and
+//     operations; operations that no call waits for; messages that are not received; goroutines
+//     outside of the library; and stacks. It calls ranks deadlocked if each of their goroutines
+//     waits in a call that no rank can end any more. It ignores goroutines that were not started
+//     from the body of a rank, or that have set their own pprof labels.
 //   - A leak when the body of a rank returns: a request that is still active (started, and neither
 //     waited for, nor tested to completion, nor freed), memory from comm.Alloc that was not given
 //     back, or a communicator, other than the world, that was not freed.
@@ -52,6 +53,9 @@ import (
 
 const (
 	defaultHangAfter = 30 * time.Second
+	// deadlockAfter is the time without progress after which a deadlock is reported if it is
+	// certain: no patience makes the ranks go on.
+	deadlockAfter = 2 * time.Second
 	// After a hang, Run ends all calls. The ranks may then take the same time again to return,
 	// within these bounds.
 	minEndGrace, maxEndGrace = 2 * time.Second, 5 * time.Second
@@ -60,7 +64,8 @@ const (
 )
 
 // HangAfter sets the time without progress of any rank after which Run reports a hang: 30 seconds
-// if d is not positive. Only Run uses the option. A report after less than two seconds may call
+// if d is not positive. Ranks that certainly wait for each other in a cycle are reported after two
+// seconds if d is longer. Only Run uses the option. A report after less than two seconds may call
 // ranks deadlocked although their calls would soon end with an error: calls of collectives that do
 // not match, and calls that wait for a rank whose body has returned.
 func HangAfter(d time.Duration) comm.Option {

@@ -122,6 +122,20 @@ type Cause struct {
 	Text string `json:"text"`
 }
 
+// HasCycle reports whether ranks certainly wait for each other in a cycle, so that waiting longer
+// brings no news. Calls of collectives that do not match wait in a cycle too, but the library ends
+// them with an error.
+func (f *Finding) HasCycle() bool {
+	has := false
+	for _, c := range f.Causes {
+		if c.Kind == KindMismatch {
+			return false
+		}
+		has = has || c.Kind == KindDeadlock && len(c.Cycle) > 0
+	}
+	return has
+}
+
 // Group is ranks that do the same.
 type Group struct {
 	Ranks []int `json:"ranks"`

@@ -16,7 +16,9 @@ import (
 type hangWatch struct {
 	every    time.Duration // between checks
 	limit    int           // checks without progress after which the job hangs
+	early    int           // checks without progress after which a certain deadlock is looked for
 	quiet    int           // checks without progress
+	next     int           // checks without progress at the next look for a certain deadlock
 	reported bool          // the hang has been reported; set back by progress
 	last     map[int]rankProgress
 }
@@ -31,13 +33,39 @@ type rankProgress struct {
 // Limits of the time between two checks.
 const (
 	minLook = 100 * time.Millisecond
-	maxLook = 15 * time.Second
+	maxLook = 2 * time.Second
 )
 
-// newHangWatch returns a watch that reports a hang after d and at most two more checks.
+// deadlockAfter is the time without progress after which a deadlock is reported if it is certain:
+// no patience makes such a job go on.
+const deadlockAfter = 10 * time.Second
+
+// newHangWatch returns a watch that reports a hang after d and at most two more checks, and a
+// certain deadlock after deadlockAfter.
 func newHangWatch(d time.Duration) *hangWatch {
 	every := min(max(d/20, minLook), maxLook)
-	return &hangWatch{every: every, limit: max(1, int((d+every-1)/every))}
+	checks := func(d time.Duration) int { return max(1, int((d+every-1)/every)) }
+	w := &hangWatch{every: every, limit: checks(d), early: checks(min(d, deadlockAfter))}
+	w.restart()
+	return w
+}
+
+// restart begins a new count, because a rank has made progress.
+func (w *hangWatch) restart() { w.quiet, w.next, w.reported = 0, w.early, false }
+
+// isTime reports whether to ask the ranks for reports now. certain says that only a certain
+// deadlock is news. A job that may only compute is asked ever less often.
+func (w *hangWatch) isTime() (now, certain bool) {
+	switch {
+	case w.reported:
+		return false, false
+	case w.quiet >= w.limit:
+		return true, false
+	case w.quiet >= w.next:
+		w.next = 2 * w.quiet
+		return true, true
+	}
+	return false, false
 }
 
 // sampler holds the latest progress that a rank has reported. A question to a stopped rank stays
@@ -95,32 +123,42 @@ func (r *run) look() {
 	}
 	switch {
 	case moved || !answering:
-		w.quiet, w.reported = 0, false
+		w.restart()
 	default:
 		w.quiet++
 	}
-	if w.quiet >= w.limit && !w.reported && !r.diagnosing {
-		w.reported = true
-		r.diagnose(r.hangTitle, r.printTrace, func() {})
+	if r.diagnosing {
+		return
+	}
+	if now, certain := w.isTime(); now {
+		w.reported = !certain
+		title := func(report *diagnose.Report) string { return r.hangTitle(report, certain) }
+		r.diagnose(title, r.printTrace, func() {})
 	}
 }
 
 // hangTitle returns the title of a report about a hang, or "" if the report shows that the job does
-// not hang.
-func (r *run) hangTitle(report *diagnose.Report) string {
+// not hang or, if certain is set, that it might go on.
+func (r *run) hangTitle(report *diagnose.Report, certain bool) string {
 	w := r.hang
 	for _, m := range report.Members {
 		last := w.last[m.Rank].number
 		hasMoved := m.Report != nil && !m.Report.Locked && m.Report.Snapshot.Progress != last
 		if hasMoved || m.After != nil && *m.After > last { // 0 if the rank could not take its lock
-			w.quiet, w.reported = 0, false // the rank has made progress since
+			w.restart() // the rank has made progress since
 			return ""
 		}
 	}
-	if diagnose.IsComputing(report.Members) {
-		w.quiet, w.reported = 0, false
+	quiet := time.Duration(w.limit) * w.every // at least: more time has passed with the report
+	switch {
+	case certain && !report.Finding.HasCycle():
+		return "" // the count goes on
+	case certain:
+		quiet = time.Duration(w.quiet) * w.every
+		w.reported = true
+	case diagnose.IsComputing(report.Members):
+		w.restart()
 		return ""
 	}
-	quiet := time.Duration(w.limit) * w.every // at least: more time has passed with the report
 	return fmt.Sprintf("no rank has made progress for %v; the job goes on", quiet)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/mpigo/mpigo/internal/hangreport"
 	"github.com/mpigo/mpigo/internal/introspect"
 	"github.com/mpigo/mpigo/internal/jobsocket"
 	"github.com/mpigo/mpigo/internal/leaks"
@@ -224,14 +225,61 @@ func TestHangIsReportedOnceAndHarmsNobody(t *testing.T) {
 
 func TestNewHangWatchLooksAtMostTenTimesASecond(t *testing.T) {
 	for after, want := range map[time.Duration]hangWatch{
-		time.Millisecond: {every: 100 * time.Millisecond, limit: 1},
-		2 * time.Second:  {every: 100 * time.Millisecond, limit: 20},
-		time.Minute:      {every: 3 * time.Second, limit: 20},
-		5 * time.Minute:  {every: 15 * time.Second, limit: 20},
-		time.Hour:        {every: 15 * time.Second, limit: 240},
+		time.Millisecond: {every: 100 * time.Millisecond, limit: 1, early: 1},
+		2 * time.Second:  {every: 100 * time.Millisecond, limit: 20, early: 20},
+		20 * time.Second: {every: time.Second, limit: 20, early: 10},
+		5 * time.Minute:  {every: 2 * time.Second, limit: 150, early: 5},
+		time.Hour:        {every: 2 * time.Second, limit: 1800, early: 5},
 	} {
 		w := newHangWatch(after)
-		assert.Equal(t, []any{want.every, want.limit}, []any{w.every, w.limit}, after)
+		assert.Equal(t, []any{want.every, want.limit, want.early}, []any{w.every, w.limit, w.early}, after)
+	}
+}
+
+// TestHangWatchLooksForCertainDeadlocksEverMoreRarely: each look asks all ranks for their stacks.
+func TestHangWatchLooksForCertainDeadlocksEverMoreRarely(t *testing.T) {
+	w := newHangWatch(5 * time.Minute)
+	looks := func() (early []int, late int) {
+		for !w.reported {
+			w.quiet++
+			now, certain := w.isTime()
+			switch {
+			case now && certain:
+				early = append(early, w.quiet)
+			case now:
+				late, w.reported = w.quiet, true
+			}
+		}
+		return early, late
+	}
+	for range 2 {
+		early, late := looks()
+		assert.Equal(t, []int{5, 10, 20, 40, 80}, early) // 10 s, 20 s and so on
+		assert.Equal(t, 150, late)
+		w.restart()
+	}
+}
+
+// TestHangTitleOfCertainDeadlock: before the long time is over, only a certain deadlock is
+// reported, and only once.
+func TestHangTitleOfCertainDeadlock(t *testing.T) {
+	cycle := hangreport.Cause{Kind: hangreport.KindDeadlock, Ranks: []int{0, 1}, Cycle: []int{0, 1}}
+	for name, c := range map[string]struct {
+		causes []hangreport.Cause
+		want   string
+	}{
+		"cycle":          {[]hangreport.Cause{{Kind: hangreport.KindNearMiss}, cycle}, "no rank has made progress for 10s; the job goes on"},
+		"no cycle":       {[]hangreport.Cause{{Kind: hangreport.KindDeadlock}}, ""},
+		"not certain":    {[]hangreport.Cause{{Kind: hangreport.KindMayDeadlock, Cycle: cycle.Cycle}}, ""},
+		"will get error": {[]hangreport.Cause{{Kind: hangreport.KindMismatch}, cycle}, ""},
+		"late":           {[]hangreport.Cause{{Kind: hangreport.KindLate}}, ""},
+	} {
+		w := newHangWatch(5 * time.Minute)
+		w.quiet = w.early
+		got := (&run{hang: w}).hangTitle(&diagnose.Report{Finding: hangreport.Finding{Causes: c.causes}}, true)
+		assert.Equal(t, c.want, got, name)
+		assert.Equal(t, c.want != "", w.reported, name)
+		assert.Equal(t, w.early, w.quiet, "%s: the count goes on", name)
 	}
 }
 
@@ -254,7 +302,7 @@ func TestHangTitleOfRankThatGoesOn(t *testing.T) {
 		w.last, w.quiet, w.reported = map[int]rankProgress{0: {number: 7}}, w.limit, true
 		r := &introspect.Report{Locked: c.isLocked, Snapshot: observe.Snapshot{Progress: c.reported, Waits: []observe.Wait{{}}}}
 		members := []introspect.Member{{State: introspect.StateAnswered, Report: r, After: &c.after}}
-		title := (&run{hang: w}).hangTitle(&diagnose.Report{Members: members})
+		title := (&run{hang: w}).hangTitle(&diagnose.Report{Members: members}, false)
 		assert.Equal(t, c.hangs, title == "no rank has made progress for 2s; the job goes on", "%s: %q", name, title)
 		assert.Equal(t, c.hangs, w.reported, name)
 	}
