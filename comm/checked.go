@@ -20,7 +20,8 @@ type checker struct {
 
 	// The engine's lock guards the rest.
 
-	watched []*watch // the user's requests, from the call that makes them until they end
+	watched []*watch   // the user's requests, from the call that makes them until they end
+	sends   syncChoice // of the standard sends
 	// tell warns the user.
 	tell func(j *job, what error)
 }

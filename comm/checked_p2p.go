@@ -33,7 +33,9 @@ func (k *checker) newRecvWatch(typ elemType, recv []byte) *watch {
 
 func (c *Comm) sendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) error {
 	defer c.endCall(c.beginCall(op, dest, tag, len(buf)))
-	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op.String(), c.job.check.kindOf(typ, buf), newWatch(buf)))
+	k := c.job.check
+	w := newWatch(buf)
+	return awaitSend(c.ctx, c.job.pml.IsendAudited(c.p2p, buf, dest, tag, k.sendMode(w, mode), op.String(), k.kindOf(typ, buf), w))
 }
 
 func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mode, op calls.ID) Request {
@@ -43,7 +45,7 @@ func (c *Comm) isendAudited(typ elemType, buf []byte, dest, tag int, mode pml.Mo
 	if mode == pml.Buffered {
 		w.sends = nil // the call has copied it
 	}
-	r := c.job.pml.IsendAudited(c.p2p, buf, dest, tag, mode, op.String(), k.kindOf(typ, buf), w)
+	r := c.job.pml.IsendAudited(c.p2p, buf, dest, tag, k.sendMode(w, mode), op.String(), k.kindOf(typ, buf), w)
 	return k.handle(c.job, &r.Object, w)
 }
 
@@ -68,7 +70,7 @@ func (c *Comm) auditSend(r *pml.SendRequest, typ elemType, buf []byte, mode pml.
 	if mode == pml.Buffered {
 		w.sends = nil
 	}
-	r.Tell(k.kindOf(typ, buf))
+	r.Tell(k.kindOf(typ, buf), k.sendMode(w, mode))
 	r.Audit(w)
 	return k.handle(c.job, &r.Object, w)
 }

@@ -27,6 +27,7 @@ type watch struct {
 	recv     audit.Buffer
 	fault    error // found before the operation ended
 	released bool  // the buffers are the user's again
+	madeSync bool  // a standard send that checked mode has made synchronous
 	told     bool  // a warning has said that the request is lost
 
 	// If the user has the request:

@@ -86,8 +86,9 @@ func newJob(rank, size int, settings tunable.Set, engine progress.Config, hostID
 		eng:      progress.New(engine),
 		settings: settings,
 	}
-	if settings.Bool("check") {
-		j.check = &checker{tell: tellUser}
+	// The tunables permit no other text.
+	if mode, _ := tunable.ParseCheck(settings.String("check")); mode != tunable.NoCheck {
+		j.check = &checker{tell: tellUser, sends: newSyncChoice(mode, settings.Int("check.seed"))}
 	}
 	sum := sha256.Sum256([]byte(hostID))
 	copy(j.hostKey[:], sum[:])

@@ -111,7 +111,7 @@ func (j *job) snapshot() observe.Snapshot {
 		isCollective := p.Context == p.Context.Collective()
 		out := observe.Pending{
 			Op: p.Op, Sends: p.Sends, Comm: *s.name.Load(), Peer: p.Peer, Tag: p.Tag, Bytes: p.Bytes, Phase: p.Phase,
-			Collective: isCollective, Abandoned: p.Abandoned,
+			Collective: isCollective, Abandoned: p.Abandoned, MadeSynchronous: j.madeSynchronous(p),
 		}
 		if p.Tag > tagUB && !isCollective {
 			out.Tag -= inviteTag

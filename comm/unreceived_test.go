@@ -51,10 +51,10 @@ func TestCheckedFinalizeTellsOfMessagesNotReceived(t *testing.T) {
 		exchange(t, func(w *comm.Comm) error {
 			d := must(w.Dup())
 			for range 3 {
-				must1(comm.Send(d, []int16{1}, 1, 7))
+				must1(comm.Bsend(d, []int16{1}, 1, 7))
 			}
 			for tag := range tags {
-				must1(comm.Send(w, make([]int, tag), 1, tag))
+				must1(comm.Bsend(w, make([]int, tag), 1, tag))
 			}
 			return comm.Send(w, []int{1}, 1, 1<<20)
 		}, func(w *comm.Comm) error {

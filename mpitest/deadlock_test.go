@@ -265,3 +265,34 @@ func TestHangReportIgnoresRankWithoutRails(t *testing.T) {
 	assert.Contains(t, log, "hang: ")
 	assert.NotContains(t, log, "deadlock:")
 }
+
+// TestSendsThatRelyOnBufferingAreReported: without checked mode, short sends return before they are
+// received. In checked mode some of them wait, and strictly all of them.
+func TestSendsThatRelyOnBufferingAreReported(t *testing.T) {
+	t.Parallel()
+	for mode, c := range map[string]struct {
+		most    int // exchanges before the hang
+		setting string
+	}{
+		"true":   {100, "check.seed=7"},
+		"strict": {0, "check=strict"},
+	} {
+		var done [2]int
+		_, log := runFails(t, 2, func(t testing.TB, world *comm.Comm) {
+			me := world.Rank()
+			for range 1000 {
+				if err := comm.Send(world, make([]float64, 10), 1-me, 3); err != nil {
+					return
+				}
+				if _, err := comm.Recv(world, make([]float64, 10), 1-me, 3); err != nil {
+					return
+				}
+				done[me]++
+			}
+		}, mpitest.HangAfter(time.Hour), comm.WithSetting("check", mode), comm.WithSetting("check.seed", "7"))
+		assert.Contains(t, log, "rank 0 waits for rank 1, which waits for rank 0; the program relies on buffering (MPI 4.1, section 3.5): checked mode ("+
+			c.setting+") has made its sends synchronous\n", mode)
+		assert.Regexp(t, `  0, 1: deadlock_test\.go:\d+ Send to rank\+1, tag 3, 80 bytes, made synchronous, for `, log)
+		assert.LessOrEqual(t, done[0], c.most, mode)
+	}
+}

@@ -107,8 +107,8 @@ func (r *run) unreturned() string {
 }
 
 // hangReport explains the hang after a time without progress. last is the progress of the ranks
-// when the hang began. isCertain says that the ranks wait for each other in a cycle, and that waiting
-// longer brings no news.
+// when the hang began. isCertain says that the ranks wait for each other in a cycle, and that
+// waiting longer brings no news.
 func (r *run) hangReport(last []uint64, quiet time.Duration) (text string, isCertain bool) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hang: no rank has made progress for %v\n", quiet.Round(100*time.Millisecond))

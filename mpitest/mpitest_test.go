@@ -556,13 +556,13 @@ func TestUnreceivedMessagesFailTest(t *testing.T) {
 		half.SetName("half")
 		switch world.Rank() {
 		case 0:
-			require.NoError(t, comm.Send(world, []int64{1}, 1, 5))
+			require.NoError(t, comm.Bsend(world, []int64{1}, 1, 5))
 			require.NoError(t, comm.Send(world, []int64{1}, 1, 6))
-			require.NoError(t, comm.Send(half, []byte{1, 2}, 1, 7))
+			require.NoError(t, comm.Bsend(half, []byte{1, 2}, 1, 7))
 		case 1:
 			must(comm.Recv(world, []int64{0}, 0, 6))
 			for range 12 {
-				require.NoError(t, comm.Send(world, []byte(nil), 1, 8))
+				require.NoError(t, comm.Bsend(world, []byte(nil), 1, 8))
 			}
 		}
 	})

@@ -24,13 +24,15 @@ func (r *RecvRequest) tellKind(kind uint8) {
 	}
 }
 
-// Tell makes a send, which is not active, transmit the kind of its elements.
-func (s *SendRequest) Tell(kind uint8) { s.flags, s.mayShort = kind<<kindShift, false }
+// Tell makes a send, which is not active, transmit the kind of its elements in another mode.
+func (s *SendRequest) Tell(kind uint8, mode Mode) {
+	s.flags, s.mayShort, s.mode = kind<<kindShift, false, mode
+}
 
 // IsendAudited is Isend with an auditor.
 func (p *PML) IsendAudited(c *Context, buf []byte, dest, tag int, mode Mode, op string, kind uint8, a request.Auditor) *SendRequest {
 	s := p.newSend(c, buf, dest, tag, mode, op)
-	s.Tell(kind)
+	s.Tell(kind, mode)
 	s.Audit(a)
 	s.Activate()
 	s.launchOrPend()
@@ -59,7 +61,7 @@ func (p *PML) IsendrecvAudited(c *Context, a Sendrecv, kind uint8, pair request.
 	r := p.newPair(c, a)
 	r.Audit(pair)
 	s := p.newSend(c, a.Send, a.Dest, a.SendTag, Standard, a.Op)
-	s.Tell(kind)
+	s.Tell(kind, Standard)
 	s.Activate()
 	half := p.IrecvAudited(c, a.Recv, a.Elem, a.Source, a.RecvTag, a.Op, recv)
 	s.launchOrPend()

@@ -261,7 +261,7 @@ func (v *view) deadlocks() (out []Cause) {
 	}
 	text := begin + named(d.Ranks)
 	if len(d.Cycle) > 0 {
-		text += "; " + v.cycle(d.Cycle)
+		text += "; " + v.cycle(d.Cycle) + v.reliesOnBuffering(d.Cycle)
 	} else if c, ok := v.endsByError(d.Ranks); ok {
 		return []Cause{c}
 	} else if gone := v.leftAwaited(d.Ranks); len(gone) > 0 {
@@ -271,6 +271,22 @@ func (v *view) deadlocks() (out []Cause) {
 		text += fmt.Sprintf(", which %s for %s", verb(d.Ranks, "waits", "wait"), v.awaitedName(d.Ranks, gone))
 	}
 	return []Cause{{Kind: kind, Ranks: d.Ranks, Cycle: d.Cycle, Text: text}}
+}
+
+// reliesOnBuffering says that a cycle exists only because checked mode has made sends synchronous,
+// or returns "".
+func (v *view) reliesOnBuffering(cycle []int) string {
+	for _, rank := range cycle {
+		for _, w := range v.ranks[rank].Waits {
+			for _, p := range v.ranks[rank].ops(w) {
+				if p.MadeSynchronous != "" {
+					return fmt.Sprintf("; the program relies on buffering (MPI 4.1, section 3.5): checked mode (%s) has made its sends synchronous",
+						p.MadeSynchronous)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // endsByError returns the cause for ranks some of which wait for a finalized rank. Their calls end

@@ -144,6 +144,9 @@ func operation(p observe.Pending, peer string) string {
 	if p.Bytes > 0 && isSend(p) {
 		fmt.Fprintf(&b, ", %s", count(int(p.Bytes), "byte", "bytes"))
 	}
+	if p.MadeSynchronous != "" {
+		b.WriteString(", made synchronous")
+	}
 	if p.Comm != "world" && p.Comm != "" {
 		fmt.Fprintf(&b, ", in %s", p.Comm)
 	}

@@ -149,6 +149,9 @@ type Pending struct {
 	By []int `json:"by,omitempty"`
 	// Abandoned: its call has returned, or its request was freed, so no call waits for it.
 	Abandoned bool `json:"abandoned,omitempty"`
+	// MadeSynchronous, of a standard send that checked mode has made synchronous, is the setting
+	// that repeats this.
+	MadeSynchronous string `json:"made_synchronous,omitempty"`
 	// Comm is the name of the communicator.
 	Comm string `json:"comm"`
 }

@@ -280,6 +280,18 @@ func FuzzWith(f *testing.F) {
 	})
 }
 
+func TestParseCheckKnowsEachMode(t *testing.T) {
+	for text, want := range map[string]tunable.CheckMode{
+		"false": tunable.NoCheck, "off": tunable.NoCheck, "true": tunable.Check, "1": tunable.Check, "strict": tunable.CheckStrict,
+	} {
+		mode, ok := tunable.ParseCheck(text)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, mode, text)
+	}
+	_, ok := tunable.ParseCheck("lax")
+	assert.False(t, ok)
+}
+
 func TestParseStatsKnowsEachForm(t *testing.T) {
 	for text, want := range map[string]tunable.StatsForm{
 		"true": tunable.StatsTable, "1": tunable.StatsTable, "false": tunable.NoStats, "off": tunable.NoStats, "json": tunable.StatsJSON,
