@@ -7,6 +7,7 @@ import (
 
 	"github.com/mpigo/mpigo/comm/internal/audit"
 	"github.com/mpigo/mpigo/internal/wireup"
+	"github.com/mpigo/mpigo/pml"
 )
 
 // Checked mode (the tunable check) compares the calls of the ranks, and watches the buffers that
@@ -22,6 +23,9 @@ type checker struct {
 
 	watched []*watch   // the user's requests, from the call that makes them until they end
 	sends   syncChoice // of the standard sends
+	// dropped are messages that had arrived in communicators when these were freed, the first
+	// maxDropped of them.
+	dropped []pml.Unreceived
 	// tell warns the user.
 	tell func(j *job, what error)
 }

@@ -1,9 +1,29 @@
 package comm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mpigo/mpigo/pml"
+)
 
 // maxUnreceived is the largest number of lines about messages that were not received.
 const maxUnreceived = 10
+
+// maxDropped bounds the memory for messages in freed communicators.
+const maxDropped = 1000
+
+// keepUnreceived is called before a communicator is freed. After that, the caller calls the
+// function that it returns. If the communicator is gone then, no receive can match its messages any
+// more. Lock held.
+func (k *checker) keepUnreceived(p *pml.PML, in *pml.Context) (after func()) {
+	dropped := p.UnreceivedIn(in)
+	return func() {
+		if len(p.UnreceivedIn(in)) == 0 {
+			k.dropped = append(k.dropped, dropped[:min(len(dropped), maxDropped-len(k.dropped))]...)
+		}
+	}
+}
 
 // unreceivedKind is what the messages of one such line have in common.
 type unreceivedKind struct {
@@ -17,7 +37,7 @@ type unreceivedKind struct {
 func (j *job) tellUnreceived() {
 	var kinds []unreceivedKind
 	count, bytes := make(map[unreceivedKind]int), make(map[unreceivedKind]int64)
-	for _, m := range j.pml.Unreceived() {
+	for _, m := range slices.Concat(j.pml.Unreceived(), j.check.dropped) {
 		if m.Context == m.Context.Collective() {
 			continue
 		}

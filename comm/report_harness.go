@@ -324,13 +324,20 @@ func (o *observed) Leaks() observe.Leaks {
 func (o *observed) Unreceived() []observe.Message {
 	o.job.eng.Lock()
 	defer o.job.eng.Unlock()
-	return o.job.unreceived()
+	list := o.job.pml.Unreceived()
+	if k := o.job.check; k != nil {
+		list = append(list, k.dropped...)
+	}
+	return described(list)
 }
 
-// unreceived is observe.Rank.Unreceived. It leaves out messages of collectives. Lock held.
-func (j *job) unreceived() []observe.Message {
+// unreceived lists the messages that a receive might still match. Lock held.
+func (j *job) unreceived() []observe.Message { return described(j.pml.Unreceived()) }
+
+// described describes messages. It leaves out those of collectives.
+func described(list []pml.Unreceived) []observe.Message {
 	var out []observe.Message
-	for _, m := range j.pml.Unreceived() {
+	for _, m := range list {
 		if m.Context == m.Context.Collective() {
 			continue
 		}

@@ -219,6 +219,9 @@ func (c *Comm) Free() error {
 // drop is Free without checks. Lock held.
 func (c *Comm) drop() {
 	c.freed, c.attrs = true, nil
+	if c.job.check != nil {
+		defer c.job.check.keepUnreceived(c.job.pml, c.p2p)()
+	}
 	c.job.pml.RemoveContext(c.p2p)
 	c.team.Remove()
 	c.job.invites.parentFreed(c.id)

@@ -46,38 +46,43 @@ func must1(err error) {
 // TestCheckedFinalizeTellsOfMessagesNotReceived: there is one line for each sender, tag and
 // communicator, and at most ten lines.
 func TestCheckedFinalizeTellsOfMessagesNotReceived(t *testing.T) {
-	for _, tags := range []int{2, 30} {
-		told := make(chan string, 100)
-		exchange(t, func(w *comm.Comm) error {
-			d := must(w.Dup())
-			for range 3 {
-				must1(comm.Bsend(d, []int16{1}, 1, 7))
+	for _, isFreed := range []bool{false, true} {
+		for _, tags := range []int{2, 30} {
+			told := make(chan string, 100)
+			exchange(t, func(w *comm.Comm) error {
+				d := must(w.Dup())
+				for range 3 {
+					must1(comm.Bsend(d, []int16{1}, 1, 7))
+				}
+				for tag := range tags {
+					must1(comm.Bsend(w, make([]int, tag), 1, tag))
+				}
+				return comm.Send(w, []int{1}, 1, 1<<20)
+			}, func(w *comm.Comm) error {
+				comm.TellChecked(w, func(line string) { told <- line })
+				d := must(w.Dup())
+				d.SetName("other")
+				_, err := comm.Recv(w, make([]int, 1), 0, 1<<20) // so all others have come
+				if err == nil && isFreed {
+					err = d.Free()
+				}
+				return err
+			})
+			close(told)
+			var got []string
+			for line := range told {
+				got = append(got, line)
 			}
-			for tag := range tags {
-				must1(comm.Bsend(w, make([]int, tag), 1, tag))
+			want := []string{}
+			for tag := range min(tags, 10) {
+				want = append(want, fmt.Sprintf("world: never received: a message of rank 0 with tag %d, of %d bytes", tag, 8*tag))
 			}
-			return comm.Send(w, []int{1}, 1, 1<<20)
-		}, func(w *comm.Comm) error {
-			comm.TellChecked(w, func(line string) { told <- line })
-			d := must(w.Dup())
-			d.SetName("other")
-			_, err := comm.Recv(w, make([]int, 1), 0, 1<<20) // so all others have come
-			return err
-		})
-		close(told)
-		var got []string
-		for line := range told {
-			got = append(got, line)
+			if tags < 10 {
+				want = append(want, "other: never received: 3 messages of rank 0 with tag 7, of 6 bytes in all")
+			} else {
+				want = append(want, "never received: messages of 21 more ranks or tags")
+			}
+			assert.Equal(t, want, got)
 		}
-		want := []string{}
-		for tag := range min(tags, 10) {
-			want = append(want, fmt.Sprintf("world: never received: a message of rank 0 with tag %d, of %d bytes", tag, 8*tag))
-		}
-		if tags < 10 {
-			want = append(want, "other: never received: 3 messages of rank 0 with tag 7, of 6 bytes in all")
-		} else {
-			want = append(want, "never received: messages of 21 more ranks or tags")
-		}
-		assert.Equal(t, want, got)
 	}
 }

@@ -566,7 +566,6 @@ func TestUnreceivedMessagesFailTest(t *testing.T) {
 			}
 		}
 	})
-	// The communicators are leaks too: freed ones would have dropped their messages.
 	begin := strings.Index(log, "rank 1: leak: 13 messages")
 	require.Positive(t, begin, log)
 	assert.ElementsMatch(t, []string{
@@ -634,4 +633,21 @@ func TestParallelRunsAreIndependent(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// TestUnreceivedMessageInFreedCommunicatorFailsTest: the message had arrived when the communicator
+// was freed.
+func TestUnreceivedMessageInFreedCommunicatorFailsTest(t *testing.T) {
+	_, log := runFails(t, 2, func(t testing.TB, world *comm.Comm) {
+		other := must(world.Dup())
+		if world.Rank() == 0 {
+			require.NoError(t, comm.Bsend(other, []int64{1}, 1, 5))
+			require.NoError(t, comm.Bsend(world, []int64{1}, 1, 6))
+		} else {
+			must(comm.Recv(world, []int64{0}, 0, 6)) // so the first one has come
+		}
+		require.NoError(t, other.Free())
+	})
+	assert.Equal(t, "rank 1: leak: 1 message was sent here and not received:\n"+
+		"    from rank 0, tag 5, 8 bytes, in world/dup\n", log)
 }

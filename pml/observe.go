@@ -84,9 +84,18 @@ type Unreceived struct {
 func (p *PML) Unreceived() []Unreceived {
 	var out []Unreceived
 	for _, c := range p.sortedContexts() {
-		for m := range c.unexpected.all() {
-			out = append(out, Unreceived{Envelope: c.envelope(m), Context: c.id, Caller: c.caller})
-		}
+		out = append(out, p.UnreceivedIn(c)...)
+	}
+	return out
+}
+
+// UnreceivedIn is Unreceived for one context. The list is empty after the context was freed.
+func (p *PML) UnreceivedIn(c *Context) (out []Unreceived) {
+	if p.contexts[c.id] != c {
+		return nil
+	}
+	for m := range c.unexpected.all() {
+		out = append(out, Unreceived{Envelope: c.envelope(m), Context: c.id, Caller: c.caller})
 	}
 	return out
 }

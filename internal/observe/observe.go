@@ -32,8 +32,8 @@ type Rank interface {
 	// Leaks lists the requests, communicators and memory that the body of the rank should have
 	// finished or freed.
 	Leaks() Leaks
-	// Unreceived lists the messages that have arrived and were not received. It is called when all
-	// ranks have ended.
+	// Unreceived lists the messages that have arrived and were not received, in checked mode also
+	// those in freed communicators. It is called when all ranks have ended.
 	Unreceived() []Message
 	// Stop ends every call of the rank, present and future, with an error that wraps cause.
 	Stop(cause error)
