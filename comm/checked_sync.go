@@ -22,8 +22,8 @@ func newSyncChoice(mode tunable.CheckMode, seed int64) syncChoice {
 }
 
 // next chooses for the rank's next standard send. It takes about one in four. The choice depends on
-// the number of the send, not on the rank: ranks that send to each other in a cycle hang only if all
-// of these sends are synchronous.
+// the number of the send, not on the rank: ranks that send to each other in a cycle hang only if
+// all of these sends are synchronous.
 func (s *syncChoice) next() bool {
 	s.count++
 	x := (s.seed<<32 + s.count) * 0x9e3779b97f4a7c15 // the constants of SplitMix64

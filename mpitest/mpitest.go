@@ -25,8 +25,8 @@
 //   - A leak when the body of a rank returns: a request that is still active (started, and neither
 //     waited for, nor tested to completion, nor freed), memory from comm.Alloc that was not given
 //     back, or a communicator, other than the world, that was not freed.
-//   - A leak when all bodies have returned: a message that was sent but not received, or a goroutine
-//     that is still in the library.
+//   - A leak when all bodies have returned: a message that was sent but not received, or a
+//     goroutine that is still in the library.
 //
 // A failure that no line of the body reports is reported at the line that calls Run.
 //
