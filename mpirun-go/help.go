@@ -47,7 +47,7 @@ Flags of the job, before the first PROGRAM:
                           is reached by the first that connects to it; mpirun-go
                           info lists them
   --set KEY=VALUE         set a tunable; mpirun-go info lists them
-  --tags LIST             build tags for PROGRAMs that are Go packages: ibverbs, ...
+  --tags LIST             build tags for PROGRAMs that are Go packages
   --bind-to auto|core|none
                           bind each rank to an equal share of the host's free
                           cores, if they suffice (auto, default), or to a core

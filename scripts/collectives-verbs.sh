@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$root"
 scratch
 seeds=${1:-50} first=${2:-1}
-go build -tags ibverbs -o "$out/" ./mpirun-go ./scripts/collprogram
+go build -o "$out/" ./mpirun-go ./scripts/collprogram
 cp scripts/failover/fault-verbs "$out/"
 # The timeouts are the same as in failover-verbs.sh. The rails flap as long as the job runs.
 cat >"$out/main" <<SH

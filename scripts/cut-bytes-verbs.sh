@@ -17,7 +17,7 @@ esac
 [ $# -gt 0 ] || set -- {none,down,down-peer,drop}:{copy,put,get}
 
 scratch
-go build -tags ibverbs -o "$out/" ./mpirun-go ./scripts/cutbytes
+go build -o "$out/" ./mpirun-go ./scripts/cutbytes
 cp scripts/cutbytes/fault-verbs "$out/"
 # The settings of ibverbs are those of failover-verbs.sh.
 cat >"$out/main" <<'SH'

@@ -22,7 +22,7 @@ if [ "${1:-}" = -brief ]; then brief='-after 1s'; shift; fi
 failover_cases "$@"
 
 scratch
-go build -tags ibverbs -o "$out/" ./mpirun-go ./scripts/failover
+go build -o "$out/" ./mpirun-go ./scripts/failover
 cp scripts/failover/{fault-verbs,uneven} scripts/lib.sh "$out/"
 
 # A timeout of 2^16 · 4.096 µs = 268 ms and 4 retries: a device gives up a peer after about 1.4 s.

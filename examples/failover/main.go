@@ -8,7 +8,7 @@
 // nothing: it shows the traffic over the existing rails while you pull cables or set interfaces
 // down.
 //
-//	mpirun-go -n 2 --tags ibverbs --btl self,ibverbs ./examples/failover -time 20s
+//	mpirun-go -n 2 --btl self,ibverbs ./examples/failover -time 20s
 //
 // Failover needs no code in a program: send and receive know nothing of rails.
 package main

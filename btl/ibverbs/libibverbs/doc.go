@@ -1,9 +1,9 @@
 // Package libibverbs provides the real devices of [verbs.Device]: it calls rdma-core's libibverbs
 // through cgo.
 //
-// The build tag ibverbs compiles the package in; it needs cgo and rdma-core's headers (Debian:
-// libibverbs-dev). [New] opens the library at run time, so the same binary starts on machines with
-// and without it. Without the tag, New returns [ErrNotBuilt].
+// It needs cgo and 64-bit Linux, but neither the library nor its headers at build time: rdmacore.h
+// has the declarations. [New] opens the library at run time, so the same binary starts on machines
+// with and without it. In programs built without cgo, New returns [ErrNotBuilt].
 //
 // # Hot calls
 //
@@ -39,8 +39,8 @@ package libibverbs
 import "errors"
 
 var (
-	// ErrNotBuilt: the program was built without this provider.
-	ErrNotBuilt = errors.New("built without InfiniBand verbs")
+	// ErrNotBuilt: the program was built without cgo, or not for 64-bit Linux.
+	ErrNotBuilt = errors.New("built without cgo")
 	// ErrNoLibrary: libibverbs cannot be opened.
 	ErrNoLibrary = errors.New("no usable libibverbs")
 )

@@ -1,10 +1,9 @@
-//go:build ibverbs && cgo && linux
+//go:build cgo && linux && !386 && !arm && !mips && !mipsle
 
 package libibverbs
 
 import (
 	"debug/elf"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -25,10 +24,7 @@ import (
 
 func buildFake(t testing.TB, flags ...string) string {
 	t.Helper()
-	cc := os.Getenv("CC")
-	if cc == "" {
-		cc = "cc"
-	}
+	cc := compiler()
 	file := filepath.Join(t.TempDir(), "libfake.so")
 	args := append(flags, "-Wall", "-Werror", "-O1", "-shared", "-fPIC", "-Wl,--version-script=testdata/fake.map", "-o", file, "testdata/fake.c")
 	out, err := exec.Command(cc, args...).CombinedOutput()

@@ -1,4 +1,4 @@
-//go:build !ibverbs || !cgo || !linux
+//go:build !cgo || !linux || 386 || arm || mips || mipsle
 
 package libibverbs
 
@@ -21,5 +21,5 @@ func (*Provider) Devices() ([]string, error) { return nil, notBuilt() }
 func (*Provider) Open(string) (verbs.Device, error) { return nil, notBuilt() }
 
 func notBuilt() error {
-	return fmt.Errorf("%w: build the program on Linux with cgo, rdma-core's headers (libibverbs-dev) and -tags ibverbs", ErrNotBuilt)
+	return fmt.Errorf("%w: build the program for 64-bit Linux with cgo (CGO_ENABLED=1 and a C compiler)", ErrNotBuilt)
 }

@@ -1,12 +1,12 @@
-//go:build ibverbs && cgo && linux
+//go:build cgo && linux && !386 && !arm && !mips && !mipsle
 
 #define _GNU_SOURCE
 #include "shim.h"
+#include "rdmacore.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,18 +62,12 @@ _Static_assert(IBV_QPT_RC == 2 && IBV_QPT_UC == 3 && IBV_QPT_UD == 4, "ibv_qp_ty
 	X(create_srq, 1.1) X(modify_srq, 1.1) X(query_srq, 1.1) X(destroy_srq, 1.1) X(create_qp, 1.1) X(modify_qp, 1.1) \
 	X(query_qp, 1.1) X(destroy_qp, 1.1) X(create_ah, 1.1) X(destroy_ah, 1.1)
 
-// gid_entry is struct ibv_gid_entry, which headers before 2020 lack.
-struct gid_entry {
-	union ibv_gid gid;
-	uint32_t index, port, type, ndev_ifindex;
-};
-
 struct lib {
 #define FIELD(name, version) __typeof__(ibv_##name) *name;
 	REQUIRED(FIELD)
 #undef FIELD
 	// _ibv_query_gid_table of IBVERBS_1.11; NULL in older libraries
-	ssize_t (*query_gid_table)(struct ibv_context *, struct gid_entry *, size_t max, uint32_t flags, size_t entry_size);
+	ssize_t (*query_gid_table)(struct ibv_context *, struct ibv_gid_entry *, size_t max, uint32_t flags, size_t entry_size);
 };
 _Static_assert(sizeof(struct lib) <= sizeof(struct mpigo_lib), "MPIGO_LIB_WORDS is too small");
 
@@ -365,7 +359,7 @@ int mpigo_query_port(const struct mpigo_lib *lib, uint64_t number, uint32_t port
 
 int mpigo_query_pkey(const struct mpigo_lib *lib, uint64_t ctx, uint32_t port, int index, uint16_t *pkey)
 {
-	__be16 key = 0;
+	uint16_t key = 0;
 	errno = 0;
 	int error = failed(LIB(lib)->query_pkey(AT(struct ibv_context, ctx), (uint8_t)port, index, &key));
 
@@ -383,7 +377,7 @@ int mpigo_gid_table(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_gid 
 {
 	if (!LIB(lib)->query_gid_table)
 		return ENOSYS;
-	struct gid_entry *e = calloc(max, sizeof *e);
+	struct ibv_gid_entry *e = calloc(max, sizeof *e);
 	if (!e)
 		return ENOMEM;
 	errno = 0;
@@ -393,9 +387,9 @@ int mpigo_gid_table(const struct mpigo_lib *lib, uint64_t ctx, struct mpigo_gid 
 	for (ssize_t i = 0; i < n && i < (ssize_t)max; i++) {
 		struct mpigo_gid *g = &entries[(*count)++];
 		memcpy(g->gid, e[i].gid.raw, sizeof g->gid);
-		g->index = e[i].index;
-		g->port = e[i].port;
-		g->type = e[i].type;
+		g->index = e[i].gid_index;
+		g->port = e[i].port_num;
+		g->type = e[i].gid_type;
 	}
 	free(e);
 	return error;

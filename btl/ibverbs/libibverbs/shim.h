@@ -1,4 +1,4 @@
-//go:build ibverbs && cgo && linux
+//go:build cgo && linux && !386 && !arm && !mips && !mipsle
 
 // The interface of the verbs library for Go: structs of numbers, and functions that return 0 or an
 // error number. Objects of the library are passed as numbers (their addresses), so cgo has no

@@ -1,4 +1,4 @@
-//go:build ibverbs && cgo && linux
+//go:build cgo && linux && !386 && !arm && !mips && !mipsle
 
 package libibverbs
 

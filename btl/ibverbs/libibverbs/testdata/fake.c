@@ -7,15 +7,13 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <infiniband/verbs.h>
+#include "../rdmacore.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#undef ibv_query_port
-#undef ibv_reg_mr
 
 enum { QUEUE = 40, RING = 4096 };
 
@@ -296,7 +294,7 @@ int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gi
 // Indexes from 1000 on are commands: 1000+T raises event T on the object created last; 2000 fails
 // the last CQ; 2100+S sets the style of failures; 2200 keeps posted requests pending; 2300+S moves
 // the last queue pair to state S without an event.
-int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *key)
+int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, uint16_t *key)
 {
 	struct fake_context *f = (struct fake_context *)ctx;
 	(void)port;
