@@ -82,13 +82,14 @@ var mayImport = map[string][]string{
 	"internal/goroutines": {"internal/introspect"}, // the program's goroutines
 	"mpitest":             {"comm", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
-	"mpirun-go":           {"internal/wireup", "internal/cgroup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/calls", "internal/atomicfile", "internal/gate", "internal/shortpath", "internal/svg"},
+	"mpirun-go":           {"internal/wireup", "internal/cgroup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/calls", "internal/atomicfile", "internal/gate", "internal/shortpath", "internal/svg", "internal/bench"},
 	// How TCP chooses and pairs addresses.
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/cgroup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/gate", "btl/tcp"},
 	"examples":                  {"comm", "examples"},
 	// Programs for the scripts.
 	"scripts":                 {"comm", "request", "scripts", "internal/observe", "internal/svg", "btl/ibverbs/verbs"},
-	"bench":                   {"comm", "request", "internal/tunable", "internal/calls"},
+	"bench":                   {"internal/bench"},
+	"internal/bench":          {"comm", "request", "internal/tunable", "internal/calls"}, // the ranks of mpirun-go bench
 	"bench/compare":           {"internal/svg"}, // runs programs
 	"internal/svg":            {},               // drawings
 	"internal/wireup/interop": {"internal/wireup"},

@@ -12,8 +12,8 @@
 // .go file), which mpirun-go builds first with the user's go command. Several programs, separated
 // by ":", form one job.
 //
-// bench runs the program github.com/mpigo/mpigo/bench, which measures the library, with two ranks
-// unless -n says otherwise.
+// bench measures the library, with two ranks unless -n says otherwise. The ranks are mpirun-go
+// itself (internal/bench), so it works outside a module.
 //
 // doctor runs a job of one rank on each host, which is mpirun-go itself, and prints what keeps jobs
 // from running well (internal/doctor).

@@ -15,8 +15,8 @@ const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG.
 Runs PROGRAM as the ranks of one job, on this machine or on several hosts.
 PROGRAM is a binary, the name of a command, or a Go package (./examples/ring),
 which is built first.
-bench measures the library, for example: mpirun-go bench latency -m 8. It runs
-the Go package github.com/mpigo/mpigo/bench, with 2 ranks unless -n says otherwise.
+bench measures the library that mpirun-go is of, in any directory, with 2 ranks
+unless -n says otherwise: mpirun-go bench latency -m 8.
 dlv runs a job with one rank, or all, in the debugger Delve.
 doctor finds what keeps jobs from running well on this machine or on several hosts.
 diagnose asks the ranks of a running job what they do, and says why they hang.

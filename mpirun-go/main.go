@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/mpigo/mpigo/internal/bench"
 	"github.com/mpigo/mpigo/mpirun-go/internal/cli"
 	"github.com/mpigo/mpigo/mpirun-go/internal/doctor"
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
@@ -40,6 +41,9 @@ func main() {
 	}
 	if len(os.Args) == 4 && os.Args[1] == doctor.PeerArg {
 		os.Exit(doctor.RunPeer(os.Args[2], os.Args[3]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == benchArg {
+		os.Exit(bench.Main(os.Args[2:]))
 	}
 	con := newConsole()
 	os.Exit(con.finish(run(con, os.Args[1:])))

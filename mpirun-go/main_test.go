@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == remote.InstallArg {
 		main() // the install script executes a descriptor, so argv[0] has no meaning
 	}
-	if len(os.Args) > 1 && (os.Args[1] == doctor.RankArg || os.Args[1] == doctor.PeerArg) {
-		main() // the doctor executes its own binary, by that name
+	if len(os.Args) > 1 && (os.Args[1] == doctor.RankArg || os.Args[1] == doctor.PeerArg || os.Args[1] == benchArg) {
+		main() // doctor and bench execute their own binary, by that name
 	}
 	testscript.Main(m, map[string]func(){
 		"mpirun-go":  main,

@@ -91,9 +91,6 @@ func (b *builder) resolve(name string) (string, error) {
 		return "", err
 	}
 	path, err := b.build(program.Package, outDir)
-	if err != nil && name == benchPackage {
-		err = explainBench(err)
-	}
 	if err != nil {
 		return "", programError(name, err)
 	}

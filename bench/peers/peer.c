@@ -340,7 +340,7 @@ static double started(long n) {
 }
 #endif
 
-/* The computation, as ../nonblocking.go has it. */
+/* The computation, as internal/bench/nonblocking.go has it. */
 #define SIDE 25
 static float a[SIDE][SIDE], x[SIDE], y[SIDE];
 

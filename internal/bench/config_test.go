@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"fmt"
@@ -180,7 +180,7 @@ func FuzzParseSizes(f *testing.F) {
 
 // TestPeerProgramHasTheSameNumbers compares the C program for other libraries with this one.
 func TestPeerProgramHasTheSameNumbers(t *testing.T) {
-	text, err := os.ReadFile("peers/peer.c")
+	text, err := os.ReadFile("../../bench/peers/peer.c")
 	require.NoError(t, err)
 	defined := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^#define ([A-Z_]+) (.+)$`).FindAllStringSubmatch(string(text), -1) {

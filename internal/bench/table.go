@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"fmt"
@@ -78,7 +78,7 @@ var (
 )
 
 // The iteration counts of the OSU micro-benchmarks (osu_util.h: LAT_LOOP_SMALL and similar).
-// peers/peer.c has the same. Never written.
+// bench/peers/peer.c has the same. Never written.
 var (
 	latencyCounts    = counts{small: 10_000, smallWarmUp: 100, large: 1_000, largeWarmUp: 10}
 	bandwidthCounts  = counts{small: 100, smallWarmUp: 10, large: 20, largeWarmUp: 2}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -23,13 +23,12 @@ import (
 	"github.com/mpigo/mpigo/mpitest"
 )
 
-// mainVariable is an environment variable that has this test binary run main instead of the tests.
+// mainVariable is an environment variable that has this test binary run Main instead of the tests.
 const mainVariable = "BENCH_TEST_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
-		main()
-		return
+		os.Exit(Main(os.Args[1:]))
 	}
 	os.Exit(m.Run())
 }
@@ -262,7 +261,7 @@ func TestFreshBuffersUseWholePool(t *testing.T) {
 // its exit status. They run this test binary.
 func TestProcesses(t *testing.T) {
 	mpirun := filepath.Join(t.TempDir(), "mpirun-go")
-	out, err := exec.Command("go", "build", "-o", mpirun, "../mpirun-go").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", mpirun, "../../mpirun-go").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	bench, err := os.Executable()
 	require.NoError(t, err)
