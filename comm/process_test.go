@@ -167,22 +167,27 @@ func TestMessagesBetweenProcesses(t *testing.T) {
 		assert.Contains(t, got.stdout, "no rail leads from rank 0 on "+host+" to rank 1 on "+host+" (btl=self)")
 	})
 	t.Run("verbose", func(t *testing.T) {
-		assert.ElementsMatch(t, []string{"mpigo: rank 0: sm to 1-2", "mpigo: rank 1: sm to 0,2", "mpigo: rank 2: sm to 0-1"},
-			verbose(t, launch, 3))
+		assert.ElementsMatch(t, []string{
+			"mpigo: rank 0: sm to 1-2", "mpigo: rank 1: sm to 0,2", "mpigo: rank 2: sm to 0-1",
+			"mpigo: rank 0: ibverbs not to 1-2: not needed, because sm leads to all ranks",
+			"mpigo: rank 0: tcp not to 1-2: not needed, because sm leads to all ranks",
+		}, verbose(t, launch, 3))
 		assert.Equal(t, []string{"mpigo: rank 0: there are no other ranks"}, verbose(t, launch, 1))
 	})
 	t.Run("over TCP", func(t *testing.T) {
 		flags := []string{"--btl", "self,tcp", "--set", "tcp.include=127.0.0.1,127.0.0.2"}
 		assert.Equal(t, outcome{0, "calls done\n", ""}, launch(3, "calls", flags...))
 		assert.Equal(t, outcome{0, "groups done\n", ""}, launch(3, "groups", flags...))
-		assert.ElementsMatch(t, []string{"mpigo: rank 0: tcp(127.0.0.1,127.0.0.2) to 1", "mpigo: rank 1: tcp(127.0.0.1,127.0.0.2) to 0"},
-			verbose(t, launch, 2, flags...))
+		assert.ElementsMatch(t, []string{
+			"mpigo: rank 0: tcp(127.0.0.1,127.0.0.2) to 1", "mpigo: rank 1: tcp(127.0.0.1,127.0.0.2) to 0",
+			"mpigo: rank 0: sm not to 1: not in btl=self,tcp", "mpigo: rank 0: ibverbs not to 1: not in btl=self,tcp",
+		}, verbose(t, launch, 2, flags...))
 		got := launch(2, "exchange", append(flags, "--set", "stats=true")...)
 		for _, rail := range []string{"tcp:127.0.0.1", "tcp:127.0.0.2"} {
 			assert.Regexp(t, "mpigo: rank 0:   rail "+rail+" +[0-9]{5,} B\n", got.stderr)
 		}
 		lines := verbose(t, launch, 2, "--btl", "self,tcp", "--set", "tcp.include=127.0.0.1", "--set", "tcp.exclude=etho")
-		assert.Len(t, lines, 3)
+		assert.Len(t, lines, 5)
 		host, err := os.Hostname()
 		require.NoError(t, err)
 		assert.Contains(t, lines, "mpigo: rank 0: tcp.exclude=etho: "+host+" has no interface or address etho")

@@ -74,8 +74,14 @@ func parseRailAddresses(encoded [][]byte) []*railAddress {
 	return list
 }
 
+// errNoDevice is found without the library, which takes milliseconds to load.
+var errNoDevice = errors.New("rail ibverbs: no device in /sys/class/infiniband")
+
 // openRails makes the rails over the devices of this machine.
 func openRails(env *transport.Env) (transport.Opened, error) {
+	if all := slices.Equal(env.Settings.List(devicesKey), []string{allDevices}); all && env.Devices == nil && !rdma.Found("/") {
+		return transport.Opened{}, errNoDevice
+	}
 	library, err := libibverbs.New()
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail ibverbs: %w", err)

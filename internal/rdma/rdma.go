@@ -73,6 +73,9 @@ func Devices(root string) []Device {
 	return devices
 }
 
+// Found reports whether this machine has an RDMA device.
+func Found(root string) bool { return len(list(filepath.Join(root, "sys/class/infiniband"))) > 0 }
+
 // ReadPort reads one port. If the port does not exist, only its number is set.
 func ReadPort(root, device string, port int) Port {
 	p := Port{Number: port, NetDevs: []string{}, GIDs: []GID{}}

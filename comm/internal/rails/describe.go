@@ -10,13 +10,19 @@ import (
 	"github.com/mpigo/mpigo/btl/transport"
 )
 
-// Describe logs how this rank reaches the others, if the tunable verbose is set. It reads only
+// Describe logs how this rank reaches the others, and the first rank of a machine why it does not
+// use the other transports, if the tunable verbose is set. It reads only
 // fields fixed at the start, so it needs no lock.
 func (r *Rails) Describe() {
 	if !r.settings().Bool("verbose") {
 		return
 	}
 	r.cfg.Log.Log(slog.LevelInfo, r.reach())
+	if len(r.lowerHere()) == 0 { // it is the same at the ranks of a machine
+		for _, why := range r.whyUnused() {
+			r.cfg.Log.Log(slog.LevelInfo, why)
+		}
+	}
 	for _, t := range r.allowed {
 		for _, why := range r.whyLeftOut(t.Name) {
 			r.cfg.Log.Log(slog.LevelInfo, "left out: "+why)
