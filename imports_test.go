@@ -83,6 +83,8 @@ var mayImport = map[string][]string{
 	"mpitest":             {"comm", "internal/observe", "internal/introspect", "internal/goroutines", "internal/hangreport"},
 	"internal/waitgraph":  {}, // deadlock detection on a graph of waits
 	"mpirun-go":           {"internal/wireup", "internal/cgroup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/introspect", "internal/observe", "internal/hangreport", "internal/jobsocket", "internal/procstate", "internal/profile", "internal/trace", "internal/calls", "internal/atomicfile", "internal/gate", "internal/shortpath", "internal/svg", "internal/bench"},
+	// Why TCP or verbs cannot be used.
+	"mpirun-go/internal/info": {"internal/tunable", "mpirun-go", "internal/rdma", "btl/tcp", "btl/ibverbs/libibverbs"},
 	// How TCP chooses and pairs addresses.
 	"mpirun-go/internal/doctor": {"internal/wireup", "internal/cgroup", "internal/tunable", "mpirun-go", "internal/rdma", "internal/gate", "btl/tcp"},
 	"examples":                  {"comm", "examples"},
@@ -90,8 +92,8 @@ var mayImport = map[string][]string{
 	"scripts":                 {"comm", "request", "scripts", "internal/observe", "internal/svg", "btl/ibverbs/verbs"},
 	"bench":                   {"internal/bench"},
 	"internal/bench":          {"comm", "request", "internal/tunable", "internal/calls"}, // the ranks of mpirun-go bench
-	"bench/compare":           {"internal/svg"}, // runs programs
-	"internal/svg":            {},               // drawings
+	"bench/compare":           {"internal/svg"},                                          // runs programs
+	"internal/svg":            {},                                                        // drawings
 	"internal/wireup/interop": {"internal/wireup"},
 	"internal/rdma":           {}, // RDMA devices as the kernel describes them
 }

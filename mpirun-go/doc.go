@@ -3,6 +3,7 @@
 //
 //	mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG...]]...
 //	mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
+//	mpirun-go version
 //	mpirun-go bench [flags] NAME [ARG...]
 //	mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
 //	mpirun-go diagnose [--json] [--dir DIR] [JOB]

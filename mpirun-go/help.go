@@ -10,7 +10,8 @@ const help = `Usage: mpirun-go [flags] PROGRAM [ARG...] [: [flags] PROGRAM [ARG.
        mpirun-go diagnose [--json] [--dir DIR] [JOB]
        mpirun-go top [--json] [JOB]
        mpirun-go merge DIR
-       mpirun-go help [bench|diagnose|dlv|doctor|info|merge|top]
+       mpirun-go version
+       mpirun-go help [bench|diagnose|dlv|doctor|info|merge|top|version]
 
 Runs PROGRAM as the ranks of one job, on this machine or on several hosts.
 PROGRAM is a binary, the name of a command, or a Go package (./examples/ring),
@@ -75,7 +76,7 @@ Flags of the job, before the first PROGRAM:
   --metrics ADDR          serve the ranks' counters to Prometheus, at
                           http://ADDR/metrics: 127.0.0.1:9101
   -v, --verbose           print at start which transports connect the ranks
-  --version               print the version; so does -v alone
+  --version               print the version in one line; so does -v alone
   -h, --help              print this help
 
 Exit status: 0 if every rank exited with 0; otherwise that of the first rank that
@@ -98,9 +99,15 @@ be left out if only one job runs.
 
 const infoHelp = `Usage: mpirun-go info [--json] [--set KEY=VALUE] [--btl LIST]
 
-Prints the transports that are built in, the properties of this machine, and every
-tunable with its value, the origin of the value (default, environment, command line),
+Prints which transports are usable on this machine and why the others are not, the
+properties of this machine, and every tunable with its value, the origin of the value (default, environment, command line),
 its default and its environment variable.
+`
+
+const versionHelp = `Usage: mpirun-go version
+
+Prints the version of the library and of mpirun-go, the commit if go recorded it, and
+the transports that are built in.
 `
 
 const doctorHelp = `Usage: mpirun-go doctor [--hostfile FILE] [-H LIST] [--json] [-v]
@@ -148,7 +155,7 @@ second. With NO_COLOR=1 the terminal gets no colors.
 
 // subcommands lists the words that name a subcommand when they come first on a command line.
 func subcommands() []string {
-	return []string{"bench", "diagnose", "dlv", "doctor", "info", "merge", "top"}
+	return []string{"bench", "diagnose", "dlv", "doctor", "info", "merge", "top", "version"}
 }
 
 // helpOf returns the command line that prints the help of mpirun-go, or of one subcommand.

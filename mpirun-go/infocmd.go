@@ -11,6 +11,20 @@ import (
 	"github.com/mpigo/mpigo/mpirun-go/internal/info"
 )
 
+// runVersion runs mpirun-go version and returns the exit status.
+func runVersion(con *console, args []string) int {
+	switch {
+	case len(args) == 0:
+		fmt.Print(info.VersionText())
+	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
+		fmt.Print(versionHelp)
+	default:
+		con.logf("version: unexpected argument %q", args[0])
+		return statusUsage
+	}
+	return 0
+}
+
 // runInfo runs mpirun-go info and returns the exit status.
 func runInfo(con *console, args []string) int {
 	flags := flag.NewFlagSet("info", flag.ContinueOnError)

@@ -57,6 +57,9 @@ func run(con *console, args []string) int {
 	if len(args) > 0 && args[0] == "info" {
 		return runInfo(con, args[1:])
 	}
+	if len(args) > 0 && args[0] == "version" {
+		return runVersion(con, args[1:])
+	}
 	if len(args) > 0 && args[0] == "doctor" {
 		return runDoctor(con, args[1:])
 	}

@@ -1,4 +1,4 @@
-// Package info describes what mpirun-go and the library can use: the transports built in, the
+// Package info describes what mpirun-go and the library can use: the transports, the
 // machine's resources, and every tunable with its value.
 package info
 
@@ -10,7 +10,6 @@ import (
 	"math"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"text/tabwriter"
 
@@ -23,11 +22,13 @@ import (
 
 // Report is the output of mpirun-go info. Its JSON form is for programs.
 type Report struct {
-	Version  string    `json:"version"`
-	Go       string    `json:"go"`
-	BTLs     []string  `json:"btls"` // built in
-	Machine  Machine   `json:"machine"`
-	Tunables []Tunable `json:"tunables"`
+	Version string   `json:"version"`
+	Go      string   `json:"go"`
+	BTLs    []string `json:"btls"` // known
+	// Transports are those of BTLs, and whether they are usable here.
+	Transports []Transport `json:"transports"`
+	Machine    Machine     `json:"machine"`
+	Tunables   []Tunable   `json:"tunables"`
 }
 
 // Machine describes this machine. A value that cannot be determined is 0 or empty.
@@ -64,6 +65,7 @@ func Collect(set tunable.Set) Report {
 	r := Report{
 		Version: Version(), Go: runtime.Version(), BTLs: tunable.Transports(), Machine: ThisMachine("/"),
 	}
+	r.Transports = transports(r.Machine.RDMA, set, openLibrary)
 	for _, t := range tunable.All() {
 		value, origin := set.Text(t.Key)
 		r.Tunables = append(r.Tunables, Tunable{
@@ -72,15 +74,6 @@ func Collect(set tunable.Set) Report {
 		})
 	}
 	return r
-}
-
-// Version returns the module's version as recorded in the build, or "(devel)".
-func Version() string {
-	build, ok := debug.ReadBuildInfo()
-	if !ok || build.Main.Version == "" {
-		return "(devel)"
-	}
-	return build.Main.Version
 }
 
 // ThisMachine describes this machine. Outside of tests root is "/".
@@ -142,8 +135,14 @@ func (r Report) Text(w io.Writer) error {
 	fmt.Fprintf(&b, "mpirun-go %s, %s\n\n", r.Version, r.Go)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
-	fmt.Fprintln(table, "Built in")
-	row("transports", strings.Join(r.BTLs, ", ")+" (ibverbs in programs built with -tags ibverbs)")
+	fmt.Fprintln(table, "Transports here")
+	for _, t := range r.Transports {
+		if t.Usable {
+			row(t.Name, "usable: "+t.Why)
+		} else {
+			row(t.Name, "not usable: "+t.Why)
+		}
+	}
 	fmt.Fprintln(table, "\nThis machine")
 	row("host", m.Host)
 	row("kernel", m.Kernel+" "+m.Arch)
