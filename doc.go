@@ -50,3 +50,6 @@
 // README.md is the guide for users, ARCHITECTURE.md shows how the library is built. docs/mpi.md has
 // every name of MPI, with the name here or what to do instead.
 package mpigo
+
+// With this import, "go get github.com/mpigo/mpigo" also gets what programs that import comm need.
+import _ "github.com/mpigo/mpigo/comm"
