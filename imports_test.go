@@ -91,9 +91,9 @@ var mayImport = map[string][]string{
 	// Programs for the scripts.
 	"scripts":                 {"comm", "request", "scripts", "internal/observe", "internal/svg", "btl/ibverbs/verbs"},
 	"bench":                   {"internal/bench"},
-	"internal/bench":          {"comm", "request", "internal/tunable", "internal/calls"}, // the ranks of mpirun-go bench
-	"bench/compare":           {"internal/svg"},                                          // runs programs
-	"internal/svg":            {},                                                        // drawings
+	"internal/bench":          {"comm", "request", "internal/tunable", "internal/calls"},
+	"bench/compare":           {"internal/svg"}, // runs programs
+	"internal/svg":            {},               // drawings
 	"internal/wireup/interop": {"internal/wireup"},
 	"internal/rdma":           {}, // RDMA devices as the kernel describes them
 }

@@ -23,8 +23,8 @@ func Main(args []string) (status int) {
 	return status
 }
 
-// start runs a command line at one rank. Every rank finds the same errors in the command line, and only
-// rank 0 prints them.
+// start runs a command line at one rank. Every rank finds the same errors in the command line, and
+// only rank 0 prints them.
 func start(world *comm.Comm, args []string, stdout, stderr io.Writer) (status int, err error) {
 	if world.Rank() != 0 {
 		stdout, stderr = io.Discard, io.Discard

@@ -21,7 +21,8 @@ func TestVersionInBuild(t *testing.T) {
 		want  string
 	}{
 		{&debug.BuildInfo{Main: mpigo}, "v0.1.0"},
-		{&debug.BuildInfo{Main: user, Deps: []*debug.Module{&mpigo}}, "v0.1.0"}, // a tool of the user's module
+		// A tool of the user's module.
+		{&debug.BuildInfo{Main: user, Deps: []*debug.Module{&mpigo}}, "v0.1.0"},
 		{&debug.BuildInfo{Main: user, Deps: []*debug.Module{&replaced}}, "(devel)"},
 		{&debug.BuildInfo{Main: debug.Module{Path: modulePath}}, "(devel)"},
 		{new(debug.BuildInfo), "(devel)"},
