@@ -16,7 +16,7 @@ func (r *run) reportBindings() {
 			switch {
 			case k.host != i:
 			case k.CPUs != nil:
-				r.printLine(fmt.Sprintf("rank %d on %s is bound to processors %s", k.Rank, h.Name(), binding.List(k.CPUs)))
+				r.printLine(fmt.Sprintf("rank %d on %s is bound to %s %s", k.Rank, h.Name(), processors(k.CPUs), binding.List(k.CPUs)))
 			default:
 				unbound++
 				reason = k.Unbound
@@ -31,4 +31,11 @@ func (r *run) reportBindings() {
 		}
 		r.printLine(line)
 	}
+}
+
+func processors(cpus []int) string {
+	if len(cpus) == 1 {
+		return "processor"
+	}
+	return "processors"
 }
