@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 version=${1:-v0.1.0}
-largest=$((3 << 20)) # bytes of the module's zip
+largest=3000000 # bytes of the module's zip
 scratch
 cd "$root"
 module=$(go list -m)
