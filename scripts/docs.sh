@@ -4,7 +4,8 @@
 # in fenced blocks are not run: they need hosts, devices or a cluster.
 # Usage: docs.sh [links | commands]   with no argument: both.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+cd "$root"
 pages=(docs/examples.md docs/mpirun-go.md docs/options.md docs/hosts.md docs/tunables.md docs/tcp.md
     docs/doctor.md docs/counters.md docs/top.md docs/failover.md docs/performance.md)
 
@@ -37,16 +38,14 @@ links() {
 indented() { sed -n '/^```/,/^```/d; s/^    //p' "$1"; }
 
 commands() {
-    local out page
-    out=$(mktemp -d)
-    # shellcheck disable=SC2064 # out is local
-    trap "rm -rf '$out'" EXIT
-    export GOMODCACHE GOPATH PATH
-    GOMODCACHE=$(go env GOMODCACHE) GOPATH=$out/go PATH=$out/go/bin:$PATH
+    local page
+    scratch
+    pack_release "$(go list -m)@v0.1.0"
+    export GOPATH=$out/go PATH=$out/go/bin:$PATH
     git clone -q . "$out/mpigo"
     # The README's program is in a directory beside the clone. The tests are not run here.
     mkdir "$out/hello"
-    sed -n '/^```go/,/^```/{//d;p}' README.md | sed -n '/^package main/,/^}$/p' >"$out/hello/main.go"
+    readme_program >"$out/hello/main.go"
     indented README.md | sed '/^go test /d; s/^go mod init/cd ..\/hello\n&/; s/^mpirun-go -n 4 \.$/&\ncd ..\/mpigo/' >"$out/commands"
     (cd "$out/mpigo" && bash -evx "$out/commands")
     for page in "${pages[@]}"; do

@@ -11,6 +11,30 @@ scratch() {
     trap 'rm -rf "$out"' EXIT
 }
 
+# pack_release MODULE@VERSION: packs the commit at HEAD, in the current directory, as module proxies
+# do, into $proxy in $out, and has go take the version from there, and its dependencies from the
+# module cache or from GOPROXY. A module cache in $out keeps the version out of the user's.
+pack_release() {
+    local module=${1%@*} version=${1#*@} cached
+    proxy=$out/pack/cache/download
+    cached=file://$(go env GOMODCACHE)/cache/download
+    export GOFLAGS="$(go env GOFLAGS) -modcacherw" GOWORK=off
+    # go reads the module's repository from a clone with the tag.
+    git clone --quiet --bare . "$out/repository"
+    git -C "$out/repository" tag --force "$version" "$(git rev-parse HEAD)" >/dev/null
+    (
+        cd "$out"
+        GOMODCACHE=$out/pack GOPRIVATE=$module GIT_CONFIG_COUNT=1 \
+            GIT_CONFIG_KEY_0=url.file://$out/repository.insteadOf GIT_CONFIG_VALUE_0=https://$module \
+            go mod download "$module@$version"
+    )
+    export GOMODCACHE=$out/cache GOPROXY="file://$proxy,$cached,$(go env GOPROXY)"
+    export GONOSUMDB="$module" # the checksum database does not know the version
+}
+
+# readme_program: the program in README.md.
+readme_program() { sed -n '/^```go/,/^```/{//d;p}' "$root/README.md" | sed -n '/^package main/,/^}$/p'; }
+
 # help: prints the comment at the beginning of the script.
 help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self"; }
 

@@ -11,19 +11,9 @@ largest=3000000 # bytes of the module's zip
 scratch
 cd "$root"
 module=$(go list -m)
-cached=file://$(go env GOMODCACHE)/cache/download
-# The new cache keeps this version out of the user's, and can be deleted.
-export GOMODCACHE=$out/cache GOFLAGS="$(go env GOFLAGS) -modcacherw" GOWORK=off
-
-# Pack: go reads the module's repository from a clone with the tag, and writes the files of a proxy.
-git clone --quiet --bare . "$out/repository"
-git -C "$out/repository" tag --force "$version" "$(git rev-parse HEAD)" >/dev/null
+pack_release "$module@$version"
 cd "$out"
-proxy=$out/pack/cache/download
 zip=$proxy/$module/@v/$version.zip
-GOMODCACHE=$out/pack GOPRIVATE=$module GIT_CONFIG_COUNT=1 \
-    GIT_CONFIG_KEY_0=url.file://$out/repository.insteadOf GIT_CONFIG_VALUE_0=https://$module \
-    go mod download "$module@$version"
 size=$(stat -c %s "$zip")
 if [ "$size" -gt $largest ]; then
     # Each file with its size, the largest first.
@@ -32,13 +22,10 @@ if [ "$size" -gt $largest ]; then
 fi
 echo "ok: the module's zip has $size bytes, of at most $largest"
 
-export GOPROXY="file://$proxy,$cached,$(go env GOPROXY)"
-export GONOSUMDB="$module" # the checksum database does not know the version
-
 # A program of a new module.
 mkdir user empty
 cd user
-awk '/^```go$/ { inside = 1; next } /^```$/ && inside { exit } inside' "$root/README.md" >main.go
+readme_program >main.go
 go mod init example.com/user
 go get "$module@$version" # without go mod tidy
 go build -o ../program .
