@@ -85,8 +85,12 @@ func (b *BML) railsFailed(pr *Peer, w way, err error) bool {
 func (b *BML) railFailed(rl *Rail, err error) { b.takeOut(rl.peer, err, rl) }
 
 // takeOut takes out of use rails to a peer that failed together. Their endpoints call back the
-// operations that they have accepted, before or after this call.
+// operations that they have accepted, before or after this call. Of a failing peer all endpoints
+// fail, and those that are drained already are not waited for again.
 func (b *BML) takeOut(pr *Peer, err error, rails ...*Rail) {
+	if pr.state == PeerFailing {
+		return
+	}
 	var failed []*Rail
 	var wereUp RailSet
 	tookTraffic := pr.up

@@ -175,6 +175,23 @@ func TestFenceOfLostPeer(t *testing.T) {
 	require.Empty(t, pr.waitFence)
 }
 
+// A FIN that is handed up while the peer fails may name a rail that is drained already. It is not
+// drained again, so the rank does not wait for that.
+func TestFenceOfFailingPeer(t *testing.T) {
+	w := newWire(t, 2, withRails(2), mended, withGrace(10*sec))
+	resolve(w)
+	r := w.ranks[0]
+	pr := r.Peer(1)
+	tr := r.Transfer(nil, pr, nil)
+	r.Fail(pr, btl.ErrInjected)
+	r.Progress()
+	w.rails[1][0].drain(1)
+	r.Fence(tr, []byte{1, 1, 0, 0, 1, 0, 0, 0})
+	r.Progress()
+	w.rails[0][0].drain(1)
+	require.True(t, pr.IsLost())
+}
+
 // FuzzFences: any list that passes the check names rails by number only, and leaves a rank that
 // works.
 func FuzzFences(f *testing.F) {
