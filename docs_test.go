@@ -98,8 +98,8 @@ func TestArchitectureHasPeerTableOfBML(t *testing.T) {
 	require.Fail(t, "no table of a peer's transitions in bml/doc.go")
 }
 
-// TestReadmeShowsPartOfAnExample: the nonblocking calls in README.md are part of an example that is
-// compiled and run.
+// TestReadmeShowsPartOfAnExample: the persistent requests in README.md are part of an example that
+// is compiled and run.
 func TestReadmeShowsPartOfAnExample(t *testing.T) {
 	_, snippet, found := strings.Cut(readText(t, "README.md"), "```go\nrecv, err := ")
 	require.True(t, found)

@@ -59,36 +59,39 @@ func ExampleIsend() {
 	// Output: from the left: 2
 }
 
-// A persistent request is made once and started for each iteration.
+// Persistent requests are made once and started for each step. Here the ranks are a ring, and each
+// adds what its left neighbour had in the step before.
 func ExampleSendInit() {
-	_ = comm.RunLocal(2, func(world *comm.Comm) error {
-		peer := 1 - world.Rank()
-		out, in := make([]int, 1), make([]int, 1)
-		recv, err := comm.RecvInit(world, in, peer, 0)
+	_ = comm.RunLocal(3, func(world *comm.Comm) error {
+		n := world.Size()
+		right, left := (world.Rank()+1)%n, (world.Rank()+n-1)%n
+		border, halo := []int{world.Rank()}, make([]int, 1)
+		const steps = 4
+		compute := func() {}
+		recv, err := comm.RecvInit(world, halo, left, 0)
 		if err != nil {
 			return err
 		}
-		send, err := comm.SendInit(world, out, peer, 0)
+		send, err := comm.SendInit(world, border, right, 0)
 		if err != nil {
 			return err
 		}
-		sum := 0
-		for i := range 4 {
-			out[0] = i * (world.Rank() + 1)
+		for range steps {
 			if err := comm.StartAll(recv, send); err != nil {
 				return err
 			}
+			compute() // what needs no halo, while the messages move
 			if err := comm.WaitAll(recv, send); err != nil {
 				return err
 			}
-			sum += in[0]
+			border[0] += halo[0]
 		}
 		if world.Rank() == 0 {
-			fmt.Println("sum of what rank 1 sent:", sum)
+			fmt.Println("rank 0 has", border[0])
 		}
 		return errors.Join(recv.Free(), send.Free())
 	})
-	// Output: sum of what rank 1 sent: 12
+	// Output: rank 0 has 16
 }
 
 // A message of unknown length is probed first. Mprobe keeps other goroutines from
