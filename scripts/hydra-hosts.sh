@@ -23,8 +23,8 @@ same "$(timeout 60 "${hydra[@]}" -ppn 1 -n 3 hostname | sort | xargs)" "n1 n2 n3
 same "$(timeout 60 "${hydra[@]}" -ppn 1 -n 3 ./jobs bytes)" "$(correct 3)" "every byte between hosts"
 same "$(timeout 60 "${hydra[@]}" -n 6 ./jobs bytes)" "$(correct 6)" "every byte between and within hosts"
 timeout 60 "${hydra[@]}" -n 6 ./ring -laps -1 >errors 2>&1 || status=$?
-same "$status" 1 "the exit status of a rank's error"
-printed 'mpigo: rank 0: -laps is -1: it cannot be negative$'
+same "$status" 2 "the exit status after a mistake in the flags"
+printed '^-laps is -1: it cannot be negative$'
 "${hydra[@]}" -n 6 ./jobs endless >up 2>errors &
 up 6
 pkill -KILL -f -n "$endless"

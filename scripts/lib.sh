@@ -271,7 +271,7 @@ failover_result() {
 # goes to the file $logs/results, because some run in another process.
 steps() {
     local name
-    wanted=("$@") aside=()
+    wanted=("$@") aside=""
     for name in "${wanted[@]}"; do
         grep -qE "^ *step(_once)? +$name( |$)" "$self" || { echo "$(basename "$self"): there is no step $name" >&2; exit 2; }
     done
@@ -279,17 +279,16 @@ steps() {
     : >"$logs/results"
 }
 
-# beside NICE COMMAND…: runs a function that has steps beside the steps that follow, at a lower
-# priority.
+# beside COMMAND…: runs a function that has steps beside the steps that follow, with what these
+# leave of the processors.
 beside() {
     (
-        renice -n "$1" -p "$BASHPID" >/dev/null
-        shift
+        renice -n 19 -p "$BASHPID" >/dev/null
         "$@"
         true # the steps have told their results
     ) &
-    aside+=($!)
-    trap 'kill "${aside[@]}" 2>/dev/null; exit 130' INT TERM # no further step begins
+    aside=$!
+    trap 'kill "$aside" 2>/dev/null; exit 130' INT TERM # no further step begins
 }
 
 # step NAME COMMAND…: runs the command if the step is wanted, and prints a line with its result. A
@@ -345,10 +344,8 @@ keep_logs() { touch "$logs/keep"; }
 # summary: waits for the steps beside, and prints how many steps passed. Its status is the script's.
 # The logs go away if none failed and no step has called keep_logs.
 summary() {
-    local failed group
-    for group in "${aside[@]}"; do
-        wait "$group" || { echo failed >>"$logs/results"; echo "FAIL: the steps beside ended early"; }
-    done
+    local failed
+    [ -z "$aside" ] || wait "$aside" || { echo failed >>"$logs/results"; echo "FAIL: the steps beside ended early"; }
     failed=$(grep -c failed "$logs/results")
     echo "$(grep -c ok "$logs/results") passed, $failed failed"
     [ "$failed" -eq 0 ] && [ ! -e "$logs/keep" ] && rm -rf "$logs"
@@ -358,12 +355,9 @@ summary() {
 # installed COMMAND…: whether all commands exist. A name with a slash is a file.
 installed() { command -v "$@" >/dev/null && [ "$(command -v "$@" | wc -l)" = $# ]; }
 
-# apt_install PACKAGE…: installs Debian packages, as root. Only one step at a time does so.
+# apt_install PACKAGE…: installs Debian packages, as root.
 apt_install() {
-    flock --close --timeout 600 "${TMPDIR:-/tmp}/mpigo-apt.lock" sh -c '
-        apt-get update -q &&
-            DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
-    ' apt_install "$@"
+    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
 }
 
 # with_hosts SCRIPT…: installs the packages for several hosts on this machine, and runs the script.
