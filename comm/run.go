@@ -13,8 +13,8 @@ import (
 // Run is a whole program: Init with opts, body, Finalize. If body returns an error or panics, or if
 // Init or Finalize fails, Run prints one line with the rank and the error on standard error, and
 // ends the whole job with exit status 1. It does not return then. Before the line of a panic, it
-// prints the stack. After an error of ParseFlags, which rank 0 has printed, it calls Finalize, and
-// ends the process without such a line.
+// prints the stack. After an error of ParseFlags, which rank 0 has printed, and after any
+// flag.ErrHelp, it calls Finalize, and ends the process without such a line.
 func Run(body func(world *Comm) error, opts ...Option) {
 	world, err := Init(opts...)
 	if err != nil {

@@ -20,10 +20,10 @@ const devicesKey, allDevices = "ibverbs.devices", "all"
 // fragKey is the tunable for the longest fragment. It is the same at all ranks.
 const fragKey = "ibverbs.frag.bytes"
 
-// Transport describes the rails over InfiniBand and RoCE, one for each port.
+// Transport describes the modules over InfiniBand and RoCE, one for each port.
 func Transport() transport.Transport {
 	return transport.Transport{
-		Name: tunable.TransportIBVerbs, Reach: transport.Anywhere, Open: openRails, Leads: leads,
+		Name: tunable.TransportIBVerbs, Reach: transport.Anywhere, Open: openModules, Leads: leads,
 		Choices: []string{devicesKey}, Rare: true,
 	}
 }
@@ -77,8 +77,8 @@ func parseRailAddresses(encoded [][]byte) []*railAddress {
 // errNoDevice is found without the library, which takes milliseconds to load.
 var errNoDevice = errors.New("rail ibverbs: no device in /sys/class/infiniband")
 
-// openRails makes the rails over the devices of this machine.
-func openRails(env *transport.Env) (transport.Opened, error) {
+// openModules makes the modules over the devices of this machine.
+func openModules(env *transport.Env) (transport.Opened, error) {
 	if all := slices.Equal(env.Settings.List(devicesKey), []string{allDevices}); all && env.Devices == nil && !rdma.Found("/") {
 		return transport.Opened{}, errNoDevice
 	}
@@ -93,7 +93,7 @@ func openRails(env *transport.Env) (transport.Opened, error) {
 	return openPorts(env, provider)
 }
 
-// openPorts makes a rail of each port that the user has named, or of each port that is up. In the
+// openPorts makes a module of each port that the user has named, or of each port that is up. In the
 // latter case, it leaves out unusable ports, unless all are unusable. Named ports must work. A
 // named port that is missing, down, or without an address is Absent until it comes up.
 func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Opened, err error) {
@@ -108,11 +108,11 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 	if err != nil {
 		return transport.Opened{}, fmt.Errorf("rail ibverbs: %w", err)
 	}
-	rails := make([]transport.Module, len(ports))
+	modules := make([]transport.Module, len(ports))
 	closeAll := func() (err error) {
-		for _, rail := range rails {
-			if rail.Module != nil {
-				err = errors.Join(err, rail.Module.Close())
+		for _, o := range modules {
+			if o.Module != nil {
+				err = errors.Join(err, o.Module.Close())
 			}
 		}
 		return err
@@ -126,7 +126,7 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 		cfg.Rail, cfg.Provider, cfg.Device, cfg.Port = "ibverbs:"+port, provider, ports[n].Device, ports[n].Port
 		m, err := New(cfg)
 		if err == nil {
-			rails[n] = transport.Module{Module: m, Port: port, Absent: m.(*module).Absent, Wires: netdev.Wires("/", rdma.NetDevs("/", cfg.Device, cfg.Port)...)}
+			modules[n] = transport.Module{Module: m, Port: port, Absent: m.(*module).Absent, Wires: netdev.Wires("/", rdma.NetDevs("/", cfg.Device, cfg.Port)...)}
 		}
 		return err
 	}
@@ -148,9 +148,9 @@ func openPorts(env *transport.Env, provider verbs.Provider) (opened transport.Op
 			return transport.Opened{}, errors.Join(err, closeAll())
 		}
 	}
-	for _, rail := range rails {
-		if rail.Module != nil {
-			opened.Modules = append(opened.Modules, rail)
+	for _, o := range modules {
+		if o.Module != nil {
+			opened.Modules = append(opened.Modules, o)
 		}
 	}
 	if len(opened.Modules) == 0 {

@@ -25,22 +25,22 @@ const (
 	fragKey        = "tcp.frag.bytes" // the same at all ranks
 )
 
-// Transport describes the rails over TCP: tcp.connections of them for each interface.
+// Transport describes the modules over TCP: tcp.connections of them for each interface.
 func Transport() transport.Transport {
 	return transport.Transport{
-		Name: tunable.TransportTCP, Reach: transport.Anywhere, Open: openRails,
+		Name: tunable.TransportTCP, Reach: transport.Anywhere, Open: openModules,
 		Leads: leads, Explain: Explain,
 		Choices: []string{includeKey, excludeKey}, Abundant: true, Demands: []string{connectionsKey, portsKey}, Unknown: unknownWords, Nobodys: nobodysWords,
 	}
 }
 
-// openRails makes the rails of each interface of this machine that the user has named, or that
+// openModules makes the modules of each interface of this machine that the user has named, or that
 // other machines may reach (Addresses). It leaves out addresses that cannot be used, as long as
 // there is another. If this machine lacks an address that the user has named, or has switched off
-// its interface, the rail is Absent until the address comes.
-func openRails(env *transport.Env) (transport.Opened, error) { return openAmong(env, candidates) }
+// its interface, the module is Absent until the address comes.
+func openModules(env *transport.Env) (transport.Opened, error) { return openAmong(env, candidates) }
 
-// openAmong does what openRails does, on a machine that has the addresses that list returns.
+// openAmong does what openModules does, on a machine that has the addresses that list returns.
 func openAmong(env *transport.Env, list func() ([]candidate, error)) (opened transport.Opened, err error) {
 	set := env.Settings
 	include, exclude := wordsOf(set, includeKey, includeAll), wordsOf(set, excludeKey, excludeNone)

@@ -45,7 +45,7 @@ func TestOpenWithoutFreePort(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	for include, want := range map[string][]string{"127.0.0.1,127.0.0.2": {"127.0.0.2"}, "127.0.0.1": nil} {
 		set := settings(t, "tcp.include", include, "tcp.ports", fmt.Sprintf("%[1]d-%[1]d", port))
-		opened, err := openRails(&transport.Env{
+		opened, err := openModules(&transport.Env{
 			Size: 1, Settings: set, Events: &mate{}, Wakeup: btltest.NewPipeWakeup(t), AsyncProgress: func() func() { return func() {} },
 		})
 		var ports []string
@@ -74,7 +74,7 @@ func TestOpenWithoutAddress(t *testing.T) {
 		{[]string{"tcp.exclude", "0.0.0.0/0,::/0"}, `^rail tcp: tcp.exclude=0.0.0.0/0,::/0: no address is left on .*: it has lo 127.0.0.1`},
 		{[]string{"tcp.include", "lo", "tcp.exclude", "lo"}, `^rail tcp: tcp.include=lo, tcp.exclude=lo: no address is left on `},
 	} {
-		_, err := openRails(&transport.Env{Settings: settings(t, c.settings...)})
+		_, err := openModules(&transport.Env{Settings: settings(t, c.settings...)})
 		require.Error(t, err)
 		require.Regexp(t, c.want, err.Error())
 	}

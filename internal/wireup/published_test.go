@@ -90,8 +90,8 @@ func TestPublishedModulesOfBadAnswerFails(t *testing.T) {
 	}
 }
 
-// badRails are keys and values that are no address of a module of a job of three.
-var badRails = map[string][2]string{
+// badModules are keys and values that are no address of a module of a job of three.
+var badModules = map[string][2]string{
 	"another key":       {"mpigo-card-0", "AAAA"},
 	"another prefix":    {"0-1", "AAAA"},
 	"a negative rank":   {"mpigo-module--1-0", "AAAA"},
@@ -105,7 +105,7 @@ var badRails = map[string][2]string{
 // TestPublishedModulesSkipsBadEntries: malformed entries of one rank do not end the connections of
 // the others.
 func TestPublishedModulesSkipsBadEntries(t *testing.T) {
-	for name, bad := range badRails {
+	for name, bad := range badModules {
 		client, _ := clientOf(t, handshake(" mpigo_publish=1")+"cmd=mpigo_published_result rc=0 count=3\n"+
 			formatLine(getAllWord, "key", bad[0], "value", bad[1])+
 			formatLine(getAllWord, "key", "mpigo-module-3-0", "value", "AAAA")+ // no such rank
@@ -121,7 +121,7 @@ func TestPublishedModulesSkipsBadEntries(t *testing.T) {
 func TestServerRefusesBadRails(t *testing.T) {
 	j := newJob(t, ServerConfig{Size: 3}, socketPair)
 	c := j.clients[0]
-	for name, bad := range badRails {
+	for name, bad := range badModules {
 		a, err := c.exchange(publish, publishResult, "kvsname", c.kvsName, "key", bad[0], "value", bad[1])
 		require.NoError(t, err, name)
 		require.ErrorIs(t, a.refusal(publish), ErrRefused, name)

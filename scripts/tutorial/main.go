@@ -1,6 +1,6 @@
 // Tutorial runs the lines of docs/tutorial.md in a temporary directory, and compares what they
-// print with what the page shows. The module comes from a clone of the committed state of this
-// repository, with the version that the page names. It runs in the repository's root:
+// print with what the page shows. scripts/tutorial.sh has go take the version that the page names
+// from the commit at HEAD. It runs in the repository's root:
 //
 //	scripts/tutorial.sh
 //
@@ -48,10 +48,7 @@ func run(page string, hosts bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	s, err := newShell(dir, versions(string(text)))
-	if err != nil {
-		return err
-	}
+	s := &shell{dir: dir}
 	ran := 0
 	for _, step := range steps {
 		if !hosts && strings.Contains(step.command, " -H ") {
@@ -84,17 +81,7 @@ type step struct {
 var (
 	fileName   = regexp.MustCompile("`([\\w/]+\\.go)`")
 	statusText = regexp.MustCompile(`\bstatus (\d+)`)
-	version    = regexp.MustCompile(`github\.com/mpigo/mpigo[\w/-]*@(v[\w.-]+)`)
 )
-
-// versions returns the versions of the module that the page names.
-func versions(text string) []string {
-	var tags []string
-	for _, m := range version.FindAllStringSubmatch(text, -1) {
-		tags = append(tags, m[1])
-	}
-	return tags
-}
 
 // parse returns the steps of a page.
 func parse(text string) ([]step, error) {
@@ -143,32 +130,7 @@ func parse(text string) ([]step, error) {
 // shell runs commands one after another.
 type shell struct {
 	dir     string // the working directory, to which the names of files are relative
-	env     []string
 	exports string // the page's commands that export variables
-}
-
-// newShell makes a shell in dir in which the go command finds mpigo's module with some versions.
-func newShell(dir string, tags []string) (*shell, error) {
-	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		return nil, err
-	}
-	repo := filepath.Join(dir, "mpigo.git")
-	setUp := []string{"git clone --quiet --bare . " + repo}
-	for _, tag := range tags {
-		setUp = append(setUp, "git -C "+repo+" tag --force "+tag+" HEAD >"+os.DevNull)
-	}
-	if out, err := exec.Command("sh", "-ec", strings.Join(setUp, "\n")).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("clone: %w: %s", err, out)
-	}
-	work := filepath.Join(dir, "work")
-	// Other modules come from the cache, so that no network is needed; mpigo's is put into another
-	// one, because its version is not the released one.
-	env := append(os.Environ(),
-		"GOPATH="+filepath.Join(dir, "go"), "GOMODCACHE="+filepath.Join(dir, "modules"), "GOBIN=", "GOFLAGS=-modcacherw", "GOWORK=off",
-		"GOPROXY=file://"+strings.TrimSpace(string(cache))+"/cache/download", "GOSUMDB=off", "GOPRIVATE=github.com/mpigo/*",
-		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+repo+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/mpigo/mpigo")
-	return &shell{dir: work, env: env}, os.Mkdir(work, 0o755)
 }
 
 func (s *shell) do(step step) error {
@@ -189,7 +151,7 @@ func (s *shell) do(step step) error {
 		return nil
 	}
 	cmd := exec.Command("timeout", "300", "bash", "-o", "pipefail", "-c", s.exports+step.command)
-	cmd.Dir, cmd.Env = s.dir, s.env
+	cmd.Dir = s.dir
 	out, err := cmd.CombinedOutput()
 	fmt.Print(string(out))
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

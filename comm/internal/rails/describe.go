@@ -11,8 +11,8 @@ import (
 )
 
 // Describe logs how this rank reaches the others, and the first rank of a machine why it does not
-// use the other transports, if the tunable verbose is set. It reads only
-// fields fixed at the start, so it needs no lock.
+// use the other transports, if the tunable verbose is set. It reads only what the start has fixed,
+// so the caller need not hold the lock.
 func (r *Rails) Describe() {
 	if !r.settings().Bool("verbose") {
 		return

@@ -73,8 +73,8 @@ func (r *run) onQuit() {
 }
 
 const (
-	// interruptAskLimit bounds the time for which a first SIGINT waits for the ranks' answers. A
-	// rank that makes progress ends the wait at once.
+	// interruptAskLimit bounds the time for which a first SIGINT waits for the ranks' answers. The
+	// wait ends once all have answered and one has made progress.
 	interruptAskLimit = time.Second
 	// interruptLimit bounds the time from the first SIGINT to the end, if the analysis takes long.
 	interruptLimit = 2 * time.Second
